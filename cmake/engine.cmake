@@ -1,0 +1,18 @@
+# The engine (static, internal to this project) and the kvern program. Both see public headers only.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
+
+file(GLOB ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c ${CMAKE_SOURCE_DIR}/engine/*/*.c)
+kvern_set_isa_flags(ENGINE_SOURCES ${ENGINE_GLOB})
+add_library(kvern_engine STATIC ${ENGINE_SOURCES})
+target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})
+target_link_libraries(kvern_engine PUBLIC kvern_static PkgConfig::JANSSON PkgConfig::PCRE2)
+
+file(GLOB CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
+if(CLI_SOURCES)
+    add_executable(kvern_program ${CLI_SOURCES})
+    set_target_properties(kvern_program PROPERTIES OUTPUT_NAME kvern)
+    target_link_libraries(kvern_program PRIVATE kvern_engine PkgConfig::LIBEDIT)
+endif()

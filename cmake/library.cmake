@@ -1,0 +1,22 @@
+# libkvern: one set of objects, a static and a shared library.
+file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c ${CMAKE_SOURCE_DIR}/src/*/*/*.c)
+kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
+
+find_package(Threads REQUIRED)
+find_library(PTHREADPOOL_LIBRARY pthreadpool REQUIRED)
+
+add_library(kvern_objects OBJECT ${KVERN_SOURCES})
+set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR})
+
+foreach(kind STATIC SHARED)
+    string(TOLOWER ${kind} suffix)
+    add_library(kvern_${suffix} ${kind} $<TARGET_OBJECTS:kvern_objects>)
+    set_target_properties(kvern_${suffix} PROPERTIES OUTPUT_NAME kvern EXPORT_NAME ${suffix}
+                          VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+    target_include_directories(kvern_${suffix} PUBLIC
+        $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+    target_link_libraries(kvern_${suffix} PRIVATE ${PTHREADPOOL_LIBRARY} Threads::Threads m)
+endforeach()
+# Only the marked symbols leave the shared library; the ones it links statically stay inside.
+target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)
