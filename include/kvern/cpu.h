@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-// Feature bits. Each one stands for a group of instructions that the processor has and whose registers the
-// operating system saves. No bit set means the plain C kernels.
+// Feature bits. Each one stands for a group of instructions that the processor has and whose
+// registers the operating system saves. No bit set means the plain C kernels.
 #define KVERN_CPU_AVX2 (UINT32_C(1) << 0)        // AVX2, FMA and F16C
 #define KVERN_CPU_AVX512 (UINT32_C(1) << 1)      // AVX-512 F, BW, VL and DQ, besides AVX2
 #define KVERN_CPU_AVX_VNNI (UINT32_C(1) << 2)    // 8-bit dot products in 256-bit registers (VEX)
@@ -24,11 +24,12 @@ extern "C" {
 //   plain    no vector kernels at all
 //   avx2     AVX2 only
 //   avx512   everything on x86 (the default)
-// An unknown word, or one that the machine lacks, narrows to what is left: it never adds anything. The
-// machine is asked every time; contexts ask once, when they are created.
+// An unknown word, or one that the machine lacks, narrows to what is left: it never adds anything.
+// The machine is asked every time; contexts ask once, when they are created.
 KVERN_API uint32_t kvern_cpu_features(void);
 
-// The short name of the best kernel set within `features`: "plain", "avx2", "avx512" or "neon". Static.
+// The short name of the best kernel set within `features`: "plain", "avx2", "avx512" or "neon".
+// Static.
 KVERN_API const char *kvern_cpu_name(uint32_t features);
 
 #ifdef __cplusplus

@@ -4,9 +4,9 @@
 
 // Status codes of every fallible call.
 //
-// A call that returns anything but KVERN_OK has changed nothing that the caller can observe, unless its
-// own comment says otherwise. The code says what kind of failure it was; kvern_error_detail() gives one
-// sentence with the numbers and names of this particular failure.
+// A call that returns anything but KVERN_OK has changed nothing that the caller can observe, unless
+// its own comment says otherwise. The code says what kind of failure it was; kvern_error_detail()
+// gives one sentence with the numbers and names of this particular failure.
 
 #include <kvern/export.h>
 
@@ -34,17 +34,18 @@ typedef enum kvern_status {
 #undef KVERN_STATUS_ENUM
 } kvern_status;
 
-// The general message of a code, a static string in English without a full stop. An unknown code gives
-// "unknown status". Never NULL.
+// The general message of a code, a static string in English without a full stop. An unknown code
+// gives "unknown status". Never NULL.
 KVERN_API const char *kvern_status_message(kvern_status status);
 
 // The name of a code as it is written in C ("KVERN_ERR_BUDGET"); "KVERN_ERR_?" for an unknown one.
 KVERN_API const char *kvern_status_name(kvern_status status);
 
-// One sentence about the last call that failed on the calling thread: which argument, which layer, how
-// many bytes. It is kept per thread, so contexts shared by threads do not mix their messages, and so that
-// a failed kvern_context_create has one too. The string belongs to the library and is valid until the
-// next failing call on the same thread. Successful calls leave it alone. Empty before the first failure.
+// One sentence about the last call that failed on the calling thread: which argument, which layer,
+// how many bytes. It is kept per thread, so contexts shared by threads do not mix their messages,
+// and so that a failed kvern_context_create has one too. The string belongs to the library and is
+// valid until the next failing call on the same thread. Successful calls leave it alone. Empty
+// before the first failure.
 KVERN_API const char *kvern_error_detail(void);
 
 #ifdef __cplusplus

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_COMPOSITION_H
+#define KVERN_COMPOSITION_H
+
+// What each layer of a model keeps, and how: the immutable plan that caches and states are made
+// from.
+
+#include <kvern/context.h>
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How numbers are stored, and the element type of a caller's tensor.
+typedef enum kvern_type {
+    KVERN_F32 = 0,
+    KVERN_BF16 = 1, // the upper half of an f32; rounded to nearest, ties to even
+    KVERN_F16 = 2   // IEEE binary16; rounded to nearest, ties to even; too large becomes infinite
+} kvern_type;
+
+// Bytes of one element: 4, 2, 2; 0 for an unknown type.
+KVERN_API size_t kvern_type_bytes(kvern_type type);
+
+// What a layer keeps per position.
+typedef enum kvern_layer_kind {
+    KVERN_LAYER_FULL = 0 // keys and values of every position
+} kvern_layer_kind;
+
+// Limits of a layer's geometry.
+#define KVERN_MAX_HEAD_DIM 576
+#define KVERN_MAX_KV_HEADS 4096
+#define KVERN_MAX_LAYERS 4096
+#define KVERN_MAX_ROWS 65536
+
+// One page holds this many consecutive positions of one row and one layer, for all KV heads.
+#define KVERN_PAGE_POSITIONS 64
+
+// The plan of one layer. A capability that a plan asks for is built or refused, never replaced.
+typedef struct kvern_layer {
+    size_t size;           // sizeof(kvern_layer); set by kvern_layer_default
+    kvern_layer_kind kind; // KVERN_LAYER_FULL
+    size_t kv_heads;       // 1 to KVERN_MAX_KV_HEADS
+    size_t k_dim;       // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
+    size_t v_dim;       // head dim of values and outputs: likewise, may differ from k_dim
+    kvern_type k_codec; // how keys are stored
+    kvern_type v_codec; // how values are stored
+} kvern_layer;
+
+// A full-attention layer with both head dims `head_dim`, stored in bf16. Nothing is checked yet.
+KVERN_API kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim);
+
+typedef struct kvern_composition kvern_composition;
+
+// Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call.
+// On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
+// detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_UNSUPPORTED (an
+// unknown kind or codec), KVERN_ERR_OVERFLOW (a page would be larger than 1 GiB), KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
+                                                            const kvern_layer *layers, size_t count,
+                                                            kvern_composition **out);
+
+// Gives a reference back. NULL is allowed. Caches and states keep their own.
+KVERN_API void kvern_composition_release(kvern_composition *composition);
+
+// The number of layers.
+KVERN_API size_t kvern_composition_layers(const kvern_composition *composition);
+
+// The plan of one layer, owned by the composition; NULL when the index is out of range.
+KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *composition,
+                                                     size_t layer);
+
+// The exact storage identity of one layer, for example "full:h3:k64=bf16:v64=bf16". Two layers can
+// exchange rows exactly when their signatures are the same string. Owned by the composition; NULL
+// when the index is out of range.
+KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
+                                                  size_t layer);
+
+// Bytes of storage that one more position of one row takes in one layer. KVERN_MAX_LAYERS or any
+// other index out of range gives 0.
+KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
+                                                           size_t layer);
+
+// The sum over all layers.
+KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
+
+// Bytes of the pages that one row of `tokens` positions holds over all layers: whole pages, nothing
+// else. UINT64_MAX when the number does not fit.
+KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
+                                               uint64_t tokens);
+
+// What a layer can do. A capability that is reported is honoured; a call that needs an absent one
+// is refused with KVERN_ERR_UNSUPPORTED.
+typedef enum kvern_capability {
+    KVERN_CAN_DECODE = 0,        // append_decode
+    KVERN_CAN_WINDOW = 1,        // append_window
+    KVERN_CAN_KNOWN = 2,         // append_known
+    KVERN_CAN_TRIM = 3,          // drop any number of the newest positions
+    KVERN_CAN_FORK = 4,          // share positions with another cache
+    KVERN_CAN_BIDIRECTIONAL = 5, // append_bidirectional: images before text
+    KVERN_CAN_BLOCK = 6,         // a block read that appends nothing
+    KVERN_CAN_LATENT = 7,        // append_latent
+    KVERN_CAN_RECUR = 8          // a recurrent step
+} kvern_capability;
+
+// False for an absent capability, an unknown one, or an index out of range.
+KVERN_API bool kvern_composition_can(const kvern_composition *composition, size_t layer,
+                                     kvern_capability capability);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
