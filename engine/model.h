@@ -20,10 +20,9 @@
 // docs/engine.md states the arithmetic.
 
 #include "engine/gguf.h"
+#include "engine/tokenizer.h"
 
 #include <kvern/kvern.h>
-
-typedef struct tokenizer tokenizer;
 
 #define MODEL_MAX_TYPES 16
 
@@ -130,7 +129,8 @@ typedef struct model_step {
     const int32_t *tokens; // all rows', rows behind each other: sum of counts
     const int64_t *counts; // per row of the state; 0 leaves a row alone
 
-    // Where logits go: [wanted tokens, vocabulary], in the order of `tokens`; NULL: none are wanted.
+    // Where logits go: [wanted tokens, vocabulary], in the order of `tokens`; NULL: none are
+    // wanted.
     float *logits;
     // Per row, of how many of its newest tokens (0 to counts[r]) logits are wanted; NULL: of the
     // last token of each row that has new tokens.
