@@ -4,6 +4,7 @@
 // is read from that string.
 #include "engine/stop.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
