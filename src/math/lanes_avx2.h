@@ -302,6 +302,12 @@ LANES_INLINE lanes lanes_select(lanes_mask mask, lanes a, lanes b)
                    _mm256_blendv_ps(b.high, a.high, mask.high)};
 }
 
+// mask ? 0 : v
+LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
+{
+    return (lanes){_mm256_andnot_ps(mask.low, v.low), _mm256_andnot_ps(mask.high, v.high)};
+}
+
 // ---- The first `count` lanes, 0 to 16. Memory from p + count on is neither read nor written. ----
 
 LANES_INLINE lanes_int lanes_first_(int count)

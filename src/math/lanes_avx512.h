@@ -256,6 +256,11 @@ LANES_INLINE lanes lanes_select(lanes_mask mask, lanes a, lanes b)
     return _mm512_mask_blend_ps(mask, b, a);
 }
 
+LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
+{
+    return _mm512_maskz_mov_ps((lanes_mask)~mask, v);
+}
+
 // ---- The first `count` lanes, 0 to 16. Memory from p + count on is neither read nor written. ----
 
 LANES_INLINE lanes lanes_load_part(const float *p, int count)
