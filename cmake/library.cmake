@@ -3,10 +3,17 @@ file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c ${CMAKE_SOU
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)
-find_library(PTHREADPOOL_LIBRARY pthreadpool REQUIRED)
+option(KVERN_PTHREADPOOL "Use pthreadpool for the default threads; otherwise the default is one thread" ON)
+set(PTHREADPOOL_LIBRARY "")
+if(KVERN_PTHREADPOOL)
+    find_library(PTHREADPOOL_LIBRARY pthreadpool REQUIRED)
+endif()
 
 add_library(kvern_objects OBJECT ${KVERN_SOURCES})
 set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+if(KVERN_PTHREADPOOL)
+    target_compile_definitions(kvern_objects PRIVATE KVERN_HAVE_PTHREADPOOL)
+endif()
 target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR})
 
 foreach(kind STATIC SHARED)

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_BASE_CONTEXT_H
+#define KVERN_BASE_CONTEXT_H
+
+// The inside of a context, and the reference that every object made in it holds.
+
+#include "src/base/heap.h"
+#include "src/base/shelf.h"
+
+#include <pthread.h>
+
+struct kvern_context {
+    _Atomic size_t references;
+    kvern_heap heap;
+    kvern_executor executor;
+    void *own_threads; // the default executor's pool, or NULL
+    uint32_t cpu_features;
+    _Atomic uint64_t page_bytes; // pages in use, for kvern_memory
+
+    pthread_mutex_t lock; // guards the shelves
+    kvern_shelf scratch;  // for the length of one call
+    kvern_shelf objects;  // small objects that come and go every token
+};
+
+void kvern_context_retain(kvern_context *context);
+
+#endif

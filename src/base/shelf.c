@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "src/base/shelf.h"
+
+#include "src/base/context.h"
+
+struct kvern_buffer {
+    kvern_buffer *next;
+    size_t bytes; // of the part that is handed out
+};
+
+// The header takes a whole cache line so that the data behind it is aligned.
+#define HEADER_BYTES KVERN_HEAP_ALIGNMENT
+_Static_assert(sizeof(kvern_buffer) <= HEADER_BYTES, "the header fits its line");
+
+static void free_buffer(kvern_context *context, kvern_buffer *buffer)
+{
+    kvern_heap_give(&context->heap, buffer, HEADER_BYTES + buffer->bytes, KVERN_HEAP_ALIGNMENT);
+}
+
+// Unlinks the smallest idle buffer of at least `bytes`; the caller holds the lock. NULL: there is
+// none.
+static kvern_buffer *unlink_fitting(kvern_shelf *shelf, size_t bytes)
+{
+    kvern_buffer **best = NULL;
+    for (kvern_buffer **at = &shelf->idle; *at; at = &(*at)->next) {
+        if ((*at)->bytes < bytes || (best && (*at)->bytes >= (*best)->bytes))
+            continue;
+        best = at;
+        if ((*at)->bytes == bytes)
+            break;
+    }
+    if (!best)
+        return NULL;
+    kvern_buffer *found = *best;
+    *best = found->next;
+    return found;
+}
+
+kvern_status kvern_shelf_take(kvern_context *context, kvern_shelf *shelf, size_t bytes, void **out)
+{
+    pthread_mutex_lock(&context->lock);
+    kvern_buffer *buffer = unlink_fitting(shelf, bytes);
+    pthread_mutex_unlock(&context->lock);
+    *out = NULL;
+    if (!buffer) {
+        void *block;
+        kvern_status status =
+            kvern_heap_take(&context->heap, HEADER_BYTES + bytes, KVERN_HEAP_ALIGNMENT, &block);
+        if (status)
+            return status;
+        buffer = block;
+        buffer->bytes = bytes;
+    }
+    *out = (char *)buffer + HEADER_BYTES;
+    return KVERN_OK;
+}
+
+static size_t count_idle(const kvern_shelf *shelf)
+{
+    size_t count = 0;
+    for (const kvern_buffer *at = shelf->idle; at; at = at->next)
+        count++;
+    return count;
+}
+
+void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data)
+{
+    if (!data)
+        return;
+    kvern_buffer *buffer = (kvern_buffer *)((char *)data - HEADER_BYTES);
+    pthread_mutex_lock(&context->lock);
+    buffer->next = shelf->idle;
+    shelf->idle = buffer;
+    kvern_buffer *surplus = count_idle(shelf) > shelf->most_idle ? unlink_fitting(shelf, 0) : NULL;
+    pthread_mutex_unlock(&context->lock);
+    if (surplus)
+        free_buffer(context, surplus);
+}
+
+kvern_status kvern_shelf_reserve(kvern_context *context, kvern_shelf *shelf, size_t bytes)
+{
+    void *data;
+    kvern_status status = kvern_shelf_take(context, shelf, bytes, &data);
+    kvern_shelf_give(context, shelf, data);
+    return status;
+}
+
+void kvern_shelf_clear(kvern_context *context, kvern_shelf *shelf)
+{
+    while (shelf->idle) {
+        kvern_buffer *buffer = shelf->idle;
+        shelf->idle = buffer->next;
+        free_buffer(context, buffer);
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CODEC_DENSE_DENSE_H
+#define KVERN_CODEC_DENSE_DENSE_H
+
+// Dense codecs: f32, bf16 and f16, every value stored by itself.
+//
+// Layout of a block, made so that a kernel reads it from front to back with vector lanes that are
+// slots (for keys) or dimensions (for values):
+//
+//   keys,   f32 and f16:  [dim][64 slots]
+//   keys,   bf16:         [dim / 2][64 slots][2 dims]        two dims of a slot share a 32-bit word
+//   values: panels of 64 dims, the last one with what is left (w dims); in each panel
+//           f32 and f16:  [64 slots][w dims]
+//           bf16:         [32 slot pairs][w dims][2 slots]   two slots of a dim share a 32-bit word
+//
+// A pair of bf16 in a 32-bit word gives two f32 vectors by one shift and one mask.
+//
+// Both kernels are one and the same: c[i][lane] += sum over r of a[i][r] * b[r][lane], where a row
+// r of b is a dimension (scores) or a slot (values).
+
+#include "src/codec/codec.h"
+
+// Dims of a full panel of values.
+#define KVERN_DENSE_PANEL 64
+
+// Offset in elements of a value in a block of keys.
+static inline size_t kvern_dense_k_offset(kvern_type type, size_t slot, size_t d)
+{
+    if (type == KVERN_BF16)
+        return ((d / 2) * KVERN_PAGE_POSITIONS + slot) * 2 + d % 2;
+    return d * KVERN_PAGE_POSITIONS + slot;
+}
+
+// Width in dims of the panel that starts at dim `first`.
+static inline size_t kvern_dense_panel_width(size_t dim, size_t first)
+{
+    return dim - first < KVERN_DENSE_PANEL ? dim - first : KVERN_DENSE_PANEL;
+}
+
+// Offset in elements of a value in a block of values.
+static inline size_t kvern_dense_v_offset(kvern_type type, size_t dim, size_t slot, size_t d)
+{
+    const size_t first = d - d % KVERN_DENSE_PANEL;
+    const size_t width = kvern_dense_panel_width(dim, first);
+    const size_t panel = first * KVERN_PAGE_POSITIONS;
+    if (type == KVERN_BF16)
+        return panel + ((slot / 2) * width + (d - first)) * 2 + slot % 2;
+    return panel + slot * width + (d - first);
+}
+
+// The kernels of each instruction set, by type.
+kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type);
+kvern_codec_kernels kvern_dense_kernels_avx2(kvern_type type);
+kvern_codec_kernels kvern_dense_kernels_avx512(kvern_type type);
+
+extern const kvern_codec kvern_dense_f32;
+extern const kvern_codec kvern_dense_bf16;
+extern const kvern_codec kvern_dense_f16;
+
+#endif

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// Sixteen registers: a strip takes two of them, and a pair of bf16 rows four more while it is
+// added.
+#include "src/math/lanes_avx2.h"
+
+#define DENSE_SUFFIX avx2
+#define DENSE_MOST 4
+#define DENSE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
+#include "src/codec/dense/dense_tmpl.h"

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+// Thirty-two registers, one per strip.
+#include "src/math/lanes_avx512.h"
+
+#define DENSE_SUFFIX avx512
+#define DENSE_MOST 8
+#define DENSE_WIDE(r) ((r) <= 4 ? 4 : 2)
+#include "src/codec/dense/dense_tmpl.h"

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// The definition of both kernels (docs/arithmetic.md, steps 2 and 4): every vector kernel gives
+// these bits.
+#include "src/codec/dense/dense.h"
+
+#include "src/math/half.h"
+
+#include <math.h>
+
+static inline float value_at(kvern_type type, const void *block, size_t at)
+{
+    if (type == KVERN_F32)
+        return ((const float *)block)[at];
+    const uint16_t half = ((const uint16_t *)block)[at];
+    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
+}
+
+static inline void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
+                         size_t tile_end, size_t n, const float *q, float *scores)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
+            float s = 0;
+            for (size_t d = 0; d < dim; d++)
+                s = fmaf(q[i * dim + d], value_at(type, block, kvern_dense_k_offset(type, p, d)),
+                         s);
+            scores[i * KVERN_PAGE_POSITIONS + p] = s;
+        }
+    }
+}
+
+static inline void accumulate(kvern_type type, const void *block, size_t dim, size_t begin,
+                              size_t end, size_t n, const float *w, float *acc)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t d = 0; d < dim; d++) {
+            float sum = acc[i * dim + d];
+            for (size_t p = begin; p < end; p++)
+                sum = fmaf(w[i * KVERN_PAGE_POSITIONS + p],
+                           value_at(type, block, kvern_dense_v_offset(type, dim, p, d)), sum);
+            acc[i * dim + d] = sum;
+        }
+    }
+}
+
+// One pair of functions per type; `next` is of no use without prefetching.
+#define DENSE_PLAIN(name, type)                                                                    \
+    static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
+                             size_t n, const float *q, float *scores, const void *next)            \
+    {                                                                                              \
+        (void)next;                                                                                \
+        score(type, block, dim, tile_begin, tile_end, n, q, scores);                               \
+    }                                                                                              \
+    static void accumulate_##name(const void *block, size_t dim, size_t begin, size_t end,         \
+                                  size_t n, const float *w, float *acc, const void *next)          \
+    {                                                                                              \
+        (void)next;                                                                                \
+        accumulate(type, block, dim, begin, end, n, w, acc);                                       \
+    }
+
+DENSE_PLAIN(f32, KVERN_F32)
+DENSE_PLAIN(bf16, KVERN_BF16)
+DENSE_PLAIN(f16, KVERN_F16)
+
+kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type)
+{
+    if (type == KVERN_F32)
+        return (kvern_codec_kernels){score_f32, accumulate_f32};
+    if (type == KVERN_BF16)
+        return (kvern_codec_kernels){score_bf16, accumulate_bf16};
+    return (kvern_codec_kernels){score_f16, accumulate_f16};
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+// The kernels of dense blocks for one instruction set. Included once by dense_<isa>.c after a lanes
+// header.
+//
+// Parameters:
+//   DENSE_SUFFIX     avx2, avx512, ...: ends the name of the function that hands the kernels out
+//   DENSE_MOST       query vectors that are worked on at once, 4 or 8
+//   DENSE_WIDE(r)    how many strips of 16 lanes r of them share a pass over the block: 4, 2 or 1;
+//   what fits
+//                    the registers, with enough independent sums to hide the latency of fma
+//
+// Scores and weighted sums are one loop: c[i][lane] += a[i][r] * b[r][lane], r ascending, one fma
+// each. Lanes are different outputs, so no order of passes changes a bit.
+#include "src/codec/dense/dense.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+// Loops over registers must vanish: an array that is indexed by a variable would live in memory.
+#ifdef __clang__
+#define DENSE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define DENSE_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+// Where a pass reads and writes. Rows of b are dimensions (scores) or slots (values); a storage row
+// holds one of them, or a pair for bf16.
+typedef struct panel {
+    const char *b;     // first storage row
+    size_t row_bytes;  // of one storage row
+    size_t begin, end; // rows of b to add
+    size_t width;      // lanes, a multiple of 8
+    const float *a;    // a[i * a_stride + r]
+    size_t a_stride;
+    float *c; // c[i * c_stride + lane]
+    size_t c_stride;
+    bool fresh;       // start from +0 instead of c
+    const char *next; // memory with the shape of b that is read next
+} panel;
+
+LANES_INLINE size_t word_bytes(kvern_type type)
+{
+    return type == KVERN_F16 ? 2 : 4;
+}
+
+// Loads 16 lanes (8 when `part`) of a storage row: one row of b, or an even and an odd one.
+LANES_INLINE void load_rows(kvern_type type, const char *at, bool part, lanes *even, lanes *odd)
+{
+    if (type == KVERN_F16) {
+        uint16_t half[16] = {0};
+        if (part)
+            memcpy(half, at, 8 * sizeof half[0]);
+        *even = lanes_load_f16(part ? half : (const uint16_t *)at);
+    } else if (type == KVERN_F32) {
+        *even = part ? lanes_load_part((const float *)at, 8) : lanes_load((const float *)at);
+    } else if (part) {
+        const lanes_int words = lanes_bits(lanes_load_part((const float *)at, 8));
+        *even = lanes_from_bits(lanes_int_shl(words, 16));
+        *odd = lanes_from_bits(lanes_int_and(words, lanes_int_set((int)0xffff0000)));
+    } else {
+        lanes_load_bf16_pairs((const uint16_t *)at, even, odd);
+    }
+}
+
+// One storage row. `first` and `second` say which rows of it take part; they are constants where it
+// is called.
+LANES_INLINE void add_row(kvern_type type, int R, int T, bool part, const panel *p, size_t row,
+                          size_t lane, bool first, bool second, bool prefetch, const float *a,
+                          lanes acc[DENSE_MOST][4])
+{
+    const size_t at = row * p->row_bytes + lane * word_bytes(type);
+    const size_t r = type == KVERN_BF16 ? 2 * row : row;
+    DENSE_UNROLL
+    for (int t = 0; t < T; t++) {
+        lanes even, odd = lanes_zero();
+        load_rows(type, p->b + at + (size_t)t * 16 * word_bytes(type), part, &even, &odd);
+        if (prefetch)
+            lanes_prefetch(p->next + at + (size_t)t * 16 * word_bytes(type));
+        DENSE_UNROLL
+        for (int i = 0; i < R; i++) {
+            if (first)
+                acc[i][t] = lanes_fma(lanes_set(a[(size_t)i * p->a_stride + r]), even, acc[i][t]);
+            if (second)
+                acc[i][t] =
+                    lanes_fma(lanes_set(a[(size_t)i * p->a_stride + r + 1]), odd, acc[i][t]);
+        }
+    }
+}
+
+// All rows in order.
+LANES_INLINE void add_rows(kvern_type type, int R, int T, bool part, const panel *p, size_t lane,
+                           bool prefetch, const float *a, lanes acc[DENSE_MOST][4])
+{
+    if (type != KVERN_BF16) {
+        for (size_t r = p->begin; r < p->end; r++)
+            add_row(type, R, T, part, p, r, lane, true, false, prefetch, a, acc);
+        return;
+    }
+    size_t row = p->begin / 2;
+    if (p->begin % 2 && p->begin < p->end)
+        add_row(type, R, T, part, p, row++, lane, false, true, false, a, acc);
+    for (; 2 * row + 2 <= p->end; row++)
+        add_row(type, R, T, part, p, row, lane, true, true, prefetch, a, acc);
+    if (2 * row < p->end)
+        add_row(type, R, T, part, p, row, lane, true, false, false, a, acc);
+}
+
+// R vectors times T strips of 16 lanes (or one of 8), held in registers from the first row to the
+// last.
+LANES_INLINE void pass(kvern_type type, int R, int T, bool part, const panel *p, size_t i0,
+                       size_t lane)
+{
+    lanes acc[DENSE_MOST][4];
+    float *c = p->c + i0 * p->c_stride + lane;
+    const float *a = p->a + i0 * p->a_stride;
+    DENSE_UNROLL
+    for (int i = 0; i < R; i++) {
+        DENSE_UNROLL
+        for (int t = 0; t < T; t++) {
+            const float *from = c + (size_t)i * p->c_stride + t * 16;
+            acc[i][t] = p->fresh ? lanes_zero()
+                        : part   ? lanes_load_part(from, 8)
+                                 : lanes_load(from);
+        }
+    }
+    // The first vectors' pass is the one that waits for memory; it also asks for what comes next.
+    if (i0 == 0 && p->next)
+        add_rows(type, R, T, part, p, lane, true, a, acc);
+    else
+        add_rows(type, R, T, part, p, lane, false, a, acc);
+    DENSE_UNROLL
+    for (int i = 0; i < R; i++) {
+        DENSE_UNROLL
+        for (int t = 0; t < T; t++) {
+            float *to = c + (size_t)i * p->c_stride + t * 16;
+            if (part)
+                lanes_store_part(to, acc[i][t], 8);
+            else
+                lanes_store(to, acc[i][t]);
+        }
+    }
+}
+
+// All lanes for R vectors, the widest passes first.
+LANES_INLINE void strips(kvern_type type, int R, const panel *p, size_t i0)
+{
+    size_t lane = 0;
+    if (DENSE_WIDE(R) >= 4)
+        for (; lane + 64 <= p->width; lane += 64)
+            pass(type, R, DENSE_WIDE(R) >= 4 ? 4 : 1, false, p, i0, lane);
+    if (DENSE_WIDE(R) >= 2)
+        for (; lane + 32 <= p->width; lane += 32)
+            pass(type, R, DENSE_WIDE(R) >= 2 ? 2 : 1, false, p, i0, lane);
+    for (; lane + 16 <= p->width; lane += 16)
+        pass(type, R, 1, false, p, i0, lane);
+    if (lane < p->width)
+        pass(type, R, 1, true, p, i0, lane);
+}
+
+LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
+{
+    size_t i = 0;
+    for (; DENSE_MOST > 4 && i + DENSE_MOST <= n; i += DENSE_MOST)
+        strips(type, DENSE_MOST, p, i);
+    for (; i + 4 <= n; i += 4)
+        strips(type, 4, p, i);
+    switch (n - i) {
+    case 3:
+        strips(type, 3, p, i);
+        break;
+    case 2:
+        strips(type, 2, p, i);
+        break;
+    case 1:
+        strips(type, 1, p, i);
+        break;
+    default:
+        break;
+    }
+}
+
+// Keys: the lanes are the slots of the tiles asked for, the rows are all dimensions.
+LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
+                        size_t tile_end, size_t n, const float *q, float *scores, const void *next)
+{
+    const size_t skipped = tile_begin * 16 * word_bytes(type);
+    const panel p = {
+        .b = (const char *)block + skipped,
+        .row_bytes = KVERN_PAGE_POSITIONS * word_bytes(type),
+        .begin = 0,
+        .end = dim,
+        .width = (tile_end - tile_begin) * 16,
+        .a = q,
+        .a_stride = dim,
+        .c = scores + tile_begin * 16,
+        .c_stride = KVERN_PAGE_POSITIONS,
+        .fresh = true,
+        .next = next ? (const char *)next + skipped : NULL,
+    };
+    multiply(type, n, &p);
+}
+
+// Values: panel by panel, the lanes are dimensions, the rows are slots.
+LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, size_t begin,
+                             size_t end, size_t n, const float *w, float *acc, const void *next)
+{
+    const size_t element = kvern_type_bytes(type);
+    for (size_t first = 0; first < dim; first += KVERN_DENSE_PANEL) {
+        const size_t width = kvern_dense_panel_width(dim, first);
+        const size_t offset = first * KVERN_PAGE_POSITIONS * element;
+        const panel p = {
+            .b = (const char *)block + offset,
+            .row_bytes = width * word_bytes(type),
+            .begin = begin,
+            .end = end,
+            .width = width,
+            .a = w,
+            .a_stride = KVERN_PAGE_POSITIONS,
+            .c = acc + first,
+            .c_stride = dim,
+            .fresh = false,
+            .next = next ? (const char *)next + offset : NULL,
+        };
+        multiply(type, n, &p);
+    }
+}
+
+#define DENSE_KERNELS(name, type)                                                                  \
+    static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
+                             size_t n, const float *q, float *scores, const void *next)            \
+    {                                                                                              \
+        score(type, block, dim, tile_begin, tile_end, n, q, scores, next);                         \
+    }                                                                                              \
+    static void accumulate_##name(const void *block, size_t dim, size_t begin, size_t end,         \
+                                  size_t n, const float *w, float *acc, const void *next)          \
+    {                                                                                              \
+        accumulate(type, block, dim, begin, end, n, w, acc, next);                                 \
+    }
+
+DENSE_KERNELS(f32, KVERN_F32)
+DENSE_KERNELS(bf16, KVERN_BF16)
+DENSE_KERNELS(f16, KVERN_F16)
+
+#define DENSE_JOIN_(a, b) a##b
+#define DENSE_JOIN(a, b) DENSE_JOIN_(a, b)
+
+kvern_codec_kernels DENSE_JOIN(kvern_dense_kernels_, DENSE_SUFFIX)(kvern_type type)
+{
+    if (type == KVERN_F32)
+        return (kvern_codec_kernels){score_f32, accumulate_f32};
+    if (type == KVERN_BF16)
+        return (kvern_codec_kernels){score_bf16, accumulate_bf16};
+    return (kvern_codec_kernels){score_f16, accumulate_f16};
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_PAGES_POOL_H
+#define KVERN_PAGES_POOL_H
+
+// Pages of one size, reference counted, cut from arenas that come from the context's heap.
+//
+// Arenas start small and double until they hold 2 MiB, so that a small cache stays small and a
+// large one lies in huge pages. An arena goes back to the allocator as soon as its last page is
+// free. A pool may be used by several threads; a page's content belongs to whoever holds the only
+// reference.
+
+#include "src/base/context.h"
+
+#include <stdbool.h>
+
+typedef struct kvern_pool kvern_pool;
+typedef struct kvern_arena kvern_arena;
+
+typedef struct kvern_page {
+    _Atomic size_t references;
+    void *data; // page_bytes bytes, aligned to a cache line
+    kvern_arena *arena;
+    struct kvern_page *next_free; // inside its arena, while free
+} kvern_page;
+
+// Makes a pool of pages of `page_bytes` bytes (a positive multiple of 64); one reference for the
+// caller.
+KVERN_CHECK kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes,
+                                           kvern_pool **out);
+void kvern_pool_retain(kvern_pool *pool);
+
+// The pool goes when its last reference has gone; all pages must have been released by then.
+void kvern_pool_release(kvern_pool *pool);
+
+size_t kvern_pool_page_bytes(const kvern_pool *pool);
+kvern_context *kvern_pool_context(const kvern_pool *pool);
+
+// Takes `count` pages, each with one reference and undefined content: all or none.
+KVERN_CHECK kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages);
+
+void kvern_page_retain(kvern_page *page);
+void kvern_page_release(kvern_page *page);
+
+// True when the caller's reference is the only one, so that it may write.
+bool kvern_page_is_exclusive(const kvern_page *page);
+
+#endif

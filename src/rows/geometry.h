@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ROWS_GEOMETRY_H
+#define KVERN_ROWS_GEOMETRY_H
+
+// What a page of one layer looks like: for each KV head its block of keys and, right behind it, its
+// block of values, so that attending a head streams through memory in one direction.
+
+#include "src/codec/codec.h"
+
+typedef struct kvern_geometry {
+    size_t kv_heads;
+    size_t k_dim, v_dim;
+    const kvern_codec *k_codec, *v_codec;
+    kvern_codec_kernels k_kernels, v_kernels;
+    size_t k_block_bytes, v_block_bytes;
+    size_t page_bytes;
+} kvern_geometry;
+
+static inline void *kvern_page_k(const kvern_geometry *g, void *page, size_t head)
+{
+    return (char *)page + head * (g->k_block_bytes + g->v_block_bytes);
+}
+
+static inline void *kvern_page_v(const kvern_geometry *g, void *page, size_t head)
+{
+    return (char *)kvern_page_k(g, page, head) + g->k_block_bytes;
+}
+
+#endif

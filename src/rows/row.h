@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ROWS_ROW_H
+#define KVERN_ROWS_ROW_H
+
+// A row: one sequence in one layer. Its positions lie in pages, in order, never padded; page i
+// holds the positions 64 i to 64 i + 63.
+//
+// The list of pages, a table, is shared by reference count: a read or a fork retains the table,
+// whatever its length, and the row makes a table of its own before it next changes anything that
+// the others see. The same holds for the last, partly filled page.
+//
+// A change has two halves. kvern_row_prepare takes everything that can fail; kvern_row_commit
+// cannot fail. Between them nothing has changed, so several rows can change together or not at all.
+
+#include "src/pages/pool.h"
+
+typedef struct kvern_table {
+    _Atomic size_t references;
+    kvern_pool *pool;
+    size_t capacity;
+    size_t count; // pages held; those behind the row's length are room
+    kvern_page *pages[];
+} kvern_table;
+
+typedef struct kvern_row {
+    kvern_table *table; // NULL while it never held anything
+    int64_t length;     // positions
+    size_t reserved;    // pages that are kept as room
+} kvern_row;
+
+typedef struct kvern_row_change {
+    kvern_table *table;            // the row's table after the change: its own or a new one
+    size_t fresh_begin, fresh_end; // pages taken for it
+    kvern_page *copy;              // replaces the shared, partly filled page; or NULL
+} kvern_row_change;
+
+// Positions of a row at most: far above any model, far below any overflow.
+#define KVERN_MAX_POSITIONS (INT64_C(1) << 40)
+
+size_t kvern_pages_of(int64_t positions);
+
+// Prepares that the positions [row->length, new_length) can be written, and that at least
+// row->reserved or `reserve` pages are held. new_length >= row->length.
+KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length,
+                                           size_t reserve, kvern_row_change *change);
+void kvern_row_commit(kvern_row *row, kvern_row_change *change);
+void kvern_row_cancel(kvern_row *row, kvern_row_change *change);
+
+// Drops the newest positions down to `length`, and the pages that are neither used nor reserved.
+void kvern_row_truncate(kvern_row *row, int64_t length);
+
+// Empties the row and gives up its reserved room.
+void kvern_row_reset(kvern_row *row);
+
+// *to becomes another row with the same positions. Cannot fail. *to must be empty.
+void kvern_row_share(const kvern_row *from, kvern_row *to);
+
+// Bytes of the pages that the row holds.
+uint64_t kvern_row_bytes(const kvern_row *row);
+
+void kvern_table_retain(kvern_table *table);
+void kvern_table_release(kvern_table *table); // NULL is allowed
+
+#endif
