@@ -12,10 +12,11 @@
 //     kvern_fp_leave(saved);
 //
 // The environment belongs to a thread: work handed to another thread needs its own pair there.
-// Both calls are barriers for memory but the compiler does not know that arithmetic depends on
+// Both calls are barriers for memory, but the compiler does not know that arithmetic depends on
 // them: it may move an operation on values that are in registers already (parameters passed by
-// value). Let the arithmetic read its operands from memory, or be in a function that is not
-// inlined. The sticky exception flags are unspecified after the pair.
+// value, a result). Let the arithmetic read its operands from memory, or be in a function that is
+// not inlined, or pin the values with kvern_fp_pin. The sticky exception flags are unspecified
+// after the pair.
 
 #include <float.h>
 #include <stdint.h>
@@ -23,6 +24,12 @@
 #if FLT_EVAL_METHOD != 0
 #error "float expressions must be evaluated in float (on 32-bit x86: -mfpmath=sse -msse2)"
 #endif
+
+// Keeps the computation of *x before this point, and what is computed from it after.
+static inline void kvern_fp_pin(float *x)
+{
+    __asm__ volatile("" : "+m"(*x) : : "memory");
+}
 
 #if defined(__x86_64__) || defined(__i386__)
 
