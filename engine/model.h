@@ -86,18 +86,17 @@ typedef struct model model;
 // Called while weights are prepared, `done` of `total` bytes of the file, on the calling thread.
 typedef void (*model_progress)(void *user, uint64_t done, uint64_t total);
 
-// Opens a file and loads its weights. The model keeps the context alive and uses its executor and
-// its instruction sets. `progress` may be NULL. On failure *out is NULL. Errors: those of
-// gguf_open, model_read_facts and the tokenizer; KVERN_ERR_FORMAT (a tensor is missing or has
+// Opens a file and loads its weights. The model borrows the context until model_close and uses its
+// executor and its instruction sets. `progress` may be NULL. On failure *out is NULL. Errors: those
+// of gguf_open, model_read_facts and the tokenizer; KVERN_ERR_FORMAT (a tensor is missing or has
 // another shape than the facts demand: the text names it), KVERN_ERR_UNSUPPORTED (a tensor type or
 // a tensor that changes the computation and is unknown here), KVERN_ERR_MEMORY.
 KVERN_CHECK kvern_status model_open(const char *path, kvern_context *context,
                                     model_progress progress, void *user, model **out,
                                     engine_error *error);
 
-// The same for a file that the caller has opened. Without a tokenizer in the file, model_tokenizer
-// is NULL; model_open refuses such a file. On success the model owns `file` and closes it; on
-// failure it stays the caller's.
+// The same for a file that the caller has opened. On success the model owns `file` and closes it;
+// on failure it stays the caller's.
 KVERN_CHECK kvern_status model_load(gguf_file *file, kvern_context *context,
                                     model_progress progress, void *user, model **out,
                                     engine_error *error);
@@ -107,6 +106,7 @@ void model_close(model *model);
 
 const model_facts *model_get_facts(const model *model);
 const gguf_file *model_file(const model *model);
+// NULL when the file has no tokenizer at all: such a model takes token ids only.
 const tokenizer *model_tokenizer(const model *model);
 kvern_context *model_context(const model *model);
 

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT
+#include "engine/generate.h"
+
+#include "engine/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct generator {
+    const model *model;
+    model_workspace *workspace;
+    kvern_state *state; // row 0 is the sequence
+    size_t context_length;
+    size_t chunk;
+    int32_t pending;    // sampled, not forwarded yet; TOKENIZER_NO_TOKEN: none
+    float *logits;      // [vocabulary] of the newest forwarded token
+    text_buffer passed; // bytes that no stop string holds back
+    text_buffer shown;  // whole characters of them
+};
+
+// What one call keeps besides the generator.
+typedef struct generation {
+    generator *g;
+    const generate_request *request;
+    generate_result *result;
+    utf8_stream characters;
+    engine_error *error;
+} generation;
+
+const char *generate_reason_name(generate_reason reason)
+{
+    switch (reason) {
+    case GENERATE_END:
+        return "end of turn";
+    case GENERATE_STOP_STRING:
+        return "stop string";
+    case GENERATE_MAX_TOKENS:
+        return "token limit";
+    case GENERATE_CONTEXT:
+        return "context full";
+    case GENERATE_CANCELLED:
+        return "cancelled";
+    }
+    return "unknown";
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static kvern_status prepare(generator *g, kvern_composition *composition, engine_error *error)
+{
+    kvern_status status = model_workspace_create(g->model, g->chunk, 1, &g->workspace, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    g->logits = malloc(model_get_facts(g->model)->vocabulary * sizeof *g->logits);
+    if (!g->logits) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the logits");
+    }
+    status = kvern_state_create(composition, 1, &g->state);
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "making the KV cache");
+}
+
+kvern_status generator_create(const model *model, kvern_composition *composition,
+                              const generator_options *options, generator **out,
+                              engine_error *error)
+{
+    static const generator_options defaults = {0};
+    *out = NULL;
+    options = options ? options : &defaults;
+    size_t most = model_get_facts(model)->context_length;
+    if (options->context_length > most) {
+        return engine_fail(
+            error, KVERN_ERR_RANGE,
+            "a context of %zu tokens is more than the %zu that the model was made for",
+            options->context_length, most);
+    }
+    generator *g = calloc(1, sizeof *g);
+    if (!g) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a generator");
+    }
+    g->model = model;
+    g->context_length = options->context_length ? options->context_length : most;
+    g->chunk = options->chunk ? options->chunk : GENERATOR_CHUNK;
+    g->chunk = g->chunk < g->context_length ? g->chunk : g->context_length;
+    g->pending = TOKENIZER_NO_TOKEN;
+    kvern_status status = prepare(g, composition, error);
+    if (status != KVERN_OK) {
+        generator_destroy(g);
+        return status;
+    }
+    *out = g;
+    return KVERN_OK;
+}
+
+void generator_destroy(generator *g)
+{
+    if (!g) {
+        return;
+    }
+    kvern_state_destroy(g->state);
+    model_workspace_destroy(g->workspace);
+    text_buffer_free(&g->passed);
+    text_buffer_free(&g->shown);
+    free(g->logits);
+    free(g);
+}
+
+static bool cancelled(const generation *run)
+{
+    return run->request->cancel && atomic_load_explicit(run->request->cancel, memory_order_relaxed);
+}
+
+// Forwards some tokens; logits of the last one when `wanted`.
+static kvern_status forward(generation *run, kvern_phase phase, const int32_t *tokens, size_t count,
+                            bool wanted)
+{
+    model_step step = {.phase = phase,
+                       .tokens = tokens,
+                       .counts = &(int64_t){(int64_t)count},
+                       .logits = wanted ? run->g->logits : NULL};
+    return model_forward(run->g->model, run->g->workspace, run->g->state, &step, run->error);
+}
+
+// Shows what has been passed on, as whole characters.
+static kvern_status show(generation *run)
+{
+    generator *g = run->g;
+    text_buffer_clear(&g->shown);
+    kvern_status status =
+        utf8_stream_push(&run->characters, g->passed.data, g->passed.size, &g->shown);
+    text_buffer_clear(&g->passed);
+    if (status != KVERN_OK) {
+        return engine_fail(run->error, status, "no memory for the text of a token");
+    }
+    if (g->shown.size > 0 && run->request->on_text) {
+        run->request->on_text(run->request->user, g->shown.data, g->shown.size);
+    }
+    return KVERN_OK;
+}
+
+// Takes in the text of a token. *stopped: a stop string is complete.
+static kvern_status take_text(generation *run, int32_t token, bool *stopped)
+{
+    generator *g = run->g;
+    tokenizer_text piece = {NULL, 0};
+    if (model_tokenizer(g->model)) {
+        piece = tokenizer_piece(model_tokenizer(g->model), token);
+    }
+    kvern_status status;
+    *stopped = false;
+    if (run->request->stop) {
+        status = stop_matcher_push(run->request->stop, piece.data, piece.size, &g->passed, stopped);
+    } else {
+        status = text_buffer_append(&g->passed, piece.data, piece.size);
+    }
+    if (status != KVERN_OK) {
+        return engine_fail(run->error, status, "no memory for the text of a token");
+    }
+    return show(run);
+}
+
+// The generation is over: shows what was held back.
+static kvern_status flush_text(generation *run)
+{
+    generator *g = run->g;
+    kvern_status status = KVERN_OK;
+    if (run->request->stop) {
+        status = stop_matcher_flush(run->request->stop, &g->passed);
+    }
+    if (status == KVERN_OK) {
+        status = show(run);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    text_buffer_clear(&g->shown);
+    status = utf8_stream_flush(&run->characters, &g->shown);
+    if (status != KVERN_OK) {
+        return engine_fail(run->error, status, "no memory for the text of a token");
+    }
+    if (g->shown.size > 0 && run->request->on_text) {
+        run->request->on_text(run->request->user, g->shown.data, g->shown.size);
+    }
+    return KVERN_OK;
+}
+
+// The prompt with the token that still waits in front of it; owned by the caller. *count 0 and NULL
+// when there is nothing to forward.
+static kvern_status gather_prompt(const generation *run, int32_t **tokens, size_t *count)
+{
+    const generate_request *request = run->request;
+    size_t waiting = generator_pending(run->g) ? 1 : 0;
+    *count = request->count + waiting;
+    *tokens = NULL;
+    if (*count == 0) {
+        return engine_fail(run->error, KVERN_ERR_ARGUMENT, "there is no token to start from");
+    }
+    size_t length = (size_t)generator_length(run->g);
+    if (*count < waiting || *count > run->g->context_length - length) {
+        return engine_fail(run->error, KVERN_ERR_RANGE,
+                           "the prompt has %zu tokens, but only %zu of the context of %zu are free",
+                           *count, run->g->context_length - length, run->g->context_length);
+    }
+    *tokens = malloc(*count * sizeof **tokens);
+    if (!*tokens) {
+        return engine_fail(run->error, KVERN_ERR_MEMORY, "no memory for a prompt of %zu tokens",
+                           *count);
+    }
+    (*tokens)[0] = run->g->pending;
+    if (request->count > 0) {
+        memcpy(*tokens + waiting, request->tokens, request->count * sizeof **tokens);
+    }
+    return KVERN_OK;
+}
+
+// Forwards the prompt in chunks. *done tells how far it came; it stops early, with success, when
+// the caller cancels.
+static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_t count,
+                                   size_t *done)
+{
+    *done = 0;
+    while (*done < count && !cancelled(run)) {
+        size_t rest = count - *done;
+        size_t chunk = rest < run->g->chunk ? rest : run->g->chunk;
+        kvern_status status =
+            forward(run, KVERN_PHASE_WINDOW, tokens + *done, chunk, chunk == rest);
+        if (status != KVERN_OK) {
+            return status;
+        }
+        *done += chunk;
+        if (run->request->on_prompt) {
+            run->request->on_prompt(run->request->user, *done, count);
+        }
+    }
+    return KVERN_OK;
+}
+
+// All of the prompt or nothing. Room for it is taken first, so that a budget that cannot hold it is
+// noticed before any work is done.
+static kvern_status prefill(generation *run)
+{
+    generator *g = run->g;
+    int32_t *tokens;
+    size_t count;
+    size_t done;
+    kvern_status status = gather_prompt(run, &tokens, &count);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    double start = seconds_now();
+    int64_t target = generator_length(g) + (int64_t)count;
+    status = kvern_state_reserve(g->state, 0, target, model_get_facts(g->model)->heads);
+    if (status != KVERN_OK) {
+        free(tokens);
+        return engine_fail_kvern(run->error, status, "making room for the prompt");
+    }
+    status = forward_chunks(run, tokens, count, &done);
+    free(tokens);
+    run->result->prompt_seconds = seconds_now() - start;
+    if (status == KVERN_OK && done == count) {
+        run->result->prompt_tokens = count;
+        g->pending = TOKENIZER_NO_TOKEN;
+        return KVERN_OK;
+    }
+    run->result->reason = GENERATE_CANCELLED;
+    kvern_status undone = kvern_state_trim(g->state, 0, (int64_t)done);
+    if (status == KVERN_OK && undone != KVERN_OK) {
+        return engine_fail_kvern(run->error, undone, "taking back a cancelled prompt");
+    }
+    return status;
+}
+
+// Whether the generation is over before the next token is sampled.
+static bool finished(const generation *run, generate_reason *reason)
+{
+    const generator *g = run->g;
+    int64_t most = run->request->max_tokens;
+    size_t length = (size_t)generator_length(g) + (generator_pending(g) ? 1 : 0);
+    if (most >= 0 && run->result->generated_tokens >= (uint64_t)most) {
+        *reason = GENERATE_MAX_TOKENS;
+    } else if (length >= g->context_length) {
+        *reason = GENERATE_CONTEXT;
+    } else if (cancelled(run)) {
+        *reason = GENERATE_CANCELLED;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static kvern_status forward_pending(generation *run)
+{
+    generator *g = run->g;
+    if (!generator_pending(g)) {
+        return KVERN_OK;
+    }
+    kvern_status status = forward(run, KVERN_PHASE_DECODE, &g->pending, 1, true);
+    if (status == KVERN_OK) {
+        g->pending = TOKENIZER_NO_TOKEN;
+        run->result->decode_steps++;
+    }
+    return status;
+}
+
+// Samples one token and takes it in. *over: it ended the generation.
+static kvern_status sample(generation *run, bool *over)
+{
+    generator *g = run->g;
+    int32_t token;
+    kvern_status status = sampler_next(run->request->sampler, g->logits, &token, run->error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (run->request->on_token) {
+        run->request->on_token(run->request->user, token);
+    }
+    *over = model_tokenizer(g->model) && tokenizer_is_end(model_tokenizer(g->model), token);
+    if (*over) {
+        run->result->reason = GENERATE_END;
+        return KVERN_OK;
+    }
+    g->pending = token;
+    run->result->generated_tokens++;
+    status = take_text(run, token, over);
+    if (*over) {
+        run->result->reason = GENERATE_STOP_STRING;
+    }
+    return status;
+}
+
+static kvern_status decode(generation *run)
+{
+    double start = seconds_now();
+    kvern_status status = KVERN_OK;
+    bool over = false;
+    while (status == KVERN_OK && !over && !finished(run, &run->result->reason)) {
+        status = forward_pending(run);
+        if (status == KVERN_OK) {
+            status = sample(run, &over);
+        }
+    }
+    run->result->decode_seconds = seconds_now() - start;
+    return status;
+}
+
+kvern_status generator_run(generator *g, const generate_request *request, generate_result *result,
+                           engine_error *error)
+{
+    *result = (generate_result){0};
+    generation run = {.g = g, .request = request, .result = result, .error = error};
+    if (request->max_tokens != 0 && !request->sampler) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "a generation needs a sampler");
+    }
+    if (request->stop) {
+        stop_matcher_reset(request->stop);
+    }
+    text_buffer_clear(&g->passed);
+    kvern_status status = prefill(&run);
+    if (status != KVERN_OK || result->prompt_tokens == 0) {
+        return status;
+    }
+    status = decode(&run);
+    // Held back text is shown after a failure too; the failure's own sentence stays.
+    run.error = status == KVERN_OK ? error : NULL;
+    kvern_status flushed = flush_text(&run);
+    return status == KVERN_OK ? flushed : status;
+}
+
+kvern_status generator_reset(generator *g, engine_error *error)
+{
+    kvern_status status = kvern_state_reset(g->state, 0);
+    if (status != KVERN_OK) {
+        return engine_fail_kvern(error, status, "emptying the sequence");
+    }
+    g->pending = TOKENIZER_NO_TOKEN;
+    return KVERN_OK;
+}
+
+int64_t generator_length(const generator *g)
+{
+    return kvern_state_length(g->state, 0);
+}
+
+size_t generator_context_length(const generator *g)
+{
+    return g->context_length;
+}
+
+bool generator_pending(const generator *g)
+{
+    return g->pending != TOKENIZER_NO_TOKEN;
+}
+
+const kvern_state *generator_state(const generator *g)
+{
+    return g->state;
+}
