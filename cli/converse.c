@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "cli/converse.h"
+
+#include "cli/line_reader.h"
+#include "cli/prompt.h"
+#include "cli/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The conversation so far. Contents are owned.
+typedef struct conversation {
+    run_session *session;
+    chat_message *messages;
+    size_t count, capacity;
+    size_t forwarded; // messages whose tokens are in the cache
+    size_t opening;   // messages that are there before the first one is typed: the system message
+} conversation;
+
+static bool add_message(conversation *talk, const char *role, const char *content, size_t bytes)
+{
+    if (talk->count == talk->capacity) {
+        size_t capacity = talk->capacity ? talk->capacity * 2 : 16;
+        chat_message *grown = realloc(talk->messages, capacity * sizeof *grown);
+        if (!grown) {
+            return false;
+        }
+        talk->messages = grown;
+        talk->capacity = capacity;
+    }
+    char *copy = malloc(bytes + 1);
+    if (!copy) {
+        return false;
+    }
+    if (bytes) {
+        memcpy(copy, content, bytes);
+    }
+    copy[bytes] = 0;
+    talk->messages[talk->count++] = (chat_message){role, copy, bytes};
+    return true;
+}
+
+static void forget_messages(conversation *talk, size_t keep)
+{
+    while (talk->count > keep) {
+        free((char *)talk->messages[--talk->count].content);
+    }
+}
+
+// The tokens that the cache lacks: the end of the last answer, the new message, the prompt of the
+// next answer.
+static kvern_status encode_turn(const conversation *talk, token_buffer *out, engine_error *error)
+{
+    const run_session *session = talk->session;
+    const tokenizer *tokens = model_tokenizer(session->loaded.model);
+    if (session->chat) {
+        return prompt_encode_chat(tokens, session->chat, talk->messages, talk->count,
+                                  talk->forwarded, out, error);
+    }
+    const chat_message *message = &talk->messages[talk->count - 1];
+    text_buffer text = {(char *)message->content, message->content_bytes, 0};
+    return prompt_encode_raw(tokens, &text, talk->forwarded == 0, out, error);
+}
+
+// Answers the newest message, which is taken back when it never reached the cache.
+static kvern_status answer_turn(conversation *talk, engine_error *error)
+{
+    run_session *session = talk->session;
+    token_buffer prompt = TOKEN_BUFFER_INIT;
+    kvern_status status = encode_turn(talk, &prompt, error);
+    if (status == KVERN_OK) {
+        status = session_answer(session, &prompt, error);
+    } else {
+        session->last = (generate_result){0};
+    }
+    token_buffer_free(&prompt);
+    if (session->last.prompt_tokens == 0) {
+        forget_messages(talk, talk->count - 1);
+        return status;
+    }
+    talk->forwarded = talk->count + 1;
+    if (!add_message(talk, "assistant", session->answer.data, session->answer.size)) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the conversation");
+    }
+    return status;
+}
+
+static kvern_status start_again(conversation *talk, engine_error *error)
+{
+    forget_messages(talk, talk->opening);
+    talk->forwarded = 0;
+    return generator_reset(talk->session->generator, error);
+}
+
+static void explain_end(const run_session *session)
+{
+    if (session->last.reason == GENERATE_CONTEXT) {
+        fputs("(the context is full; /clear begins a new conversation)\n", stderr);
+    } else if (session->last.reason == GENERATE_CANCELLED) {
+        fputs("(cancelled)\n", stderr);
+    } else if (session->last.reason == GENERATE_MAX_TOKENS) {
+        fputs("(the answer reached -n)\n", stderr);
+    }
+}
+
+// Carries out one line. False: the program has to end, a failure was reported.
+static bool take_message(conversation *talk, const text_buffer *message)
+{
+    engine_error error;
+    kvern_status status;
+    if (message->size == 6 && memcmp(message->data, "/clear", 6) == 0) {
+        status = start_again(talk, &error);
+    } else if (add_message(talk, "user", message->data, message->size)) {
+        status = answer_turn(talk, &error);
+        if (status == KVERN_OK) {
+            explain_end(talk->session);
+        }
+    } else {
+        status = engine_fail(&error, KVERN_ERR_MEMORY, "no memory for the conversation");
+    }
+    if (status != KVERN_OK) {
+        report_engine_error(&error); // a message that is too long is no reason to end
+    }
+    return !talk->session->write_failed;
+}
+
+static int talk_on(conversation *talk, line_reader *reader)
+{
+    text_buffer message = TEXT_BUFFER_INIT;
+    line_result result = LINE_READ;
+    bool going = true;
+    while (going && result != LINE_END && result != LINE_NO_MEMORY) {
+        result = line_reader_next(reader, &message);
+        if (result == LINE_INTERRUPTED) {
+            fputs("(Ctrl-D ends the conversation)\n", stderr);
+        } else if (result == LINE_READ && message.size > 0) {
+            going = take_message(talk, &message);
+        }
+    }
+    text_buffer_free(&message);
+    if (result == LINE_NO_MEMORY) {
+        return report_error("no memory for a line");
+    }
+    return going ? CLI_SUCCESS : CLI_FAILURE;
+}
+
+int converse(run_session *session)
+{
+    conversation talk = {.session = session};
+    const char *system = session->options->system;
+    if (system && !add_message(&talk, "system", system, strlen(system))) {
+        return report_error("no memory for the conversation");
+    }
+    talk.opening = talk.count;
+    line_reader *reader = line_reader_open(&session->cancel);
+    int code = reader ? talk_on(&talk, reader) : report_error("the terminal cannot be used");
+    line_reader_close(reader);
+    forget_messages(&talk, 0);
+    free(talk.messages);
+    if (code == CLI_SUCCESS) {
+        session_print_facts(session);
+    }
+    return code;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CLI_OPTIONS_H
+#define KVERN_CLI_OPTIONS_H
+
+// The options that several commands share, each declared once: it means the same everywhere. A
+// command lists the groups that it takes as argp children and parses with options_parse.
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What the shared options say. Strings belong to argv. All zero is the state before parsing.
+typedef struct cli_options {
+    char *title; // "kvern run", set by options_parse
+    const char *model;
+    size_t threads;            // 0: one per processor
+    int64_t context;           // 0: the model's own context length
+    uint64_t budget;           // 0: no limit
+    bool raw;                  // --raw was given
+    const char *template_name; // NULL: not given
+    const char *prompt;        // NULL: not given
+    const char *file;          // NULL: not given
+    bool json;
+    bool seen[512]; // by option key: given already
+} cli_options;
+
+// Groups for a list of argp children.
+extern const struct argp options_model_argp;    // MODEL
+extern const struct argp options_compute_argp;  // -t, --budget
+extern const struct argp options_context_argp;  // --ctx
+extern const struct argp options_template_argp; // --raw, --template
+extern const struct argp options_text_argp;     // -p, --file
+extern const struct argp options_json_argp;     // --json
+
+// Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
+enum {
+    OPTIONS_KEY_CONTEXT = 256,
+    OPTIONS_KEY_BUDGET,
+    OPTIONS_KEY_RAW,
+    OPTIONS_KEY_TEMPLATE,
+    OPTIONS_KEY_FILE,
+    OPTIONS_KEY_JSON,
+    OPTIONS_KEY_COMMAND = 384
+};
+
+// Parses argv, whose first entry is the command's title ("kvern run"). Ends the program with code 0
+// after help that was asked for, with code 2 after a message about wrong usage. Every parser's
+// input is `options`: a command with options of its own embeds cli_options first in its struct.
+void options_parse(const struct argp *argp, int argc, char **argv, cli_options *options);
+
+// To be called by a command's parser at ARGP_KEY_INIT: hands its input to all its children.
+void options_init(struct argp_state *state);
+
+// For parsers: reports wrong usage and ends the program with code 2.
+void options_fail(const struct argp_state *state, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+// For parsers: refuses the second use of an option; `name` is how messages call it.
+void options_once(const struct argp_state *state, int key, const char *name);
+
+// For parsers: an option's argument as a number in range; anything else is wrong usage.
+uint64_t options_number(const struct argp_state *state, const char *name, const char *text,
+                        uint64_t lowest, uint64_t highest);
+float options_real(const struct argp_state *state, const char *name, const char *text,
+                   double lowest, double highest);
+
+#endif

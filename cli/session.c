@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+#include "cli/session.h"
+
+#include "cli/json.h"
+#include "cli/number.h"
+#include "cli/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static kvern_status choose_template(const cli_options *options, run_session *session,
+                                    engine_error *error)
+{
+    if (options->raw) {
+        return KVERN_OK;
+    }
+    if (options->template_name) {
+        return chat_template_find(options->template_name, &session->chat, error);
+    }
+    return load_name_file(
+        options, chat_template_detect(model_file(session->loaded.model), &session->chat, error),
+        error);
+}
+
+static kvern_status make_generator(run_session *session, engine_error *error)
+{
+    generator_options options = {.context_length = session->loaded.context_length};
+    return generator_create(session->loaded.model, session->loaded.composition, &options,
+                            &session->generator, error);
+}
+
+static kvern_status make_sampling(run_session *session, engine_error *error)
+{
+    const session_options *options = session->options;
+    size_t vocabulary = model_get_facts(session->loaded.model)->vocabulary;
+    kvern_status status = sampler_create(&options->sampling, vocabulary, &session->sampler, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    return stop_matcher_create(options->stops, options->stop_count, &session->stop, error);
+}
+
+kvern_status session_open(const session_options *options, run_session *session, engine_error *error)
+{
+    *session = (run_session){.options = options};
+    kvern_status status = load_model(&options->common, &session->loaded, error);
+    if (status == KVERN_OK && !model_tokenizer(session->loaded.model)) {
+        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
+                             options->common.model);
+    }
+    if (status == KVERN_OK) {
+        status = choose_template(&options->common, session, error);
+    }
+    if (status == KVERN_OK) {
+        status = make_sampling(session, error);
+    }
+    if (status == KVERN_OK) {
+        status = make_generator(session, error);
+    }
+    if (status != KVERN_OK) {
+        session_close(session);
+    }
+    return status;
+}
+
+void session_close(run_session *session)
+{
+    generator_destroy(session->generator);
+    stop_matcher_destroy(session->stop);
+    sampler_destroy(session->sampler);
+    chat_template_destroy(session->chat);
+    text_buffer_free(&session->answer);
+    unload_model(&session->loaded);
+    *session = (run_session){0};
+}
+
+static void show_prompt_progress(void *user, size_t done, size_t total)
+{
+    run_session *session = user;
+    progress_update(&session->bar, done, total);
+}
+
+static void end_prompt_progress(void *user, int32_t token)
+{
+    (void)token;
+    run_session *session = user;
+    progress_end(&session->bar);
+}
+
+// A reader that is gone, or a full disk, ends the answer.
+static void take_text(void *user, const char *text, size_t bytes)
+{
+    run_session *session = user;
+    if (!session->options->common.json && !session->write_failed) {
+        session->write_failed = !report_write(text, bytes);
+    }
+    if (session->write_failed || text_buffer_append(&session->answer, text, bytes) != KVERN_OK) {
+        atomic_store(&session->cancel, true);
+    }
+}
+
+static void add_up(run_session *session)
+{
+    generate_result *total = &session->total;
+    const generate_result *last = &session->last;
+    total->reason = last->reason;
+    total->prompt_tokens += last->prompt_tokens;
+    total->prompt_seconds += last->prompt_seconds;
+    total->generated_tokens += last->generated_tokens;
+    total->decode_steps += last->decode_steps;
+    total->decode_seconds += last->decode_seconds;
+}
+
+kvern_status session_answer(run_session *session, const token_buffer *prompt, engine_error *error)
+{
+    generate_request request = {
+        .tokens = prompt->ids,
+        .count = prompt->count,
+        .max_tokens = session->options->max_tokens,
+        .sampler = session->sampler,
+        .stop = session->stop,
+        .cancel = &session->cancel,
+        .user = session,
+        .on_prompt = show_prompt_progress,
+        .on_token = end_prompt_progress,
+        .on_text = take_text,
+    };
+    text_buffer_clear(&session->answer);
+    session->bar = progress_start("prompt", "tokens");
+    kvern_status status = generator_run(session->generator, &request, &session->last, error);
+    progress_end(&session->bar);
+    add_up(session);
+    const text_buffer *answer = &session->answer;
+    bool open = answer->size > 0 && answer->data[answer->size - 1] != '\n';
+    if (open && !session->options->common.json && !session->write_failed) {
+        session->write_failed = !report_write("\n", 1);
+    }
+    return status;
+}
+
+static double per_second(size_t count, double seconds)
+{
+    return seconds > 0 ? (double)count / seconds : 0;
+}
+
+static void print_sampling(const sampler_options *sampling)
+{
+    if (sampling->temperature == 0) {
+        fprintf(stderr, "sampling    greedy\n");
+        return;
+    }
+    fprintf(stderr,
+            "sampling    --temp %g --top-k %" PRIu32 " --top-p %g --min-p %g --seed %" PRIu64 "\n",
+            (double)sampling->temperature, sampling->top_k, (double)sampling->top_p,
+            (double)sampling->min_p, sampling->seed);
+}
+
+void session_print_facts(const run_session *session)
+{
+    const generate_result *total = &session->total;
+    char bytes[NUMBER_BYTES_TEXT];
+    uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
+    fprintf(stderr, "prompt      %zu tokens in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
+            total->prompt_seconds, per_second(total->prompt_tokens, total->prompt_seconds));
+    fprintf(stderr, "generation  %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
+            total->generated_tokens, total->decode_seconds,
+            per_second(total->decode_steps, total->decode_seconds),
+            generate_reason_name(total->reason));
+    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s), %" PRId64 " positions\n", kv_bytes,
+            number_format_bytes(kv_bytes, bytes), generator_length(session->generator));
+    print_sampling(&session->options->sampling);
+}
+
+int session_print_json(const run_session *session)
+{
+    const generate_result *last = &session->last;
+    const sampler_options *sampling = &session->options->sampling;
+    uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
+    return json_print(json_pack(
+        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:s?, s:f, s:I}", "text",
+        json_text(session->answer.data, session->answer.size), "finish",
+        generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
+        "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
+        per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
+        (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
+        "generation_tokens_per_s", per_second(last->decode_steps, last->decode_seconds), "kv_bytes",
+        (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
+        "template", session->chat ? chat_template_name(session->chat) : NULL, "temperature",
+        (double)sampling->temperature, "seed", (json_int_t)sampling->seed));
+}
