@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_CHAT_INTERNAL_H
+#define KVERN_ENGINE_CHAT_INTERNAL_H
+
+// What the two halves of the chat templates share: chat_template.c recognises, chat.c renders.
+
+#include "engine/chat.h"
+
+// How every message of a conversation is written: before_role, the role, after_role, the content,
+// after_content.
+typedef struct chat_style {
+    const char *name;
+    const char *before_role;
+    const char *after_role;
+    const char *after_content;
+} chat_style;
+
+struct chat_template {
+    const chat_style *style;
+    char *default_system; // owned; NULL: none
+};
+
+#endif
