@@ -3,8 +3,7 @@
 #include "engine/little_endian.h"
 
 // Each decoder reads `blocks` whole blocks at `in` and writes their values to `out`. Blocks are at
-// any address. The order of operations is part of the format: (scale * sub-scale) first, then times
-// the code, then minus the minimum, each rounded to float32.
+// any address, so that numbers are loaded byte by byte.
 
 #define QK 32    // values of a block of the Qn_0 and Qn_1 types
 #define QK_K 256 // values of a block of the Qn_K types

@@ -7,9 +7,11 @@
 
 #include "engine/gguf.h"
 
-// Decodes `elements` values (a multiple of the type's block) from `blocks` to `out`. One rounding
-// per arithmetic step in the order of the format's definition. Returns KVERN_ERR_UNSUPPORTED for an
-// unknown type and KVERN_ERR_ARGUMENT when `elements` is no multiple of the block.
+// Decodes `elements` values (a multiple of the type's block) from `blocks`, at any address, to
+// `out`. Every value is the exact one rounded once to float32: all products of a block's scales and
+// codes fit its 24 bits, so that only the addition of a minimum rounds, and no order of the
+// products and no fused multiply-add can change a bit. Returns KVERN_ERR_UNSUPPORTED for an unknown
+// type and KVERN_ERR_ARGUMENT when `elements` is no multiple of the block; `out` is then unchanged.
 KVERN_CHECK kvern_status engine_dequantize(uint32_t type, const void *blocks, size_t elements,
                                            float *out);
 
