@@ -53,8 +53,9 @@ static kvern_status add_head(const chat_style *style, const char *role, chat_tex
     return status;
 }
 
+// A default system message is the template's own text, all others are a user's.
 static kvern_status add_message(const chat_style *style, const chat_message *message,
-                                chat_text *out)
+                                bool from_template, chat_text *out)
 {
     kvern_status status = add_head(style, message->role, out);
     if (status == KVERN_OK)
