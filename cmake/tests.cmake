@@ -1,4 +1,5 @@
-# tests/<area>/test_<name>.c -> one cmocka program and one CTest entry <area>/<name>.
+# tests/<area>/test_<name>.c -> one cmocka program and one CTest entry <area>/<name>; the files
+# tests/<area>/<name>_*.c belong to it (kernels for one instruction set, by the names of isa.cmake).
 # tests/fuzz/fuzz_<name>.c   -> a replay over tests/fuzz/corpus/<name>, and a libFuzzer target on demand.
 # tests/fuzz/make_<name>_corpus.c -> a program that writes that corpus, built when it is asked for.
 find_package(PkgConfig REQUIRED)
@@ -30,13 +31,19 @@ foreach(file IN LISTS TEST_SOURCES)
         message(STATUS "MPFR is missing: ${area}/${name} is left out")
         continue()
     endif()
-    add_executable(${target} ${file})
+    file(GLOB companions CONFIGURE_DEPENDS ${directory}/${name}_*.c)
+    kvern_set_isa_flags(companions ${companions})
+    add_executable(${target} ${file} ${companions})
     target_link_libraries(${target} PRIVATE kvern_test_support)
     if(name MATCHES "mpfr")
         target_link_libraries(${target} PRIVATE ${MPFR_LIBRARY})
     endif()
     add_test(NAME ${area}/${name} COMMAND ${target})
-    set_tests_properties(${area}/${name} PROPERTIES LABELS ${area} TIMEOUT 600)
+    set(timeout 600)
+    if(area STREQUAL "math")
+        set(timeout 10800) # every float, when KVERN_TEST_LONG is set
+    endif()
+    set_tests_properties(${area}/${name} PROPERTIES LABELS ${area} TIMEOUT ${timeout})
 endforeach()
 
 if(TARGET kvern_engine)

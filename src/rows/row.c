@@ -73,11 +73,12 @@ static void drop_spare(kvern_row *row)
     if (!is_exclusive(row->table))
         return;
     kvern_table *table = row->table;
+    const size_t room = kvern_max_size(row->reserved, row->promised);
     const size_t used = kvern_pages_of(row->length);
     size_t kept = used;
     for (size_t i = used; i < table->count; i++) {
         kvern_page *page = table->pages[i];
-        if (kept < row->reserved && kvern_page_is_exclusive(page))
+        if (kept < room && kvern_page_is_exclusive(page))
             table->pages[kept++] = page;
         else
             kvern_page_release(page);
@@ -194,7 +195,7 @@ void kvern_row_share(const kvern_row *from, kvern_row *to)
     kvern_table_retain(from->table);
     to->table = from->table;
     to->length = from->length;
-    to->reserved = 0;
+    to->reserved = to->promised = 0;
 }
 
 uint64_t kvern_row_bytes(const kvern_row *row)

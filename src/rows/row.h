@@ -26,6 +26,7 @@ typedef struct kvern_row {
     kvern_table *table; // NULL while it never held anything
     int64_t length;     // positions
     size_t reserved;    // pages that are kept as room
+    size_t promised;    // the same, for the length of an open step
 } kvern_row;
 
 typedef struct kvern_row_change {

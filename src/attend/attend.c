@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// How an attend is cut and scheduled. A plan lives in one scratch buffer: the tiles, one slot of
+// working memory per worker, and, when tiles are cut by spans, one slot per tile and span for
+// partial results. Workers fetch items from a shared counter; whoever finishes the last span of a
+// tile merges and writes its results.
+#include "src/attend/attend.h"
+
+#include "src/attend/tile.h"
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/math/fpenv.h"
+
+#include <string.h>
+
+// Tiles per thread that are enough to keep all threads busy to the end.
+#define TILES_PER_THREAD 4
+
+// Partial results take at most this much scratch; beyond it tiles are not cut by spans.
+#define MOST_PARTIAL_BYTES ((size_t)16 << 20)
+
+// Products below which handing work to other threads costs more than it saves.
+#define LEAST_PARALLEL_WORK 200000.0
+
+typedef struct plan {
+    kvern_attend_job job;
+    size_t tile_count;
+    size_t span_count; // spans of the longest tile
+    bool split;        // an item is one span of a tile, not a whole tile
+    size_t workers;
+    size_t slot_bytes;    // working memory of a worker
+    size_t partial_bytes; // partial result of a tile and span
+    kvern_tile *tiles;
+    char *slots;
+    char *partials;
+    _Atomic size_t next_item;
+} plan;
+
+// Vectors of one KV head that the queries of row r make.
+static size_t row_vectors(const plan *p, size_t r)
+{
+    return (size_t)p->job.queries->counts[r] * p->job.group;
+}
+
+static kvern_status count_tiles(plan *p, size_t row_count)
+{
+    double work = 0;
+    for (size_t r = 0; r < row_count; r++) {
+        size_t vectors, tiles;
+        if (!kvern_size_mul((size_t)p->job.queries->counts[r], p->job.group, &vectors) ||
+            !kvern_size_mul(kvern_ceil_div(vectors, KVERN_TILE_VECTORS), p->job.geometry->kv_heads,
+                            &tiles) ||
+            !kvern_size_add(p->tile_count, tiles, &p->tile_count))
+            return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
+        if (!tiles)
+            continue;
+        const size_t spans = kvern_ceil_div((size_t)p->job.rows[r].length, KVERN_SPAN_POSITIONS);
+        p->span_count = kvern_max_size(p->span_count, spans);
+        work += (double)vectors * (double)p->job.geometry->kv_heads *
+                (double)p->job.rows[r].length *
+                (double)(p->job.geometry->k_dim + p->job.geometry->v_dim);
+    }
+    if (work < LEAST_PARALLEL_WORK)
+        p->workers = 1;
+    return KVERN_OK;
+}
+
+// Whether tiles are cut by spans: only when there are too few of them for the threads.
+static bool wants_split(const plan *p)
+{
+    size_t slots, bytes;
+    if (p->workers == 1 || p->span_count < 2 || p->tile_count >= TILES_PER_THREAD * p->workers)
+        return false;
+    return kvern_size_mul(p->tile_count, p->span_count, &slots) &&
+           kvern_size_mul(slots, p->partial_bytes, &bytes) && bytes <= MOST_PARTIAL_BYTES;
+}
+
+static size_t item_count(const plan *p)
+{
+    return p->split ? p->tile_count * p->span_count : p->tile_count;
+}
+
+// Bytes of the scratch buffer; the three parts follow each other, each aligned to a cache line.
+static kvern_status scratch_bytes(const plan *p, size_t *tiles, size_t *total)
+{
+    size_t slots, partials = 0;
+    if (!kvern_size_mul(p->tile_count, sizeof(kvern_tile), tiles) ||
+        !kvern_size_mul(p->workers, p->slot_bytes, &slots) || *tiles > SIZE_MAX - 64)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
+    *tiles = (*tiles + 63) & ~(size_t)63;
+    if (p->split)
+        partials = p->tile_count * p->span_count * p->partial_bytes;
+    if (!kvern_size_add(*tiles, slots, total) || !kvern_size_add(*total, partials, total))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
+    return KVERN_OK;
+}
+
+// One tile: `count` vectors from vector `first` of a row and KV head on.
+static void place_tile(plan *p, kvern_tile *tile, size_t row, size_t head, size_t first)
+{
+    const kvern_queries *q = p->job.queries;
+    const size_t left = row_vectors(p, row) - first;
+    tile->row = row;
+    tile->head = head;
+    tile->first = first;
+    tile->count = kvern_min_size(left, KVERN_TILE_VECTORS);
+    tile->first_position = p->job.rows[row].base + q->first[row];
+    const size_t last_token = (first + tile->count - 1) / p->job.group;
+    tile->end = tile->first_position + (int64_t)last_token + 1;
+    tile->spans = kvern_ceil_div((size_t)tile->end, KVERN_SPAN_POSITIONS);
+    tile->pending = tile->spans;
+}
+
+static void place_tiles(plan *p, size_t row_count)
+{
+    kvern_tile *tile = p->tiles;
+    for (size_t r = 0; r < row_count; r++) {
+        for (size_t first = 0; first < row_vectors(p, r); first += KVERN_TILE_VECTORS) {
+            for (size_t head = 0; head < p->job.geometry->kv_heads; head++)
+                place_tile(p, tile++, r, head, first);
+        }
+    }
+}
+
+static kvern_partial partial_of(const plan *p, size_t tile, size_t span)
+{
+    const size_t slot = tile * p->span_count + span;
+    return kvern_partial_at(&p->job, p->partials + slot * p->partial_bytes);
+}
+
+static void run_split_item(plan *p, size_t item, kvern_workspace *work)
+{
+    kvern_tile *tile = &p->tiles[item / p->span_count];
+    const size_t index = (size_t)(tile - p->tiles), span = item % p->span_count;
+    if (span >= tile->spans)
+        return;
+    kvern_tile_load(&p->job, tile, work);
+    kvern_partial partial = partial_of(p, index, span);
+    kvern_tile_span(&p->job, tile, span, work, &partial);
+    if (atomic_fetch_sub(&tile->pending, 1) != 1)
+        return;
+    kvern_partial first = partial_of(p, index, 0);
+    for (size_t s = 1; s < tile->spans; s++) {
+        const kvern_partial next = partial_of(p, index, s);
+        kvern_tile_merge(&p->job, tile, s, &first, &next);
+    }
+    kvern_tile_finish(&p->job, tile, &first);
+}
+
+static void run_whole_item(plan *p, size_t item, kvern_workspace *work)
+{
+    kvern_tile *tile = &p->tiles[item];
+    kvern_tile_load(&p->job, tile, work);
+    kvern_tile_span(&p->job, tile, 0, work, &work->total);
+    for (size_t s = 1; s < tile->spans; s++) {
+        kvern_tile_span(&p->job, tile, s, work, &work->span);
+        kvern_tile_merge(&p->job, tile, s, &work->total, &work->span);
+    }
+    kvern_tile_finish(&p->job, tile, &work->total);
+}
+
+static void run_worker(void *arg, size_t index)
+{
+    plan *p = arg;
+    const kvern_fp_saved saved = kvern_fp_enter();
+    kvern_workspace work = kvern_workspace_at(&p->job, p->slots + index * p->slot_bytes);
+    const size_t items = item_count(p);
+    size_t taken;
+    while ((taken = atomic_fetch_add(&p->next_item, 1)) < items) {
+        const size_t item =
+            items - 1 - taken; // the last tiles see the most positions: largest first
+        if (p->split)
+            run_split_item(p, item, &work);
+        else
+            run_whole_item(p, item, &work);
+    }
+    kvern_fp_leave(saved);
+}
+
+static void init_plan(plan *p, const kvern_context *context, const kvern_geometry *geometry,
+                      const kvern_read_row *rows, const kvern_queries *queries)
+{
+    memset(p, 0, sizeof *p);
+    p->job.geometry = geometry;
+    p->job.kernels = kvern_softmax_kernels_of(context->cpu_features);
+    p->job.rows = rows;
+    p->job.queries = queries;
+    p->job.group = queries->query_heads / geometry->kv_heads;
+    p->workers = context->executor.threads;
+    p->slot_bytes = kvern_workspace_bytes(&p->job);
+    p->partial_bytes = kvern_partial_bytes(&p->job);
+}
+
+kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry,
+                          const kvern_read_row *rows, size_t row_count,
+                          const kvern_queries *queries)
+{
+    plan p;
+    init_plan(&p, context, geometry, rows, queries);
+    kvern_status status = count_tiles(&p, row_count);
+    if (status || p.tile_count == 0)
+        return status;
+    p.split = wants_split(&p);
+    p.workers = kvern_min_size(p.workers, item_count(&p));
+    size_t tile_bytes, bytes;
+    if ((status = scratch_bytes(&p, &tile_bytes, &bytes)))
+        return status;
+    void *scratch;
+    if ((status = kvern_shelf_take(context, &context->scratch, bytes, &scratch)))
+        return status;
+    p.tiles = scratch;
+    p.slots = (char *)scratch + tile_bytes;
+    p.partials = p.slots + p.workers * p.slot_bytes;
+    place_tiles(&p, row_count);
+    if (p.workers == 1)
+        run_worker(&p, 0);
+    else
+        context->executor.run(context->executor.user, p.workers, run_worker, &p);
+    kvern_shelf_give(context, &context->scratch, scratch);
+    return KVERN_OK;
+}
+
+size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
+                                  size_t row_count, size_t query_heads, int64_t positions)
+{
+    plan p;
+    const kvern_queries queries = {.query_heads = query_heads};
+    init_plan(&p, context, geometry, NULL, &queries);
+    const size_t row_tiles = kvern_ceil_div(p.job.group, KVERN_TILE_VECTORS) * geometry->kv_heads;
+    size_t tile_bytes, bytes;
+    if (!kvern_size_mul(row_tiles, row_count, &p.tile_count))
+        return SIZE_MAX;
+    p.span_count = kvern_ceil_div((size_t)positions, KVERN_SPAN_POSITIONS);
+    p.split = wants_split(&p);
+    return scratch_bytes(&p, &tile_bytes, &bytes) ? SIZE_MAX : bytes;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ATTEND_ATTEND_H
+#define KVERN_ATTEND_ATTEND_H
+
+// Attending queries against rows of pages: the arithmetic of docs/arithmetic.md, split over
+// threads.
+//
+// The work is cut into tiles of query vectors: a vector is one query head of one query, and the
+// vectors of a tile share a row and a KV head, so that they read the same pages. When there are
+// fewer tiles than threads want, tiles are cut further by spans of positions, whose partial results
+// are merged afterwards. The arithmetic has the spans anyway, so how the work is cut changes no
+// bit.
+
+#include "src/base/context.h"
+#include "src/rows/geometry.h"
+#include "src/rows/row.h"
+
+#include <kvern/read.h>
+
+// One row as a read sees it.
+typedef struct kvern_read_row {
+    kvern_table *table; // NULL when the row is empty
+    int64_t base;       // position of the append's first token
+    int64_t length;     // positions stored when the append ended
+} kvern_read_row;
+
+// Positions of a span (docs/arithmetic.md, step 5).
+#define KVERN_SPAN_POSITIONS 1024
+
+// Attends checked queries (see kvern_read_attend). q_start, out_start, counts and first of *queries
+// are not NULL and agree with the rows.
+KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry,
+                                      const kvern_read_row *rows, size_t row_count,
+                                      const kvern_queries *queries);
+
+// Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
+// up to `positions` positions; what a reservation sets aside. SIZE_MAX when it does not fit.
+size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
+                                  size_t row_count, size_t query_heads, int64_t positions);
+
+#endif

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "src/attend/read.h"
+
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+// ---- Life ----
+
+static size_t read_bytes(size_t row_count)
+{
+    return sizeof(kvern_read) + row_count * sizeof(kvern_read_row);
+}
+
+// The per-row arrays that a kvern_queries may leave NULL.
+#define VIEW_ARRAYS 3
+
+static size_t view_bytes(size_t row_count)
+{
+    return kvern_max_size(1, row_count) * VIEW_ARRAYS * sizeof(int64_t);
+}
+
+kvern_status kvern_read_create(kvern_context *context, const kvern_geometry *geometry,
+                               size_t row_count, kvern_read **out)
+{
+    void *block;
+    *out = NULL;
+    kvern_status status =
+        kvern_shelf_take(context, &context->objects, read_bytes(row_count), &block);
+    if (status)
+        return status;
+    kvern_read *read = block;
+    memset(read, 0, read_bytes(row_count));
+    kvern_context_retain(context);
+    read->context = context;
+    read->geometry = *geometry;
+    read->row_count = row_count;
+    *out = read;
+    return KVERN_OK;
+}
+
+void kvern_read_release(kvern_read *read)
+{
+    if (!read)
+        return;
+    kvern_context *context = read->context;
+    for (size_t r = 0; r < read->row_count; r++)
+        kvern_table_release(read->rows[r].table);
+    kvern_shelf_give(context, &context->objects, read);
+    kvern_context_release(context);
+}
+
+kvern_status kvern_read_reserve(kvern_context *context, const kvern_geometry *geometry,
+                                size_t row_count, size_t query_heads, int64_t positions)
+{
+    void *read;
+    kvern_status status =
+        kvern_shelf_take(context, &context->objects, read_bytes(row_count), &read);
+    if (status)
+        return status;
+    status = kvern_shelf_reserve(context, &context->objects, view_bytes(row_count));
+    if (!status && query_heads) {
+        const size_t bytes =
+            kvern_attend_scratch_bytes(context, geometry, row_count, query_heads, positions);
+        status =
+            bytes == SIZE_MAX
+                ? kvern_fail(KVERN_ERR_OVERFLOW,
+                             "the scratch for %" PRId64 " positions does not fit memory", positions)
+                : kvern_shelf_reserve(context, &context->scratch, bytes);
+    }
+    kvern_shelf_give(context, &context->objects, read);
+    return status;
+}
+
+size_t kvern_read_rows(const kvern_read *read)
+{
+    return read->row_count;
+}
+
+int64_t kvern_read_length(const kvern_read *read, size_t row)
+{
+    return row < read->row_count ? read->rows[row].length : -1;
+}
+
+// ---- Queries ----
+
+kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads)
+{
+    kvern_queries q;
+    memset(&q, 0, sizeof q);
+    q.size = sizeof q;
+    q.query_heads = query_heads;
+    q.q_type = q.out_type = KVERN_F32;
+    q.q_token_stride = (int64_t)(query_heads * layer->k_dim);
+    q.q_head_stride = (int64_t)layer->k_dim;
+    q.out_token_stride = (int64_t)(query_heads * layer->v_dim);
+    q.out_head_stride = (int64_t)layer->v_dim;
+    q.scale = 1 / sqrtf((float)layer->k_dim);
+    return q;
+}
+
+static kvern_status check_fields(const kvern_read *read, const kvern_queries *q)
+{
+    if (q->size != sizeof *q)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_queries.size is %zu, expected %zu", q->size,
+                          sizeof *q);
+    if (q->query_heads == 0 || q->query_heads % read->geometry.kv_heads != 0)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
+                          q->query_heads, read->geometry.kv_heads);
+    if (!kvern_type_bytes(q->q_type) || !kvern_type_bytes(q->out_type))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "unknown element type of q or out");
+    if (isnan(q->scale) || !(q->softcap >= 0))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "scale must be a number and softcap not negative");
+    if (q->q_token_stride < 0 || q->q_head_stride < 0 || q->out_token_stride < 0 ||
+        q->out_head_stride < 0)
+        return kvern_fail(KVERN_ERR_RANGE, "a stride is negative");
+    return KVERN_OK;
+}
+
+// Whether the last element of a view has an index that fits.
+static bool fits(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride,
+                 int64_t dim)
+{
+    int64_t a, b;
+    return kvern_i64_mul(tokens, token_stride, &a) && kvern_i64_mul(heads, head_stride, &b) &&
+           kvern_i64_add(a, b, &a) && kvern_i64_add(a, dim, &a) &&
+           kvern_i64_mul(a, (int64_t)sizeof(float), &a);
+}
+
+static kvern_status check_row(const kvern_read *read, const kvern_queries *q, size_t r)
+{
+    const kvern_geometry *g = &read->geometry;
+    const int64_t appended = read->rows[r].length - read->rows[r].base;
+    const int64_t count = q->counts[r], first = q->first[r];
+    if (count < 0 || first < 0 || count > appended || first > appended - count)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: queries %" PRId64 " to %" PRId64 " of an append of %" PRId64
+                          " tokens",
+                          r, first, first + count, appended);
+    if (count == 0)
+        return KVERN_OK;
+    if (!q->q || !q->out)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "q or out is NULL");
+    int64_t q_end, out_end;
+    const int64_t heads = (int64_t)q->query_heads;
+    if (q->q_start[r] < 0 || q->out_start[r] < 0)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: a start is negative", r);
+    if (!kvern_i64_add(q->q_start[r], count, &q_end) ||
+        !kvern_i64_add(q->out_start[r], count, &out_end) ||
+        !fits(q_end, q->q_token_stride, heads, q->q_head_stride, (int64_t)g->k_dim) ||
+        !fits(out_end, q->out_token_stride, heads, q->out_head_stride, (int64_t)g->v_dim))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: an index of q or out does not fit", r);
+    return KVERN_OK;
+}
+
+// Fills in the arrays that the caller left out; `memory` has VIEW_ARRAYS arrays.
+static void complete(const kvern_read *read, kvern_queries *q, int64_t *memory)
+{
+    const size_t rows = read->row_count;
+    int64_t *counts = memory, *first = memory + rows, *packed = memory + 2 * rows;
+    int64_t at = 0;
+    for (size_t r = 0; r < rows; r++) {
+        counts[r] = q->counts ? q->counts[r] : read->rows[r].length - read->rows[r].base;
+        first[r] = q->first ? q->first[r] : 0;
+        packed[r] = at;
+        at = counts[r] > 0 && at <= INT64_MAX - counts[r] ? at + counts[r] : at;
+    }
+    q->counts = counts;
+    q->first = first;
+    q->q_start = q->q_start ? q->q_start : packed;
+    q->out_start = q->out_start ? q->out_start : packed;
+}
+
+static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q)
+{
+    for (size_t r = 0; r < read->row_count; r++) {
+        kvern_status status = check_row(read, q, r);
+        if (status)
+            return status;
+    }
+    return kvern_attend(read->context, &read->geometry, read->rows, read->row_count, q);
+}
+
+kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)
+{
+    if (!read || !queries)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "read or queries is NULL");
+    kvern_status status = check_fields(read, queries);
+    if (status)
+        return status;
+    kvern_context *context = read->context;
+    void *memory;
+    status = kvern_shelf_take(context, &context->objects, view_bytes(read->row_count), &memory);
+    if (status)
+        return status;
+    kvern_queries q = *queries;
+    complete(read, &q, memory);
+    status = attend_complete(read, &q);
+    kvern_shelf_give(context, &context->objects, memory);
+    return status;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// The definition of the softmax kernels (docs/arithmetic.md, steps 3 to 5).
+#include "src/attend/softmax.h"
+
+#include "src/math/exp.h"
+#include "src/math/sum.h"
+#include "src/math/tanh.h"
+
+#include <math.h>
+
+#define SLOTS 64
+
+static float cap_score(float s, float softcap)
+{
+    return softcap > 0 ? softcap * plain_tanh(s / softcap) : s;
+}
+
+static float largest_visible(const float *s, uint64_t visible, float m)
+{
+    for (int p = 0; p < SLOTS; p++) {
+        if (visible >> p & 1)
+            m = s[p] > m ? s[p]
+                         : m; // a NaN never becomes the largest; its weight is NaN all the same
+    }
+    return m;
+}
+
+// The sum of the 64 weights: four tiles are added lane by lane, then the tree of 16.
+static float sum_weights(const float *w)
+{
+    float lane[16];
+    for (int i = 0; i < 16; i++)
+        lane[i] = ((w[i] + w[16 + i]) + w[32 + i]) + w[48 + i];
+    return kvern_sum16(lane);
+}
+
+static void softmax_one(float *w, uint64_t visible, float softcap, float *m, float *l, float *acc,
+                        size_t dim)
+{
+    for (int p = 0; p < SLOTS; p++)
+        w[p] = cap_score(w[p], softcap);
+    const float largest = largest_visible(w, visible, *m);
+    if (largest > *m) {
+        const float c = plain_exp(*m - largest);
+        *l *= c;
+        for (size_t d = 0; d < dim; d++)
+            acc[d] *= c;
+        *m = largest;
+    }
+    // While all scores so far are -infinity, any finite base gives them the weight zero.
+    const float base = *m == -INFINITY ? 0 : *m;
+    for (int p = 0; p < SLOTS; p++)
+        w[p] = visible >> p & 1 ? plain_exp(w[p] - base) : 0;
+    *l += sum_weights(w);
+}
+
+static void softmax(size_t n, float *weights, const uint64_t *visible, float softcap, float *m,
+                    float *l, float *acc, size_t dim)
+{
+    for (size_t i = 0; i < n; i++)
+        softmax_one(weights + i * SLOTS, visible[i], softcap, m + i, l + i, acc + i * dim, dim);
+}
+
+static void blend(size_t dim, float *to, float a, const float *from, float b)
+{
+    for (size_t d = 0; d < dim; d++)
+        to[d] = fmaf(from[d], b, to[d] * a);
+}
+
+kvern_softmax_kernels kvern_softmax_kernels_plain(void)
+{
+    return (kvern_softmax_kernels){softmax, blend};
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ATTEND_TILE_H
+#define KVERN_ATTEND_TILE_H
+
+// The arithmetic of one tile: a few query vectors of one row and one KV head, over the pages of the
+// row.
+
+#include "src/attend/attend.h"
+#include "src/attend/softmax.h"
+
+#include <stdatomic.h>
+
+// Vectors of a tile at most: enough that a page's values are read once for many, few enough that
+// the working memory of a worker stays in its second-level cache.
+#define KVERN_TILE_VECTORS 32
+
+// What all tiles of an attend share.
+typedef struct kvern_attend_job {
+    const kvern_geometry *geometry;
+    kvern_softmax_kernels kernels;
+    const kvern_read_row *rows;
+    const kvern_queries *queries;
+    size_t group; // query heads per KV head
+} kvern_attend_job;
+
+// Vector v of a row and KV head is query head head * group + v % group of query v / group.
+typedef struct kvern_tile {
+    size_t row, head;
+    size_t first, count;    // vectors
+    int64_t first_position; // of the row's query 0
+    int64_t end;            // one past the last position that a vector of the tile sees
+    size_t spans;
+    _Atomic size_t pending; // spans without a partial result yet, when the tile is cut by spans
+} kvern_tile;
+
+// Running results of the vectors of a tile (see softmax.h).
+typedef struct kvern_partial {
+    float *m, *l; // [KVERN_TILE_VECTORS]
+    float *acc;   // [KVERN_TILE_VECTORS][v_dim]
+} kvern_partial;
+
+// The working memory of one worker.
+typedef struct kvern_workspace {
+    float *q;          // [KVERN_TILE_VECTORS][k_dim], scaled
+    float *weights;    // [KVERN_TILE_VECTORS][64]
+    uint64_t *visible; // [KVERN_TILE_VECTORS]
+    kvern_partial span, total;
+} kvern_workspace;
+
+size_t kvern_partial_bytes(const kvern_attend_job *job);
+kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory);
+size_t kvern_workspace_bytes(const kvern_attend_job *job);
+kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
+
+// Loads and scales the tile's queries.
+void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work);
+
+// The partial result over one span of positions, from a fresh start. Vectors that see nothing of
+// the span stay empty.
+void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
+                     kvern_workspace *work, kvern_partial *out);
+
+// Merges the result of span `span` into the total of the spans before it.
+void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
+                      kvern_partial *total, const kvern_partial *part);
+
+// Sinks, division, and rounding to the output type.
+void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kvern_partial *total);
+
+#endif

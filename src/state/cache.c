@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#include "src/state/cache.h"
+
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// ---- Life ----
+
+static size_t cache_bytes(size_t rows)
+{
+    return sizeof(kvern_cache) + rows * (sizeof(kvern_row) + sizeof(kvern_row_change));
+}
+
+kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, size_t rows,
+                                kvern_cache **out)
+{
+    if (out)
+        *out = NULL;
+    if (!composition || !out)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "composition or out is NULL");
+    if (layer >= composition->count)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, composition->count);
+    if (rows > KVERN_MAX_ROWS)
+        return kvern_fail(KVERN_ERR_RANGE, "%zu rows, more than %d", rows, KVERN_MAX_ROWS);
+    void *block;
+    kvern_status status =
+        kvern_heap_take_zeroed(&composition->context->heap, cache_bytes(rows), &block);
+    if (status)
+        return status;
+    kvern_cache *cache = block;
+    kvern_composition_retain(composition);
+    cache->composition = composition;
+    cache->layer = layer;
+    cache->row_count = rows;
+    cache->rows = (kvern_row *)(cache + 1);
+    cache->changes = (kvern_row_change *)(cache->rows + rows);
+    *out = cache;
+    return KVERN_OK;
+}
+
+void kvern_cache_destroy(kvern_cache *cache)
+{
+    if (!cache)
+        return;
+    for (size_t r = 0; r < cache->row_count; r++)
+        kvern_row_reset(&cache->rows[r]);
+    kvern_composition *composition = cache->composition;
+    kvern_heap_give(&composition->context->heap, cache, cache_bytes(cache->row_count),
+                    KVERN_HEAP_ALIGNMENT);
+    kvern_composition_release(composition);
+}
+
+kvern_status kvern_cache_share(const kvern_cache *cache, const size_t *rows, size_t count,
+                               kvern_cache **out)
+{
+    kvern_status status = kvern_cache_create(cache->composition, cache->layer, count, out);
+    for (size_t i = 0; !status && i < count; i++)
+        kvern_row_share(&cache->rows[rows[i]], &(*out)->rows[i]);
+    return status;
+}
+
+kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows, size_t count,
+                              kvern_cache **out)
+{
+    if (out)
+        *out = NULL;
+    if (!cache || !out || (count && !rows))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache, rows or out is NULL");
+    if (cache->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "the state of this cache has an open step");
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i] >= cache->row_count)
+            return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", rows[i], cache->row_count);
+    }
+    return kvern_cache_share(cache, rows, count, out);
+}
+
+// ---- Looking ----
+
+const kvern_layer *kvern_cache_layer(const kvern_cache *cache)
+{
+    return &kvern_cache_planned(cache)->plan;
+}
+
+const char *kvern_cache_signature(const kvern_cache *cache)
+{
+    return kvern_cache_planned(cache)->signature;
+}
+
+bool kvern_cache_can(const kvern_cache *cache, kvern_capability capability)
+{
+    return kvern_composition_can(cache->composition, cache->layer, capability);
+}
+
+size_t kvern_cache_rows(const kvern_cache *cache)
+{
+    return cache->row_count;
+}
+
+int64_t kvern_cache_length(const kvern_cache *cache, size_t row)
+{
+    return row < cache->row_count ? cache->rows[row].length : -1;
+}
+
+uint64_t kvern_cache_bytes(const kvern_cache *cache)
+{
+    uint64_t bytes = 0;
+    for (size_t r = 0; r < cache->row_count; r++)
+        bytes += kvern_row_bytes(&cache->rows[r]);
+    return bytes;
+}
+
+// ---- Changes of rows ----
+
+void kvern_cache_cancel(kvern_cache *cache)
+{
+    for (size_t r = 0; r < cache->row_count; r++)
+        kvern_row_cancel(&cache->rows[r], &cache->changes[r]);
+}
+
+kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size_t reserve_row,
+                                 size_t reserve_pages)
+{
+    kvern_pool *pool = kvern_cache_planned(cache)->pool;
+    memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
+    for (size_t r = 0; r < cache->row_count; r++) {
+        const int64_t count = counts ? counts[r] : 0;
+        const size_t reserve = r == reserve_row ? reserve_pages : 0;
+        if (count == 0 && reserve == 0)
+            continue;
+        kvern_row *row = &cache->rows[r];
+        kvern_status status =
+            kvern_row_prepare(pool, row, row->length + count, reserve, &cache->changes[r]);
+        if (status) {
+            kvern_cache_cancel(cache);
+            return status;
+        }
+    }
+    return KVERN_OK;
+}
+
+void kvern_cache_commit(kvern_cache *cache)
+{
+    for (size_t r = 0; r < cache->row_count; r++) {
+        if (cache->changes[r].table)
+            kvern_row_commit(&cache->rows[r], &cache->changes[r]);
+    }
+}
+
+static kvern_status check_row(const kvern_cache *cache, size_t row)
+{
+    if (!cache)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
+    if (cache->owned)
+        return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
+    if (row >= cache->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->row_count);
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens, size_t query_heads)
+{
+    kvern_status status = check_row(cache, row);
+    if (status)
+        return status;
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    if (tokens < 0 || tokens > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
+    if (query_heads % g->kv_heads != 0)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
+                          query_heads, g->kv_heads);
+    const size_t pages = kvern_pages_of(tokens);
+    if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
+        return status;
+    status =
+        kvern_read_reserve(kvern_cache_context(cache), g, cache->row_count, query_heads, tokens);
+    if (status) {
+        kvern_cache_cancel(cache);
+        return status;
+    }
+    kvern_cache_commit(cache);
+    cache->rows[row].reserved = kvern_max_size(cache->rows[row].reserved, pages);
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)
+{
+    kvern_status status = check_row(cache, row);
+    if (status)
+        return status;
+    kvern_row *r = &cache->rows[row];
+    if (tokens < 0 || tokens > r->length)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
+                          row, tokens, r->length);
+    kvern_row_truncate(r, r->length - tokens);
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_reset(kvern_cache *cache, size_t row)
+{
+    kvern_status status = check_row(cache, row);
+    if (!status)
+        kvern_row_reset(&cache->rows[row]);
+    return status;
+}
+
+// ---- Export ----
+
+static void export_position(const kvern_geometry *g, void *page, size_t slot, float *k, float *v)
+{
+    for (size_t h = 0; h < g->kv_heads; h++) {
+        if (k)
+            g->k_codec->decode(KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
+                               k + h * g->k_dim);
+        if (v)
+            g->v_codec->decode(KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
+                               v + h * g->v_dim);
+    }
+}
+
+kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t position,
+                                int64_t count, float *k, float *v)
+{
+    if (!cache)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
+    if (row >= cache->row_count || position < 0 || count < 0 || count > cache->rows[row].length ||
+        position > cache->rows[row].length - count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: positions from %" PRId64 ", %" PRId64, row,
+                          position, count);
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t at = (size_t)(position + i);
+        void *page = cache->rows[row].table->pages[at / KVERN_PAGE_POSITIONS]->data;
+        export_position(g, page, at % KVERN_PAGE_POSITIONS,
+                        k ? k + (size_t)i * g->kv_heads * g->k_dim : NULL,
+                        v ? v + (size_t)i * g->kv_heads * g->v_dim : NULL);
+    }
+    return KVERN_OK;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_STATE_CACHE_H
+#define KVERN_STATE_CACHE_H
+
+// The inside of a cache, and the parts of an append that a state's step does at different times.
+
+#include "src/attend/read.h"
+#include "src/rows/row.h"
+#include "src/state/composition.h"
+
+#include <kvern/cache.h>
+
+struct kvern_cache {
+    kvern_composition *composition;
+    size_t layer;
+    bool owned;     // by a state: only its steps and row operations change the cache
+    bool step_open; // of that state
+    size_t row_count;
+    kvern_row *rows;
+    kvern_row_change *changes; // one per row, for the length of a call
+};
+
+static inline const kvern_planned_layer *kvern_cache_planned(const kvern_cache *cache)
+{
+    return &cache->composition->layers[cache->layer];
+}
+
+static inline kvern_context *kvern_cache_context(const kvern_cache *cache)
+{
+    return cache->composition->context;
+}
+
+// Checks the counts of an append in the phase that allows at most `most` tokens per row.
+KVERN_CHECK kvern_status kvern_cache_check_counts(const kvern_cache *cache, const int64_t *counts,
+                                                  int64_t most);
+
+// Prepares every row to receive counts[r] tokens (NULL: none) and, in row `reserve_row`, to hold
+// `reserve_pages`. All or nothing; commit or cancel follows.
+KVERN_CHECK kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts,
+                                             size_t reserve_row, size_t reserve_pages);
+void kvern_cache_commit(kvern_cache *cache);
+void kvern_cache_cancel(kvern_cache *cache);
+
+// The whole append of checked counts: tokens->counts is not looked at.
+KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
+                                            const int64_t *counts, kvern_read **read);
+
+// Shares rows into a new cache, whoever owns this one.
+KVERN_CHECK kvern_status kvern_cache_share(const kvern_cache *cache, const size_t *rows,
+                                           size_t count, kvern_cache **out);
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#include "src/state/composition.h"
+
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_PAGE_BYTES ((size_t)1 << 30)
+
+kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
+{
+    kvern_layer layer;
+    memset(&layer, 0, sizeof layer);
+    layer.size = sizeof layer;
+    layer.kind = KVERN_LAYER_FULL;
+    layer.kv_heads = kv_heads;
+    layer.k_dim = layer.v_dim = head_dim;
+    layer.k_codec = layer.v_codec = KVERN_BF16;
+    return layer;
+}
+
+static kvern_status check_dim(size_t index, const char *name, size_t dim)
+{
+    if (dim == 0 || dim % 8 != 0 || dim > KVERN_MAX_HEAD_DIM)
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "layer %zu: %s is %zu, not a multiple of 8 from 8 to %d", index, name,
+                          dim, KVERN_MAX_HEAD_DIM);
+    return KVERN_OK;
+}
+
+static kvern_status check_layer(size_t index, const kvern_layer *layer)
+{
+    if (layer->size != sizeof *layer)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: size is %zu, expected %zu", index,
+                          layer->size, sizeof *layer);
+    if (layer->kind != KVERN_LAYER_FULL)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: kind %d is unknown", index,
+                          (int)layer->kind);
+    if (layer->kv_heads == 0 || layer->kv_heads > KVERN_MAX_KV_HEADS)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
+                          layer->kv_heads, KVERN_MAX_KV_HEADS);
+    if (!kvern_codec_of(layer->k_codec) || !kvern_codec_of(layer->v_codec))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: codec %d or %d is unknown", index,
+                          (int)layer->k_codec, (int)layer->v_codec);
+    kvern_status status = check_dim(index, "k_dim", layer->k_dim);
+    return status ? status : check_dim(index, "v_dim", layer->v_dim);
+}
+
+static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_t features,
+                                  kvern_geometry *g)
+{
+    g->kv_heads = plan->kv_heads;
+    g->k_dim = plan->k_dim;
+    g->v_dim = plan->v_dim;
+    g->k_codec = kvern_codec_of(plan->k_codec);
+    g->v_codec = kvern_codec_of(plan->v_codec);
+    g->k_kernels = kvern_codec_kernels_of(plan->k_codec, features);
+    g->v_kernels = kvern_codec_kernels_of(plan->v_codec, features);
+    g->k_block_bytes = g->k_codec->block_bytes(g->k_dim);
+    g->v_block_bytes = g->v_codec->block_bytes(g->v_dim);
+    if (!kvern_size_mul(g->k_block_bytes + g->v_block_bytes, g->kv_heads, &g->page_bytes) ||
+        g->page_bytes > MOST_PAGE_BYTES)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
+    return KVERN_OK;
+}
+
+// The pool of an earlier layer with pages of the same size, or a new one.
+static kvern_status choose_pool(kvern_composition *composition, size_t index)
+{
+    kvern_planned_layer *layer = &composition->layers[index];
+    for (size_t i = 0; i < index; i++) {
+        kvern_pool *pool = composition->layers[i].pool;
+        if (kvern_pool_page_bytes(pool) == layer->geometry.page_bytes) {
+            kvern_pool_retain(pool);
+            layer->pool = pool;
+            return KVERN_OK;
+        }
+    }
+    return kvern_pool_create(composition->context, layer->geometry.page_bytes, &layer->pool);
+}
+
+static kvern_status plan_layer(kvern_composition *composition, size_t index,
+                               const kvern_layer *plan)
+{
+    kvern_planned_layer *layer = &composition->layers[index];
+    kvern_geometry *g = &layer->geometry;
+    kvern_status status = check_layer(index, plan);
+    if (!status)
+        status = plan_geometry(index, plan, composition->context->cpu_features, g);
+    if (status)
+        return status;
+    layer->plan = *plan;
+    snprintf(layer->signature, sizeof layer->signature, "full:h%zu:k%zu=%s:v%zu=%s", g->kv_heads,
+             g->k_dim, g->k_codec->name, g->v_dim, g->v_codec->name);
+    return choose_pool(composition, index);
+}
+
+static size_t composition_bytes(size_t count)
+{
+    return sizeof(kvern_composition) + count * sizeof(kvern_planned_layer);
+}
+
+kvern_status kvern_composition_create(kvern_context *context, const kvern_layer *layers,
+                                      size_t count, kvern_composition **out)
+{
+    if (out)
+        *out = NULL;
+    if (!context || !layers || !out)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "context, layers or out is NULL");
+    if (count == 0 || count > KVERN_MAX_LAYERS)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%zu layers, not 1 to %d", count, KVERN_MAX_LAYERS);
+    void *block;
+    kvern_status status = kvern_heap_take_zeroed(&context->heap, composition_bytes(count), &block);
+    if (status)
+        return status;
+    kvern_composition *composition = block;
+    kvern_context_retain(context);
+    composition->references = 1;
+    composition->context = context;
+    composition->count = count;
+    for (size_t i = 0; i < count && !status; i++)
+        status = plan_layer(composition, i, &layers[i]);
+    if (status)
+        kvern_composition_release(composition);
+    else
+        *out = composition;
+    return status;
+}
+
+void kvern_composition_retain(kvern_composition *composition)
+{
+    atomic_fetch_add_explicit(&composition->references, 1, memory_order_relaxed);
+}
+
+void kvern_composition_release(kvern_composition *composition)
+{
+    if (!composition || atomic_fetch_sub(&composition->references, 1) != 1)
+        return;
+    kvern_context *context = composition->context;
+    for (size_t i = 0; i < composition->count; i++)
+        kvern_pool_release(composition->layers[i].pool);
+    kvern_heap_give(&context->heap, composition, composition_bytes(composition->count),
+                    KVERN_HEAP_ALIGNMENT);
+    kvern_context_release(context);
+}
+
+size_t kvern_composition_layers(const kvern_composition *composition)
+{
+    return composition->count;
+}
+
+const kvern_layer *kvern_composition_layer(const kvern_composition *composition, size_t layer)
+{
+    return layer < composition->count ? &composition->layers[layer].plan : NULL;
+}
+
+const char *kvern_composition_signature(const kvern_composition *composition, size_t layer)
+{
+    return layer < composition->count ? composition->layers[layer].signature : NULL;
+}
+
+uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition, size_t layer)
+{
+    if (layer >= composition->count)
+        return 0;
+    return composition->layers[layer].geometry.page_bytes / KVERN_PAGE_POSITIONS;
+}
+
+uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < composition->count; i++)
+        bytes += kvern_composition_layer_bytes_per_token(composition, i);
+    return bytes;
+}
+
+uint64_t kvern_composition_row_bytes(const kvern_composition *composition, uint64_t tokens)
+{
+    const uint64_t pages = tokens / KVERN_PAGE_POSITIONS + (tokens % KVERN_PAGE_POSITIONS != 0);
+    uint64_t bytes;
+    if (!kvern_u64_mul(pages, kvern_composition_bytes_per_token(composition) * KVERN_PAGE_POSITIONS,
+                       &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+bool kvern_composition_can(const kvern_composition *composition, size_t layer,
+                           kvern_capability capability)
+{
+    if (layer >= composition->count)
+        return false;
+    switch (capability) {
+    case KVERN_CAN_DECODE:
+    case KVERN_CAN_WINDOW:
+    case KVERN_CAN_KNOWN:
+    case KVERN_CAN_TRIM:
+    case KVERN_CAN_FORK:
+        return true;
+    case KVERN_CAN_BIDIRECTIONAL:
+    case KVERN_CAN_BLOCK:
+    case KVERN_CAN_LATENT:
+    case KVERN_CAN_RECUR:
+        return false;
+    }
+    return false;
+}
