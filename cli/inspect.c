@@ -17,13 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct argp INSPECT_ARGP;
+
 static error_t parse_inspect(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
     if (key != ARGP_KEY_INIT) {
         return ARGP_ERR_UNKNOWN;
     }
-    options_init(state);
+    options_init(state, &INSPECT_ARGP);
     return 0;
 }
 

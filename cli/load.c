@@ -56,30 +56,43 @@ static size_t longest_room(kvern_composition *composition, size_t query_heads, s
     return fits;
 }
 
-static kvern_status check_budget(const cli_options *options, const model_facts *facts,
-                                 const loaded_model *loaded, engine_error *error)
+static kvern_status refuse_context(const cli_options *options, const loaded_model *loaded,
+                                   size_t fits, engine_error *error)
 {
     size_t tokens = loaded->context_length;
+    char advice[64] = "no context fits";
+    if (fits > 0) {
+        snprintf(advice, sizeof advice, "--ctx %zu fits", fits);
+    }
+    return engine_fail(error, KVERN_ERR_BUDGET,
+                       "a context of %zu tokens needs %" PRIu64
+                       " bytes of KV cache, and the budget is %" PRIu64 " bytes; %s",
+                       tokens, kvern_composition_row_bytes(loaded->composition, tokens),
+                       options->budget, advice);
+}
+
+// A context that was asked for fits or is refused; without --ctx it is as long as the budget lets
+// it be.
+static kvern_status apply_budget(const cli_options *options, const model_facts *facts,
+                                 loaded_model *loaded, engine_error *error)
+{
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    kvern_status status = try_room(loaded->composition, facts->heads, tokens);
+    size_t heads = facts->heads;
+    kvern_status status = try_room(loaded->composition, heads, loaded->context_length);
     if (status == KVERN_OK) {
         return KVERN_OK;
     }
     if (status != KVERN_ERR_BUDGET) {
         return engine_fail_kvern(error, status, "reserving the KV cache");
     }
-    size_t fits = longest_room(loaded->composition, facts->heads, tokens);
-    char advice[64] = "no context fits";
-    if (fits > 0) {
-        snprintf(advice, sizeof advice, "--ctx %zu fits", fits);
+    size_t fits = longest_room(loaded->composition, heads, loaded->context_length);
+    if (fits == 0 || options->context) {
+        return refuse_context(options, loaded, fits, error);
     }
-    return engine_fail(error, status,
-                       "a context of %zu tokens needs %" PRIu64
-                       " bytes of KV cache, and the budget is %" PRIu64 " bytes; %s",
-                       tokens, kvern_composition_row_bytes(loaded->composition, tokens),
-                       options->budget, advice);
+    loaded->context_length = fits;
+    return KVERN_OK;
 }
 
 static kvern_status choose_context(const cli_options *options, const model_facts *facts,
@@ -126,7 +139,7 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
     }
     status = choose_context(options, &facts, loaded, error);
     if (status == KVERN_OK) {
-        status = check_budget(options, &facts, loaded, error);
+        status = apply_budget(options, &facts, loaded, error);
     }
     if (status == KVERN_OK) {
         status = load_name_file(options, load_weights(file, loaded, error), error);

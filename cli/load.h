@@ -12,12 +12,13 @@ typedef struct loaded_model {
     kvern_context *context;
     kvern_composition *composition; // of the KV cache
     model *model;
-    size_t context_length; // that the command may use: --ctx or the model's own
+    size_t context_length; // that the command may use
 } loaded_model;
 
 // Opens the file that `options` names and loads its weights, with a progress bar. What cannot work
-// is refused before the weights are touched: a context beyond the model's, or one whose KV cache
-// does not fit the budget. On failure *loaded is all zero and *error names the file or option.
+// is refused before the weights are touched: a --ctx beyond the model's, or one whose KV cache does
+// not fit the budget. Without --ctx the context is the model's, or as much of it as the budget
+// holds. On failure *loaded is all zero and *error names the file or option.
 KVERN_CHECK kvern_status load_model(const cli_options *options, loaded_model *loaded,
                                     engine_error *error);
 

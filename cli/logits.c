@@ -64,12 +64,14 @@ static void check_logits(struct argp_state *state, const logits_options *options
     }
 }
 
+static const struct argp LOGITS_ARGP;
+
 static error_t parse_logits(int key, char *argument, struct argp_state *state)
 {
     logits_options *options = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        options_init(state);
+        options_init(state, &LOGITS_ARGP);
         return 0;
     case KEY_TOKENS:
         options_once(state, key, "--tokens");

@@ -14,26 +14,16 @@
 
 void options_parse(const struct argp *argp, int argc, char **argv, cli_options *options)
 {
-    // getopt takes the beginning of its messages from argv[0], argp takes its own from the state.
-    char program[] = "kvern";
-    char *title = argv[0];
-    argv[0] = program;
-    options->title = title;
-    argp_err_exit_status = CLI_USAGE;
     error_t result = argp_parse(argp, argc, argv, 0, NULL, options);
-    argv[0] = title;
     if (result != 0) {
         report_error("%s", result == ENOMEM ? "no memory" : "the arguments could not be read");
         exit(CLI_FAILURE);
     }
 }
 
-void options_init(struct argp_state *state)
+void options_init(struct argp_state *state, const struct argp *argp)
 {
-    cli_options *options = state->input;
-    state->name = options->title;
-    const struct argp_child *children = state->root_argp->children;
-    for (size_t i = 0; children && children[i].argp; i++) {
+    for (size_t i = 0; argp->children[i].argp; i++) {
         state->child_inputs[i] = state->input;
     }
 }
@@ -45,9 +35,8 @@ void options_fail(const struct argp_state *state, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    report_error("%s", text);
-    argp_state_help(state, stderr, ARGP_HELP_SEE | ARGP_HELP_EXIT_ERR);
-    exit(CLI_USAGE);
+    argp_error(state, "%s", text);
+    exit(CLI_USAGE); // argp_error does that; it is not declared so
 }
 
 void options_once(const struct argp_state *state, int key, const char *name)
@@ -132,8 +121,9 @@ static const struct argp_option COMPUTE_OPTIONS[] = {
     {.name = "budget",
      .key = OPTIONS_KEY_BUDGET,
      .arg = "BYTES",
-     .doc = "Refuse what would take more memory than this for weights made ready, KV cache and "
-            "scratch together. K, M, G, T are powers of 1024, kB, MB, GB, TB of 1000"},
+     .doc =
+         "Most memory for the KV cache and its scratch; what does not fit is refused. K, M, G, T "
+         "are powers of 1024, kB, MB, GB, TB of 1000"},
     {0}};
 
 const struct argp options_compute_argp = {.options = COMPUTE_OPTIONS, .parser = parse_compute};
@@ -154,7 +144,8 @@ static const struct argp_option CONTEXT_OPTIONS[] = {
      .key = OPTIONS_KEY_CONTEXT,
      .arg = "N",
      .doc =
-         "Room for N tokens, prompt and answers together (default: what the model was made for)"},
+         "Room for N tokens, prompt and answers together (default: what the model was made for, or "
+         "as much of that as the budget holds)"},
     {0}};
 
 const struct argp options_context_argp = {.options = CONTEXT_OPTIONS, .parser = parse_context};

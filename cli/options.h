@@ -12,7 +12,6 @@
 
 // What the shared options say. Strings belong to argv. All zero is the state before parsing.
 typedef struct cli_options {
-    char *title; // "kvern run", set by options_parse
     const char *model;
     size_t threads;            // 0: one per processor
     int64_t context;           // 0: the model's own context length
@@ -49,8 +48,9 @@ enum {
 // input is `options`: a command with options of its own embeds cli_options first in its struct.
 void options_parse(const struct argp *argp, int argc, char **argv, cli_options *options);
 
-// To be called by a command's parser at ARGP_KEY_INIT: hands its input to all its children.
-void options_init(struct argp_state *state);
+// To be called by a command's parser at ARGP_KEY_INIT, with its own argp: hands its input to all
+// its children.
+void options_init(struct argp_state *state, const struct argp *argp);
 
 // For parsers: reports wrong usage and ends the program with code 2.
 void options_fail(const struct argp_state *state, const char *format, ...)

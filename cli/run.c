@@ -90,12 +90,14 @@ static bool parse_sampling(int key, const char *argument, const struct argp_stat
     }
 }
 
+static const struct argp RUN_ARGP;
+
 static error_t parse_run(int key, char *argument, struct argp_state *state)
 {
     session_options *options = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        options_init(state);
+        options_init(state, &RUN_ARGP);
         return 0;
     case 'n':
         options_once(state, key, "-n");
@@ -120,7 +122,7 @@ static error_t parse_run(int key, char *argument, struct argp_state *state)
 #define TEXT_OF(number) TEXT_OF_(number)
 
 static const struct argp_option RUN_OPTIONS[] = {
-    {.name = "tokens",
+    {.name = "max-tokens",
      .key = 'n',
      .arg = "N",
      .doc = "End an answer after N tokens (default: when the model ends it, or the context is "
@@ -162,8 +164,8 @@ static const struct argp_option RUN_OPTIONS[] = {
 static const struct argp_child RUN_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
                                                  {&options_text_argp, 0, NULL, 0},
                                                  {&options_template_argp, 0, NULL, 0},
-                                                 {&options_compute_argp, 0, "Machine:", 2},
-                                                 {&options_context_argp, 0, NULL, 2},
+                                                 {&options_compute_argp, 0, NULL, 0},
+                                                 {&options_context_argp, 0, NULL, 0},
                                                  {&options_json_argp, 0, NULL, 0},
                                                  {0}};
 

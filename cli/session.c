@@ -166,8 +166,9 @@ void session_print_facts(const run_session *session)
             total->generated_tokens, total->decode_seconds,
             per_second(total->decode_steps, total->decode_seconds),
             generate_reason_name(total->reason));
-    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s), %" PRId64 " positions\n", kv_bytes,
-            number_format_bytes(kv_bytes, bytes), generator_length(session->generator));
+    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s), %" PRId64 " of %zu positions\n", kv_bytes,
+            number_format_bytes(kv_bytes, bytes), generator_length(session->generator),
+            session->loaded.context_length);
     print_sampling(&session->options->sampling);
 }
 
@@ -177,7 +178,7 @@ int session_print_json(const run_session *session)
     const sampler_options *sampling = &session->options->sampling;
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
     return json_print(json_pack(
-        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:s?, s:f, s:I}", "text",
+        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
         json_text(session->answer.data, session->answer.size), "finish",
         generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
         "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",

@@ -10,12 +10,14 @@
 
 #include <stdio.h>
 
+static const struct argp TOKENIZE_ARGP;
+
 static error_t parse_tokenize(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
     switch (key) {
     case ARGP_KEY_INIT:
-        options_init(state);
+        options_init(state, &TOKENIZE_ARGP);
         return 0;
     case ARGP_KEY_END:
         if (prompt_is_missing(state->input)) {
