@@ -14,17 +14,12 @@
 // Keys and values are read in different directions, so each codec has a form for both.
 typedef enum kvern_stream { KVERN_STREAM_K = 0, KVERN_STREAM_V = 1 } kvern_stream;
 
-// Storing and looking. Plain C, the same on every machine.
+// Layout and looking. Plain C, the same on every machine.
 typedef struct kvern_codec {
     const char *name; // as it stands in signatures
 
     // Bytes of a block; a multiple of 64.
     size_t (*block_bytes)(size_t dim);
-
-    // Stores the `dim` values at `values` (elements of `type`, contiguous) in a slot, rounding
-    // once.
-    void (*encode)(kvern_stream stream, void *block, size_t dim, size_t slot, kvern_type type,
-                   const void *values);
 
     // The stored values of a slot, exactly.
     void (*decode)(kvern_stream stream, const void *block, size_t dim, size_t slot, float *values);
@@ -48,8 +43,14 @@ typedef void kvern_score_fn(const void *block, size_t dim, size_t tile_begin, si
 typedef void kvern_accumulate_fn(const void *block, size_t dim, size_t begin, size_t end, size_t n,
                                  const float *w, float *acc, const void *next);
 
-// The kernels that read a codec's blocks.
+// Stores the `dim` values at `values` (elements of `type`, contiguous) in a slot, rounding each
+// once.
+typedef void kvern_encode_fn(kvern_stream stream, void *block, size_t dim, size_t slot,
+                             kvern_type type, const void *values);
+
+// The kernels that write and read a codec's blocks.
 typedef struct kvern_codec_kernels {
+    kvern_encode_fn *encode;
     kvern_score_fn *score;
     kvern_accumulate_fn *accumulate;
 } kvern_codec_kernels;

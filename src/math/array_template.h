@@ -13,8 +13,10 @@
         for (; i + 16 <= n; i += 16) {                                                             \
             lanes_store(y + i, lanes_##name(lanes_load(x + i)));                                   \
         }                                                                                          \
-        int rest = (int)(n - i);                                                                   \
-        lanes_store_part(y + i, lanes_##name(lanes_load_part(x + i, rest)), rest);                 \
+        if (i < n) {                                                                               \
+            int rest = (int)(n - i);                                                               \
+            lanes_store_part(y + i, lanes_##name(lanes_load_part(x + i, rest)), rest);             \
+        }                                                                                          \
     }
 
 KVERN_FLOAT_ARRAY(exp)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Storing and decoding of dense blocks, one slot at a time.
+// Sizes of dense blocks, and decoding, one slot at a time.
 #include "src/codec/dense/dense.h"
 
 #include "src/math/half.h"
@@ -25,21 +25,6 @@ static size_t offset_of(kvern_stream stream, kvern_type type, size_t dim, size_t
 }
 
 // Inlined with a constant `stored` below, so that each codec gets its own loop.
-static inline void encode(kvern_type stored, kvern_stream stream, void *block, size_t dim,
-                          size_t slot, kvern_type type, const void *values)
-{
-    for (size_t d = 0; d < dim; d++) {
-        const float value = load_value(type, values, d);
-        const size_t at = offset_of(stream, stored, dim, slot, d);
-        if (stored == KVERN_F32)
-            ((float *)block)[at] = value;
-        else if (stored == KVERN_BF16)
-            ((uint16_t *)block)[at] = kvern_bf16_from_f32(value);
-        else
-            ((uint16_t *)block)[at] = kvern_f16_from_f32(value);
-    }
-}
-
 static inline void decode(kvern_type stored, kvern_stream stream, const void *block, size_t dim,
                           size_t slot, float *values)
 {
@@ -55,24 +40,6 @@ static size_t block_bytes_f32(size_t dim)
 static size_t block_bytes_half(size_t dim)
 {
     return dim * KVERN_PAGE_POSITIONS * sizeof(uint16_t);
-}
-
-static void encode_f32(kvern_stream stream, void *block, size_t dim, size_t slot, kvern_type type,
-                       const void *values)
-{
-    encode(KVERN_F32, stream, block, dim, slot, type, values);
-}
-
-static void encode_bf16(kvern_stream stream, void *block, size_t dim, size_t slot, kvern_type type,
-                        const void *values)
-{
-    encode(KVERN_BF16, stream, block, dim, slot, type, values);
-}
-
-static void encode_f16(kvern_stream stream, void *block, size_t dim, size_t slot, kvern_type type,
-                       const void *values)
-{
-    encode(KVERN_F16, stream, block, dim, slot, type, values);
 }
 
 static void decode_f32(kvern_stream stream, const void *block, size_t dim, size_t slot,
@@ -93,6 +60,6 @@ static void decode_f16(kvern_stream stream, const void *block, size_t dim, size_
     decode(KVERN_F16, stream, block, dim, slot, values);
 }
 
-const kvern_codec kvern_dense_f32 = {"f32", block_bytes_f32, encode_f32, decode_f32};
-const kvern_codec kvern_dense_bf16 = {"bf16", block_bytes_half, encode_bf16, decode_bf16};
-const kvern_codec kvern_dense_f16 = {"f16", block_bytes_half, encode_f16, decode_f16};
+const kvern_codec kvern_dense_f32 = {"f32", block_bytes_f32, decode_f32};
+const kvern_codec kvern_dense_bf16 = {"bf16", block_bytes_half, decode_bf16};
+const kvern_codec kvern_dense_f16 = {"f16", block_bytes_half, decode_f16};

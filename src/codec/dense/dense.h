@@ -20,6 +20,8 @@
 
 #include "src/codec/codec.h"
 
+#include <string.h>
+
 // Dims of a full panel of values.
 #define KVERN_DENSE_PANEL 64
 
@@ -46,6 +48,49 @@ static inline size_t kvern_dense_v_offset(kvern_type type, size_t dim, size_t sl
     if (type == KVERN_BF16)
         return panel + ((slot / 2) * width + (d - first)) * 2 + slot % 2;
     return panel + slot * width + (d - first);
+}
+
+// Puts the values of a slot, which have their stored type already, into a block: the offsets above,
+// walked by stride.
+static inline void kvern_dense_place_k(kvern_type type, void *block, size_t dim, size_t slot,
+                                       const void *stored)
+{
+    if (type != KVERN_F16) { // words: a float, or a pair of bf16
+        const size_t words = type == KVERN_BF16 ? dim / 2 : dim;
+        for (size_t i = 0; i < words; i++)
+            memcpy((char *)block + (i * KVERN_PAGE_POSITIONS + slot) * 4,
+                   (const char *)stored + i * 4, 4);
+        return;
+    }
+    for (size_t d = 0; d < dim; d++)
+        ((uint16_t *)block)[d * KVERN_PAGE_POSITIONS + slot] = ((const uint16_t *)stored)[d];
+}
+
+static inline void kvern_dense_place_v(kvern_type type, void *block, size_t dim, size_t slot,
+                                       const void *stored)
+{
+    const size_t element = type == KVERN_F32 ? 4 : 2;
+    for (size_t first = 0; first < dim; first += KVERN_DENSE_PANEL) {
+        const size_t width = kvern_dense_panel_width(dim, first);
+        char *to = (char *)block + kvern_dense_v_offset(type, dim, slot, first) * element;
+        const char *from = (const char *)stored + first * element;
+        if (type != KVERN_BF16) {
+            memcpy(to, from, width * element);
+            continue;
+        }
+        for (size_t d = 0; d < width;
+             d++) // every other half word: the pair's partner is another slot
+            memcpy(to + 4 * d, from + 2 * d, 2);
+    }
+}
+
+static inline void kvern_dense_place(kvern_type type, kvern_stream stream, void *block, size_t dim,
+                                     size_t slot, const void *stored)
+{
+    if (stream == KVERN_STREAM_K)
+        kvern_dense_place_k(type, block, dim, slot, stored);
+    else
+        kvern_dense_place_v(type, block, dim, slot, stored);
 }
 
 // The kernels of each instruction set, by type.

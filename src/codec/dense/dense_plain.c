@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The definition of both kernels (docs/arithmetic.md, steps 2 and 4): every vector kernel gives
+// The definition of the kernels (docs/arithmetic.md, steps 2 and 4): every vector kernel gives
 // these bits.
 #include "src/codec/dense/dense.h"
 
@@ -43,8 +43,25 @@ static inline void accumulate(kvern_type type, const void *block, size_t dim, si
     }
 }
 
-// One pair of functions per type; `next` is of no use without prefetching.
+static inline void encode(kvern_type stored, kvern_stream stream, void *block, size_t dim,
+                          size_t slot, kvern_type type, const void *values)
+{
+    float wide[KVERN_MAX_HEAD_DIM];
+    uint16_t half[KVERN_MAX_HEAD_DIM];
+    for (size_t d = 0; d < dim; d++) {
+        wide[d] = value_at(type, values, d);
+        half[d] = stored == KVERN_BF16 ? kvern_bf16_from_f32(wide[d]) : kvern_f16_from_f32(wide[d]);
+    }
+    kvern_dense_place(stored, stream, block, dim, slot, stored == KVERN_F32 ? (void *)wide : half);
+}
+
+// Three functions per type; `next` is of no use without prefetching.
 #define DENSE_PLAIN(name, type)                                                                    \
+    static void encode_##name(kvern_stream stream, void *block, size_t dim, size_t slot,           \
+                              kvern_type from, const void *values)                                 \
+    {                                                                                              \
+        encode(type, stream, block, dim, slot, from, values);                                      \
+    }                                                                                              \
     static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
                              size_t n, const float *q, float *scores, const void *next)            \
     {                                                                                              \
@@ -65,8 +82,8 @@ DENSE_PLAIN(f16, KVERN_F16)
 kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type)
 {
     if (type == KVERN_F32)
-        return (kvern_codec_kernels){score_f32, accumulate_f32};
+        return (kvern_codec_kernels){encode_f32, score_f32, accumulate_f32};
     if (type == KVERN_BF16)
-        return (kvern_codec_kernels){score_bf16, accumulate_bf16};
-    return (kvern_codec_kernels){score_f16, accumulate_f16};
+        return (kvern_codec_kernels){encode_bf16, score_bf16, accumulate_bf16};
+    return (kvern_codec_kernels){encode_f16, score_f16, accumulate_f16};
 }

@@ -157,6 +157,38 @@ LANES_INLINE void strips(kvern_type type, int R, const panel *p, size_t i0)
         pass(type, R, 1, true, p, i0, lane);
 }
 
+// 16 values, 8 at the end of a row whose length is no multiple of 16.
+LANES_INLINE lanes load_values(kvern_type type, const void *values, size_t d, bool part)
+{
+    if (type == KVERN_F32) {
+        const float *at = (const float *)values + d;
+        return part ? lanes_load_part(at, 8) : lanes_load(at);
+    }
+    uint16_t half[16] = {0};
+    memcpy(half, (const uint16_t *)values + d, (part ? 8 : 16) * sizeof half[0]);
+    return type == KVERN_BF16 ? lanes_load_bf16(half) : lanes_load_f16(half);
+}
+
+LANES_INLINE void encode(kvern_type stored, kvern_stream stream, void *block, size_t dim,
+                         size_t slot, kvern_type type, const void *values)
+{
+    float wide[KVERN_MAX_HEAD_DIM + 8];
+    uint16_t half[KVERN_MAX_HEAD_DIM + 8];
+    for (size_t d = 0; d < dim; d += 16) {
+        const lanes v = load_values(type, values, d, dim - d < 16);
+        if (stored == KVERN_F32)
+            lanes_store(wide + d, v);
+        else if (stored == KVERN_BF16)
+            lanes_store_bf16(half + d, v);
+        else
+            lanes_store_f16(half + d, v);
+    }
+    if (stored == KVERN_F32)
+        kvern_dense_place(stored, stream, block, dim, slot, wide);
+    else
+        kvern_dense_place(stored, stream, block, dim, slot, half);
+}
+
 LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
 {
     size_t i = 0;
@@ -226,6 +258,11 @@ LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, siz
 }
 
 #define DENSE_KERNELS(name, type)                                                                  \
+    static void encode_##name(kvern_stream stream, void *block, size_t dim, size_t slot,           \
+                              kvern_type from, const void *values)                                 \
+    {                                                                                              \
+        encode(type, stream, block, dim, slot, from, values);                                      \
+    }                                                                                              \
     static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
                              size_t n, const float *q, float *scores, const void *next)            \
     {                                                                                              \
@@ -247,8 +284,8 @@ DENSE_KERNELS(f16, KVERN_F16)
 kvern_codec_kernels DENSE_JOIN(kvern_dense_kernels_, DENSE_SUFFIX)(kvern_type type)
 {
     if (type == KVERN_F32)
-        return (kvern_codec_kernels){score_f32, accumulate_f32};
+        return (kvern_codec_kernels){encode_f32, score_f32, accumulate_f32};
     if (type == KVERN_BF16)
-        return (kvern_codec_kernels){score_bf16, accumulate_bf16};
-    return (kvern_codec_kernels){score_f16, accumulate_f16};
+        return (kvern_codec_kernels){encode_bf16, score_bf16, accumulate_bf16};
+    return (kvern_codec_kernels){encode_f16, score_f16, accumulate_f16};
 }

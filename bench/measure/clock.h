@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_BENCH_CLOCK_H
+#define KVERN_BENCH_CLOCK_H
+
+// Wall-clock time and order statistics of repeated measurements.
+
+#include <stddef.h>
+
+// Seconds since some fixed moment; never goes backwards.
+double clock_seconds(void);
+
+// Sorts `samples` and returns the value below which the share `quantile` (0 to 1) of them lies.
+double clock_quantile(double *samples, size_t count, double quantile);
+
+#endif
