@@ -32,7 +32,7 @@ typedef struct linear_layout {
     bool quantized;
 } linear_layout;
 
-// NULL for a type that has no layout. Constant for constant types, for the kernels.
+// All zero for a type that has no layout. A constant for a constant type, which the kernels need.
 static inline linear_layout linear_layout_of(uint32_t type)
 {
     switch (type) {
@@ -79,7 +79,11 @@ static inline linear_layout linear_layout_of(uint32_t type)
 #define LINEAR_RECORD_INT8 64
 #define LINEAR_RECORD_INT16 96
 #define LINEAR_RECORD_F32 128
-#define LINEAR_PLANE_BASE 255 // a 16-bit code is 255 * high + low
+#define LINEAR_PLANE_BASE 255      // a 16-bit code is 255 * high + low
+#define LINEAR_LARGEST_INT16 32512 // 255 * 127 + 127
+// A block whose largest magnitude is below this counts as zero: the reciprocal of its scale, and
+// its product with a weight's scale, stay normal numbers.
+#define LINEAR_SMALLEST_PEAK 0x1p-80f
 
 static inline size_t linear_record_bytes(linear_format format)
 {
@@ -108,7 +112,7 @@ void linear_unpack(uint32_t type, const unsigned char *tile, size_t unit, size_t
 // Value `col` of row `row` of a float tile.
 float linear_float_value(uint32_t type, const unsigned char *tile, size_t col, size_t row);
 
-// Packs up to 16 rows, row_bytes apart in the file's layout, into a tile.
+// Packs up to 16 rows, row_bytes apart in the file's layout, into a tile of zeros.
 void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes, size_t row_count,
                       size_t cols, unsigned char *tile);
 

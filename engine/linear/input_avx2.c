@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// The rounding of engine/linear/input.c, a block of 32 in four vectors.
+#include "engine/linear/layout.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#define VECTORS 4
+
+typedef struct block {
+    __m256 x[VECTORS];
+} block;
+
+static inline block load_block(const float *x)
+{
+    block out;
+    for (int i = 0; i < VECTORS; i++)
+        out.x[i] = _mm256_loadu_ps(x + 8 * i);
+    return out;
+}
+
+// The largest magnitude, compared as integers: infinities and NaNs are larger than any number.
+static inline uint32_t peak_bits(const block *block)
+{
+    __m256i peak = _mm256_setzero_si256();
+    for (int i = 0; i < VECTORS; i++) {
+        const __m256i bits = _mm256_castps_si256(block->x[i]);
+        peak = _mm256_max_epu32(peak, _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MAX)));
+    }
+    __m128i half = _mm_max_epu32(_mm256_castsi256_si128(peak), _mm256_extracti128_si256(peak, 1));
+    half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4e));
+    half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(half);
+}
+
+// Four vectors of 32-bit codes as bytes, in order.
+static inline __m256i narrow(const __m256i *codes)
+{
+    const __m256i first = _mm256_packs_epi32(codes[0], codes[1]);
+    const __m256i second = _mm256_packs_epi32(codes[2], codes[3]);
+    const __m256i bytes = _mm256_packs_epi16(first, second);
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// Minus the sums of a plane of codes: of all, of the first and of the last 16. Returns all.
+static inline int32_t put_sums(__m256i codes, unsigned char *to)
+{
+    // Raised by 128 the codes are unsigned, which the instruction for sums of bytes wants.
+    const __m256i raised = _mm256_xor_si256(codes, _mm256_set1_epi8(INT8_MIN));
+    const __m256i eights = _mm256_sad_epu8(raised, _mm256_setzero_si256());
+    const __m128i first = _mm256_castsi256_si128(eights);
+    const __m128i last = _mm256_extracti128_si256(eights, 1);
+    int32_t sums[3];
+    sums[1] = 16 * 128 - _mm_cvtsi128_si32(first) - _mm_extract_epi32(first, 2);
+    sums[2] = 16 * 128 - _mm_cvtsi128_si32(last) - _mm_extract_epi32(last, 2);
+    sums[0] = sums[1] + sums[2];
+    memcpy(to, sums, sizeof sums);
+    return sums[0];
+}
+
+static inline void put_scale(unsigned char *tail, float scale, int32_t minus_sum)
+{
+    const float values[2] = {scale, scale * (float)-minus_sum};
+    memcpy(tail, values, sizeof values);
+}
+
+static void round_int8(const block *block, float peak, unsigned char *record)
+{
+    const __m256 to_code = _mm256_set1_ps(127.0f / peak);
+    __m256i codes[VECTORS];
+    for (int i = 0; i < VECTORS; i++)
+        codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
+    const __m256i plane = narrow(codes);
+    memset(record + LINEAR_PLANE_BYTES, 0, LINEAR_RECORD_INT8 - LINEAR_PLANE_BYTES);
+    _mm256_storeu_si256((__m256i *)record, plane);
+    unsigned char *tail = record + LINEAR_PLANE_BYTES;
+    put_scale(tail, peak / 127.0f, put_sums(plane, tail + 8));
+}
+
+static void round_int16(const block *block, float peak, unsigned char *record)
+{
+    const __m256 to_code = _mm256_set1_ps((float)LINEAR_LARGEST_INT16 / peak);
+    const __m256 to_high = _mm256_set1_ps(1.0f / LINEAR_PLANE_BASE);
+    __m256i high[VECTORS], low[VECTORS];
+    for (int i = 0; i < VECTORS; i++) {
+        const __m256i code = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
+        high[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(code), to_high));
+        // code - 255 * high
+        low[i] = _mm256_add_epi32(_mm256_sub_epi32(code, _mm256_slli_epi32(high[i], 8)), high[i]);
+    }
+    const __m256i high_plane = narrow(high), low_plane = narrow(low);
+    _mm256_storeu_si256((__m256i *)record, high_plane);
+    _mm256_storeu_si256((__m256i *)(record + LINEAR_PLANE_BYTES), low_plane);
+    unsigned char *tail = record + 2 * LINEAR_PLANE_BYTES;
+    const int32_t high_sum = put_sums(high_plane, tail + 8);
+    const int32_t low_sum = put_sums(low_plane, tail + 20);
+    put_scale(tail, peak / (float)LINEAR_LARGEST_INT16, LINEAR_PLANE_BASE * high_sum + low_sum);
+}
+
+void linear_round_avx2(const float *x, size_t cols, linear_format format, unsigned char *records,
+                       size_t stride)
+{
+    const size_t whole = cols / LINEAR_UNIT * LINEAR_UNIT;
+    for (size_t col = 0; col < whole; col += LINEAR_UNIT, records += stride) {
+        const block block = load_block(x + col);
+        const uint32_t bits = peak_bits(&block);
+        float peak;
+        memcpy(&peak, &bits, sizeof peak);
+        if (format == LINEAR_FORMAT_F32 || !(peak >= LINEAR_SMALLEST_PEAK && peak < INFINITY))
+            linear_round_plain(x + col, LINEAR_UNIT, format, records, stride);
+        else if (format == LINEAR_FORMAT_INT8)
+            round_int8(&block, peak, records);
+        else
+            round_int16(&block, peak, records);
+    }
+    if (whole < cols)
+        linear_round_plain(x + whole, cols - whole, format, records, stride);
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// Repacks blocks of the file into tiles of 16 rows. Each function moves the blocks of one row;
+// 32-bit words are quads, so that a loop over words is a loop over four inputs at a time.
+#include "engine/linear/layout.h"
+
+#include "engine/little_endian.h"
+
+#include <string.h>
+
+// One row's share of a unit (or of a header): where its bytes go.
+typedef struct place {
+    unsigned char *at; // of the unit
+    size_t row;        // in the tile
+} place;
+
+static void store_u32(unsigned char *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(value >> (8 * i));
+}
+
+static void put_half(place to, size_t offset, const unsigned char *half)
+{
+    memcpy(to.at + offset + 2 * to.row, half, 2);
+}
+
+static void put_quad(place to, size_t offset, size_t quad, uint32_t word)
+{
+    store_u32(to.at + offset + LINEAR_QUAD_BYTES * quad + 4 * to.row, word);
+}
+
+// Four-bit codes that the file already pairs as we do: input i with input i + 16.
+static void put_paired_codes(place to, size_t offset, const unsigned char *codes)
+{
+    for (size_t quad = 0; quad < 4; quad++)
+        put_quad(to, offset, quad, engine_load_u32(codes + 4 * quad));
+}
+
+// Four-bit codes of inputs 0 to 31 in the low (shift 0) or high (shift 4) halves of 32 bytes.
+static void put_nibbles(place to, size_t offset, const unsigned char *codes, int shift)
+{
+    for (size_t quad = 0; quad < 4; quad++) {
+        const uint32_t low = engine_load_u32(codes + 4 * quad) >> shift & 0x0f0f0f0f;
+        const uint32_t high = engine_load_u32(codes + 4 * quad + 16) >> shift & 0x0f0f0f0f;
+        put_quad(to, offset, quad, low | high << 4);
+    }
+}
+
+// Bits 0, 4, 8 ... 28 of a word as one byte.
+static uint32_t every_fourth_bit(uint32_t word)
+{
+    word &= 0x11111111;
+    word = (word | word >> 3) & 0x03030303;
+    word = (word | word >> 6) & 0x000f000f;
+    return (word | word >> 12) & 0xff;
+}
+
+// Fifth bits of a block of 32: bit i of the word belongs to input i.
+static void put_fifth_bits(place to, size_t offset, uint32_t bits)
+{
+    uint32_t word = 0;
+    for (int byte = 0; byte < 4; byte++)
+        word |= every_fourth_bit(bits >> byte) << (8 * byte);
+    put_quad(to, offset, 0, word);
+}
+
+// scale, codes[16]
+static void pack_q4_0(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    put_paired_codes(to, 32, in + 2);
+}
+
+// scale, minimum, codes[16]
+static void pack_q4_1(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    put_half(to, 32, in + 2);
+    put_paired_codes(to, 64, in + 4);
+}
+
+// scale, fifth bits, codes[16]
+static void pack_q5_0(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    put_fifth_bits(to, 32, engine_load_u32(in + 2));
+    put_paired_codes(to, 96, in + 6);
+}
+
+// scale, minimum, fifth bits, codes[16]
+static void pack_q5_1(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    put_half(to, 32, in + 2);
+    put_fifth_bits(to, 64, engine_load_u32(in + 4));
+    put_paired_codes(to, 128, in + 8);
+}
+
+// scale, signed codes[32]
+static void pack_q8_0(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    for (size_t quad = 0; quad < LINEAR_QUADS; quad++)
+        put_quad(to, 32, quad, engine_load_u32(in + 2 + 4 * quad) ^ 0x80808080);
+}
+
+// The six-bit scale and minimum of unit 0 to 7 of a Q4_K or Q5_K block. Of the 12 bytes, four hold
+// scales 0 to 3, four minimums 0 to 3, and four the low halves of the others, whose high two bits
+// fill up the first eight bytes.
+static void six_bit_pair(const unsigned char *packed, unsigned unit, unsigned *scale,
+                         unsigned *minimum)
+{
+    if (unit < 4) {
+        *scale = packed[unit] & 0x3f;
+        *minimum = packed[unit + 4] & 0x3f;
+    } else {
+        *scale = (packed[unit + 4] & 0xf) | packed[unit - 4] >> 6 << 4;
+        *minimum = packed[unit + 4] >> 4 | packed[unit] >> 6 << 4;
+    }
+}
+
+// scale, minimum scale, packed pairs[12]
+static void pack_k_header(const unsigned char *in, place to)
+{
+    put_half(to, 0, in);
+    put_half(to, 32, in + 2);
+    for (unsigned unit = 0; unit < LINEAR_SUPER; unit++) {
+        unsigned scale, minimum;
+        six_bit_pair(in + 4, unit, &scale, &minimum);
+        unsigned char *low = to.at + LINEAR_HEADER_LOW + LINEAR_ROWS * unit + to.row;
+        unsigned char *high = to.at + LINEAR_HEADER_HIGH + LINEAR_ROWS * (unit / 2) + to.row;
+        *low = (unsigned char)((scale & 15) | (minimum & 15) << 4);
+        *high |= (unsigned char)((scale >> 4 | minimum >> 4 << 2) << (unit % 2 * 4));
+    }
+}
+
+// Header, codes[128]: 32 bytes hold one unit in their low halves and the next in their high ones.
+static void pack_q4_k(const unsigned char *in, place to)
+{
+    pack_k_header(in, to);
+    to.at += 256;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 256)
+        put_nibbles(to, 0, in + 16 + unit / 2 * 32, unit % 2 * 4);
+}
+
+// Header, fifth bits[32], codes[128]: bit u of byte i belongs to input i of unit u.
+static void pack_q5_k(const unsigned char *in, place to)
+{
+    pack_k_header(in, to);
+    to.at += 256;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 320) {
+        uint32_t fifth = 0;
+        for (int quad = 0; quad < LINEAR_QUADS; quad++)
+            fifth |= (engine_load_u32(in + 16 + 4 * quad) >> unit & 0x01010101) << quad;
+        put_quad(to, 0, 0, fifth);
+        put_nibbles(to, 64, in + 48 + unit / 2 * 32, unit % 2 * 4);
+    }
+}
+
+// Bit pairs of a unit of Q6_K: bits `shift` and `shift` + 1 of byte i belong to input i.
+static void put_bit_pairs(place to, size_t offset, const unsigned char *pairs, int shift)
+{
+    for (size_t plane = 0; plane < 2; plane++) {
+        uint32_t word = 0;
+        for (size_t quad = 0; quad < 4; quad++) {
+            const uint32_t source = engine_load_u32(pairs + 16 * plane + 4 * quad);
+            word |= (source >> shift & 0x03030303) << (2 * quad);
+        }
+        put_quad(to, offset, plane, word);
+    }
+}
+
+// low codes[128], bit pairs[64], signed scales[16], scale. Each half of 128 inputs takes 64 bytes
+// of low codes and 32 of bit pairs; of its four units, odd ones are in the second 32 bytes of low
+// codes, the last two in the high halves.
+static void pack_q6_k(const unsigned char *in, place to)
+{
+    put_half(to, 0, in + 208);
+    to.at += 32;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 416) {
+        const int half = unit / 4, quarter = unit % 4;
+        to.at[to.row] = in[192 + 2 * unit];
+        to.at[LINEAR_ROWS + to.row] = in[192 + 2 * unit + 1];
+        put_bit_pairs(to, 32, in + 128 + half * 32, 2 * quarter);
+        put_nibbles(to, 160, in + half * 64 + quarter % 2 * 32, quarter / 2 * 4);
+    }
+}
+
+typedef void pack_block(const unsigned char *in, place to);
+
+static pack_block *packer_of(uint32_t type)
+{
+    switch (type) {
+    case GGUF_TYPE_Q4_0:
+        return pack_q4_0;
+    case GGUF_TYPE_Q4_1:
+        return pack_q4_1;
+    case GGUF_TYPE_Q5_0:
+        return pack_q5_0;
+    case GGUF_TYPE_Q5_1:
+        return pack_q5_1;
+    case GGUF_TYPE_Q8_0:
+        return pack_q8_0;
+    case GGUF_TYPE_Q4_K:
+        return pack_q4_k;
+    case GGUF_TYPE_Q5_K:
+        return pack_q5_k;
+    default:
+        return pack_q6_k;
+    }
+}
+
+static void pack_floats(const linear_layout *layout, const unsigned char *rows, size_t row_bytes,
+                        size_t row_count, size_t cols, unsigned char *tile)
+{
+    const size_t element = layout->source_bytes;
+    for (size_t row = 0; row < row_count; row++)
+        for (size_t col = 0; col < cols; col++)
+            memcpy(tile + (LINEAR_ROWS * col + row) * element,
+                   rows + row * row_bytes + col * element, element);
+}
+
+void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes, size_t row_count,
+                      size_t cols, unsigned char *tile)
+{
+    const linear_layout layout = linear_layout_of(type);
+    if (!layout.quantized) {
+        pack_floats(&layout, rows, row_bytes, row_count, cols, tile);
+        return;
+    }
+    pack_block *const pack = packer_of(type);
+    const size_t blocks = cols / layout.source_inputs;
+    const size_t block_bytes = (size_t)layout.source_bytes * LINEAR_ROWS;
+    for (size_t block = 0; block < blocks; block++)
+        for (size_t row = 0; row < row_count; row++)
+            pack(rows + row * row_bytes + block * layout.source_bytes,
+                 (place){tile + block * block_bytes, row});
+}
