@@ -54,7 +54,7 @@ KVERN_API void kvern_exp_array(uint32_t features, size_t n, const float *x, floa
 KVERN_API void kvern_tanh_array(uint32_t features, size_t n, const float *x, float *y);
 KVERN_API void kvern_sigmoid_array(uint32_t features, size_t n, const float *x, float *y);
 
-// x * sigmoid(x), two roundings. At most 3 ulp for x >= -87, -0 below; NaN for -infinity.
+// x * sigmoid(x). At most 3.5 ulp for x >= -87, exactly -0 below; NaN for -infinity.
 KVERN_API void kvern_silu_array(uint32_t features, size_t n, const float *x, float *y);
 
 // GELU in its tanh form, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), computed as x *

@@ -97,12 +97,9 @@ static float sine_ahead(float x, int ahead)
 
 float kvern_sin(float x)
 {
-    if (x == 0.0f) {
-        return x; // -0 stays -0
-    }
     kvern_fp_saved saved = kvern_fp_enter();
     kvern_fp_pin(&x);
-    float y = sine_ahead(x, 0);
+    float y = x == 0.0f ? x : sine_ahead(x, 0); // -0 stays -0
     kvern_fp_pin(&y);
     kvern_fp_leave(saved);
     return y;
