@@ -56,8 +56,32 @@ static size_t longest_room(kvern_composition *composition, size_t query_heads, s
     return fits;
 }
 
-static kvern_status refuse_context(const cli_options *options, const loaded_model *loaded,
-                                   size_t fits, engine_error *error)
+// The bytes that the library takes for this context, measured where there is no budget; 0 when that
+// is impossible.
+static uint64_t measure_room(const cli_options *options, const model_facts *facts, size_t tokens)
+{
+    cli_options unlimited = {.threads = options->threads};
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_memory memory = {.size = sizeof memory};
+    if (load_context(&unlimited, &context, NULL) != KVERN_OK) {
+        return 0;
+    }
+    kvern_status status =
+        model_composition(facts, context, KVERN_BF16, KVERN_BF16, &composition, NULL);
+    if (status == KVERN_OK) {
+        status = try_room(composition, facts->heads, tokens);
+        kvern_composition_release(composition);
+    }
+    if (status == KVERN_OK) {
+        status = kvern_context_memory(context, &memory);
+    }
+    kvern_context_release(context);
+    return status == KVERN_OK ? memory.peak_bytes : 0;
+}
+
+static kvern_status refuse_context(const cli_options *options, const model_facts *facts,
+                                   const loaded_model *loaded, size_t fits, engine_error *error)
 {
     size_t tokens = loaded->context_length;
     char advice[64] = "no context fits";
@@ -65,10 +89,11 @@ static kvern_status refuse_context(const cli_options *options, const loaded_mode
         snprintf(advice, sizeof advice, "--ctx %zu fits", fits);
     }
     return engine_fail(error, KVERN_ERR_BUDGET,
-                       "a context of %zu tokens needs %" PRIu64
-                       " bytes of KV cache, and the budget is %" PRIu64 " bytes; %s",
-                       tokens, kvern_composition_row_bytes(loaded->composition, tokens),
-                       options->budget, advice);
+                       "a context of %zu tokens needs %" PRIu64 " bytes (%" PRIu64
+                       " of KV cache), and the budget is %" PRIu64 " bytes; %s",
+                       tokens, measure_room(options, facts, tokens),
+                       kvern_composition_row_bytes(loaded->composition, tokens), options->budget,
+                       advice);
 }
 
 // A context that was asked for fits or is refused; without --ctx it is as long as the budget lets
@@ -89,7 +114,7 @@ static kvern_status apply_budget(const cli_options *options, const model_facts *
     }
     size_t fits = longest_room(loaded->composition, heads, loaded->context_length);
     if (fits == 0 || options->context) {
-        return refuse_context(options, loaded, fits, error);
+        return refuse_context(options, facts, loaded, fits, error);
     }
     loaded->context_length = fits;
     return KVERN_OK;

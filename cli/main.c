@@ -8,8 +8,8 @@
 #include <kvern/kvern.h>
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const command *const COMMANDS[] = {&command_run, &command_inspect, &command_tokenize,
@@ -56,16 +56,47 @@ static char *help_filter(int key, const char *text, void *input)
     return list;
 }
 
+// The command that was chosen, and whether only its help is wanted.
+typedef struct program_choice {
+    const command *chosen;
+    int index; // of its name in argv
+    bool help;
+} program_choice;
+
+static const command *need_command(const struct argp_state *state, const char *name)
+{
+    const command *found = find_command(name);
+    if (!found) {
+        options_fail(state, "'%s' is no command", name);
+    }
+    return found;
+}
+
+// `kvern help` is `kvern --help`, `kvern help COMMAND` is `kvern COMMAND --help`.
+static void parse_help(struct argp_state *state, program_choice *choice)
+{
+    if (state->next == state->argc) {
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP); // ends the program
+    }
+    choice->chosen = need_command(state, state->argv[state->next]);
+    if (state->next + 1 < state->argc) {
+        options_fail(state, "help takes one command");
+    }
+    choice->help = true;
+}
+
 // Stops at the first argument: what follows belongs to the command.
 static error_t parse_program(int key, char *argument, struct argp_state *state)
 {
-    int *command_index = state->input;
+    program_choice *choice = state->input;
     switch (key) {
     case ARGP_KEY_ARG:
-        if (!find_command(argument) && strcmp(argument, "help") != 0) {
-            options_fail(state, "'%s' is no command", argument);
+        choice->index = state->next - 1;
+        if (strcmp(argument, "help") == 0) {
+            parse_help(state, choice);
+        } else {
+            choice->chosen = need_command(state, argument);
         }
-        *command_index = state->next - 1;
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
@@ -82,49 +113,24 @@ static const struct argp PROGRAM_ARGP = {
     .help_filter = help_filter,
 };
 
-static int run_command(const command *chosen, int argc, char **argv)
-{
-    argv[0] = (char *)chosen->title;
-    return chosen->run(argc, argv);
-}
-
-// `kvern help` is `kvern --help`, `kvern help COMMAND` is `kvern COMMAND --help`.
-static int run_help(int argc, char **argv)
-{
-    char flag[] = "--help", program[] = "kvern";
-    if (argc < 2) {
-        char *arguments[] = {program, flag, NULL};
-        int unused;
-        argp_parse(&PROGRAM_ARGP, 2, arguments, 0, NULL, &unused);
-    }
-    const command *chosen = find_command(argv[1]);
-    if (!chosen) {
-        report_error("'%s' is no command", argv[1]);
-        return CLI_USAGE;
-    }
-    if (argc > 2) {
-        report_error("help takes one command");
-        return CLI_USAGE;
-    }
-    char *arguments[] = {program, flag, NULL};
-    return run_command(chosen, 2, arguments);
-}
-
 int main(int argc, char **argv)
 {
     report_start();
     argp_err_exit_status = CLI_USAGE;
     argp_program_version_hook = print_version;
-    char program[] = "kvern";
+    char program[] = "kvern", flag[] = "--help";
     if (argc > 0) {
-        argv[0] = program;
+        argv[0] = program; // messages do not depend on how the program was found
     }
-    int index = 0;
-    if (argp_parse(&PROGRAM_ARGP, argc, argv, ARGP_IN_ORDER, NULL, &index) != 0 || index == 0) {
+    program_choice choice = {0};
+    if (argp_parse(&PROGRAM_ARGP, argc, argv, ARGP_IN_ORDER, NULL, &choice) != 0 ||
+        !choice.chosen) {
         return CLI_USAGE;
     }
-    if (strcmp(argv[index], "help") == 0) {
-        return run_help(argc - index, argv + index);
+    char *title = (char *)choice.chosen->title;
+    if (choice.help) {
+        return choice.chosen->run(2, (char *[]){title, flag, NULL});
     }
-    return run_command(find_command(argv[index]), argc - index, argv + index);
+    argv[choice.index] = title;
+    return choice.chosen->run(argc - choice.index, argv + choice.index);
 }

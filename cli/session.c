@@ -186,6 +186,7 @@ int session_print_json(const run_session *session)
         (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
         "generation_tokens_per_s", per_second(last->decode_steps, last->decode_seconds), "kv_bytes",
         (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
-        "template", session->chat ? chat_template_name(session->chat) : NULL, "temperature",
+        "context", (json_int_t)session->loaded.context_length, "template",
+        session->chat ? chat_template_name(session->chat) : NULL, "temperature",
         (double)sampling->temperature, "seed", (json_int_t)sampling->seed));
 }

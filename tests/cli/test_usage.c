@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Help, version, and every kind of wrong usage: exit codes, and where the text goes.
+
+#include "tests/support/program.h"
+
+#include <kvern/kvern.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const COMMANDS[] = {"run", "inspect", "tokenize", "logits"};
+#define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
+
+static void test_version(void **state)
+{
+    (void)state;
+    program_result result = program_run(&(program_call){.arguments = {"--version"}});
+    char expected[64];
+    snprintf(expected, sizeof expected, "kvern %s\n", kvern_version());
+    assert_int_equal(result.code, 0);
+    assert_string_equal(result.out, expected);
+    assert_string_equal(result.err, "");
+    program_free(&result);
+}
+
+static void test_help_lists_commands(void **state)
+{
+    (void)state;
+    program_result option = program_run(&(program_call){.arguments = {"--help"}});
+    program_result word = program_run(&(program_call){.arguments = {"help"}});
+    assert_int_equal(option.code, 0);
+    assert_int_equal(word.code, 0);
+    assert_string_equal(option.out, word.out);
+    assert_string_equal(option.err, "");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "\n  %s ", COMMANDS[i]);
+        program_expect_part(option.out, line);
+    }
+    program_free(&option);
+    program_free(&word);
+}
+
+static void test_help_of_commands(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        program_result option = program_run(&(program_call){.arguments = {COMMANDS[i], "--help"}});
+        program_result word = program_run(&(program_call){.arguments = {"help", COMMANDS[i]}});
+        char usage[64];
+        snprintf(usage, sizeof usage, "Usage: kvern %s [OPTION...] MODEL", COMMANDS[i]);
+        assert_int_equal(option.code, 0);
+        assert_int_equal(word.code, 0);
+        assert_string_equal(option.out, word.out);
+        assert_string_equal(option.err, "");
+        program_expect_part(option.out, usage);
+        program_free(&option);
+        program_free(&word);
+    }
+}
+
+static void test_shared_options_read_the_same(void **state)
+{
+    (void)state;
+    program_result run = program_run(&(program_call){.arguments = {"run", "--help"}});
+    program_result logits = program_run(&(program_call){.arguments = {"logits", "--help"}});
+    static const char *const SHARED[] = {"-t, --threads=N", "--ctx=N",         "--budget=BYTES",
+                                         "--raw",           "--template=NAME", "-p, --prompt=TEXT",
+                                         "--file=FILE",     "--json"};
+    for (size_t i = 0; i < sizeof SHARED / sizeof SHARED[0]; i++) {
+        const char *first = strstr(run.out, SHARED[i]);
+        assert_non_null(first);
+        const char *end = strchr(first, '\n');
+        char line[128];
+        snprintf(line, sizeof line, "%.*s", (int)(end - first), first);
+        program_expect_part(logits.out, line);
+    }
+    program_free(&run);
+    program_free(&logits);
+}
+
+// Wrong usage: code 2, nothing on stdout, a message that names the fault, and the way to the help.
+static void expect_usage_error(const program_call *call, const char *message)
+{
+    program_result result = program_run(call);
+    if (result.code != 2) {
+        fail_msg("code %d instead of 2; stderr: %s", result.code, result.err);
+    }
+    assert_string_equal(result.out, "");
+    assert_memory_equal(result.err, "kvern", 5);
+    program_expect_part(result.err, message);
+    program_expect_part(result.err, "--help");
+    program_free(&result);
+}
+
+static void test_wrong_commands(void **state)
+{
+    (void)state;
+    expect_usage_error(&(program_call){.arguments = {NULL}}, "kvern: the command is missing");
+    expect_usage_error(&(program_call){.arguments = {"walk"}}, "kvern: 'walk' is no command");
+    expect_usage_error(&(program_call){.arguments = {"--walk", "run"}}, "--walk");
+    expect_usage_error(&(program_call){.arguments = {"-t", "2", "run", "m"}}, "'t'");
+    expect_usage_error(&(program_call){.arguments = {"help", "walk"}}, "kvern: 'walk' is no");
+    expect_usage_error(&(program_call){.arguments = {"help", "run", "inspect"}}, "one command");
+}
+
+static void test_wrong_arguments(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const char *command = COMMANDS[i];
+        expect_usage_error(&(program_call){.arguments = {command}}, "the model file is missing");
+        expect_usage_error(&(program_call){.arguments = {command, "a", "b"}}, "'b'");
+        expect_usage_error(&(program_call){.arguments = {command, "m", "--walk"}}, "--walk");
+        expect_usage_error(&(program_call){.arguments = {command, "m", "--json", "--json"}},
+                           "--json is given twice");
+    }
+    expect_usage_error(&(program_call){.arguments = {"inspect", "m", "-p", "x"}}, "'p'");
+    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p"}}, "'p'");
+}
+
+// Option, an argument that is no good for it.
+static void test_wrong_numbers(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"-n", "-3"},         {"-n", "abc"},
+        {"-n", "1.5"},        {"-n", ""},
+        {"-n", "3x"},         {"-n", " 3"},
+        {"-n", "+3"},         {"-n", "2147483648"},
+        {"-t", "0"},          {"-t", "-1"},
+        {"-t", "1025"},       {"--ctx", "0"},
+        {"--ctx", "1e3"},     {"--temp", "abc"},
+        {"--temp", "-0.1"},   {"--temp", "nan"},
+        {"--temp", "inf"},    {"--temp", "1e999"},
+        {"--temp", "0x1"},    {"--temp", ""},
+        {"--temp", "1 "},     {"--top-k", "-1"},
+        {"--top-p", "1.1"},   {"--top-p", "-0.1"},
+        {"--min-p", "2"},     {"--seed", "-1"},
+        {"--seed", "x"},      {"--budget", "0"},
+        {"--budget", "1X"},   {"--budget", "-1G"},
+        {"--budget", "G"},    {"--budget", "1GiBs"},
+        {"--budget", "1.5G"}, {"--budget", "20000000T"},
+        {"--budget", ""},     {"--budget", "1iB"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        char quoted[40];
+        snprintf(quoted, sizeof quoted, "not '%s'", CASES[i][1]);
+        program_call call = {.arguments = {"run", "m", "-p", "x", CASES[i][0], CASES[i][1]}};
+        expect_usage_error(&call, CASES[i][0]);
+        expect_usage_error(&call, quoted);
+    }
+    expect_usage_error(
+        &(program_call){.arguments = {"logits", "m", "--out", "o", "-p", "x", "--chunk", "0"}},
+        "--chunk");
+}
+
+static void test_options_given_twice(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"-t", "1"},      {"--ctx", "8"},  {"--budget", "1G"}, {"--template", "chatml"},
+        {"-n", "1"},      {"--temp", "0"}, {"--top-k", "1"},   {"--top-p", "1"},
+        {"--min-p", "0"}, {"--seed", "1"}, {"--system", "s"},  {"--file", "f"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        const char *option = CASES[i][0], *value = CASES[i][1];
+        expect_usage_error(&(program_call){.arguments = {"run", "m", option, value, option, value}},
+                           "is given twice");
+    }
+    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "a", "-p", "b"}},
+                       "-p is given twice");
+}
+
+static void test_options_that_exclude_each_other(void **state)
+{
+    (void)state;
+    expect_usage_error(
+        &(program_call){.arguments = {"run", "m", "-p", "x", "--raw", "--template", "chatml"}},
+        "--raw and --template");
+    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "x", "--file", "f"}},
+                       "-p and --file");
+    expect_usage_error(
+        &(program_call){.arguments = {"run", "m", "-p", "x", "--raw", "--system", "s"}},
+        "--system");
+    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "x", "--stop", ""}},
+                       "--stop");
+    expect_usage_error(&(program_call){.arguments = {"logits", "m", "-p", "x"}}, "--out");
+    expect_usage_error(
+        &(program_call){.arguments = {"logits", "m", "-p", "x", "--tokens", "1", "--out", "o"}},
+        "--tokens excludes");
+    static const char *const LISTS[] = {"",  ",",  "1,",  ",1",        "1,,2",
+                                        "a", "-1", "1;2", "2147483648"};
+    for (size_t i = 0; i < sizeof LISTS / sizeof LISTS[0]; i++) {
+        expect_usage_error(
+            &(program_call){.arguments = {"logits", "m", "--out", "o", "--tokens", LISTS[i]}},
+            "--tokens takes");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_help_lists_commands),
+        cmocka_unit_test(test_help_of_commands),
+        cmocka_unit_test(test_shared_options_read_the_same),
+        cmocka_unit_test(test_wrong_commands),
+        cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_wrong_numbers),
+        cmocka_unit_test(test_options_given_twice),
+        cmocka_unit_test(test_options_that_exclude_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
