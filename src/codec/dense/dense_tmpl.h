@@ -28,14 +28,14 @@
 typedef struct panel {
     const char *b;     // first storage row
     size_t row_bytes;  // of one storage row
-    size_t begin, end; // rows of b to add
+    size_t begin, end; // rows of b to add; even for bf16
     size_t width;      // lanes, a multiple of 8
     const float *a;    // a[i * a_stride + r]
     size_t a_stride;
     float *c; // c[i * c_stride + lane]
     size_t c_stride;
-    bool fresh;       // start from +0 instead of c
-    const char *next; // memory with the shape of b that is read next
+    bool fresh;     // start from +0 instead of c
+    ptrdiff_t next; // from b to memory of its shape that is read next; 0: none is known
 } panel;
 
 LANES_INLINE size_t word_bytes(kvern_type type)
@@ -62,82 +62,63 @@ LANES_INLINE void load_rows(kvern_type type, const char *at, bool part, lanes *e
     }
 }
 
-// One storage row. `first` and `second` say which rows of it take part; they are constants where it
-// is called.
-LANES_INLINE void add_row(kvern_type type, int R, int T, bool part, const panel *p, size_t row,
-                          size_t lane, bool first, bool second, bool prefetch, const float *a,
-                          lanes acc[DENSE_MOST][4])
+// All storage rows of [begin, end) in order, for R vectors times T strips of 16 lanes (or one of
+// 8).
+LANES_INLINE void add_rows(kvern_type type, int R, int T, bool part, const panel *p, size_t lane,
+                           const float *a, lanes acc[DENSE_MOST][4])
 {
-    const size_t at = row * p->row_bytes + lane * word_bytes(type);
-    const size_t r = type == KVERN_BF16 ? 2 * row : row;
-    DENSE_UNROLL
-    for (int t = 0; t < T; t++) {
-        lanes even, odd = lanes_zero();
-        load_rows(type, p->b + at + (size_t)t * 16 * word_bytes(type), part, &even, &odd);
-        if (prefetch)
-            lanes_prefetch(p->next + at + (size_t)t * 16 * word_bytes(type));
+    const int step = type == KVERN_BF16 ? 2 : 1;
+    for (size_t r = p->begin; r < p->end; r += (size_t)step) {
+        const char *row = p->b + r / (size_t)step * p->row_bytes + lane * word_bytes(type);
         DENSE_UNROLL
-        for (int i = 0; i < R; i++) {
-            if (first)
-                acc[i][t] = lanes_fma(lanes_set(a[(size_t)i * p->a_stride + r]), even, acc[i][t]);
-            if (second)
-                acc[i][t] =
-                    lanes_fma(lanes_set(a[(size_t)i * p->a_stride + r + 1]), odd, acc[i][t]);
+        for (int t = 0; t < T; t++) {
+            const char *at = row + (size_t)t * 16 * word_bytes(type);
+            lanes even, odd = lanes_zero();
+            load_rows(type, at, part, &even, &odd);
+            lanes_prefetch(at + p->next);
+            DENSE_UNROLL
+            for (int i = 0; i < R; i++) {
+                const float *weight = a + (size_t)i * p->a_stride + r;
+                acc[i][t] = lanes_fma(lanes_set(weight[0]), even, acc[i][t]);
+                if (step == 2)
+                    acc[i][t] = lanes_fma(lanes_set(weight[1]), odd, acc[i][t]);
+            }
         }
     }
 }
 
-// All rows in order.
-LANES_INLINE void add_rows(kvern_type type, int R, int T, bool part, const panel *p, size_t lane,
-                           bool prefetch, const float *a, lanes acc[DENSE_MOST][4])
+LANES_INLINE lanes load_sum(bool part, const float *from)
 {
-    if (type != KVERN_BF16) {
-        for (size_t r = p->begin; r < p->end; r++)
-            add_row(type, R, T, part, p, r, lane, true, false, prefetch, a, acc);
-        return;
-    }
-    size_t row = p->begin / 2;
-    if (p->begin % 2 && p->begin < p->end)
-        add_row(type, R, T, part, p, row++, lane, false, true, false, a, acc);
-    for (; 2 * row + 2 <= p->end; row++)
-        add_row(type, R, T, part, p, row, lane, true, true, prefetch, a, acc);
-    if (2 * row < p->end)
-        add_row(type, R, T, part, p, row, lane, true, false, false, a, acc);
+    return part ? lanes_load_part(from, 8) : lanes_load(from);
 }
 
-// R vectors times T strips of 16 lanes (or one of 8), held in registers from the first row to the
-// last.
+LANES_INLINE void store_sum(bool part, float *to, lanes sum)
+{
+    if (part)
+        lanes_store_part(to, sum, 8);
+    else
+        lanes_store(to, sum);
+}
+
+// Sums are held in registers from the first row to the last.
 LANES_INLINE void pass(kvern_type type, int R, int T, bool part, const panel *p, size_t i0,
                        size_t lane)
 {
     lanes acc[DENSE_MOST][4];
     float *c = p->c + i0 * p->c_stride + lane;
-    const float *a = p->a + i0 * p->a_stride;
     DENSE_UNROLL
     for (int i = 0; i < R; i++) {
         DENSE_UNROLL
-        for (int t = 0; t < T; t++) {
-            const float *from = c + (size_t)i * p->c_stride + t * 16;
-            acc[i][t] = p->fresh ? lanes_zero()
-                        : part   ? lanes_load_part(from, 8)
-                                 : lanes_load(from);
-        }
+        for (int t = 0; t < T; t++)
+            acc[i][t] =
+                p->fresh ? lanes_zero() : load_sum(part, c + (size_t)i * p->c_stride + t * 16);
     }
-    // The first vectors' pass is the one that waits for memory; it also asks for what comes next.
-    if (i0 == 0 && p->next)
-        add_rows(type, R, T, part, p, lane, true, a, acc);
-    else
-        add_rows(type, R, T, part, p, lane, false, a, acc);
+    add_rows(type, R, T, part, p, lane, p->a + i0 * p->a_stride, acc);
     DENSE_UNROLL
     for (int i = 0; i < R; i++) {
         DENSE_UNROLL
-        for (int t = 0; t < T; t++) {
-            float *to = c + (size_t)i * p->c_stride + t * 16;
-            if (part)
-                lanes_store_part(to, acc[i][t], 8);
-            else
-                lanes_store(to, acc[i][t]);
-        }
+        for (int t = 0; t < T; t++)
+            store_sum(part, c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
     }
 }
 
@@ -196,19 +177,42 @@ LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
         strips(type, DENSE_MOST, p, i);
     for (; i + 4 <= n; i += 4)
         strips(type, 4, p, i);
-    switch (n - i) {
-    case 3:
+    if (n - i == 3)
         strips(type, 3, p, i);
-        break;
-    case 2:
+    else if (n - i == 2)
         strips(type, 2, p, i);
-        break;
-    case 1:
+    else if (n - i == 1)
         strips(type, 1, p, i);
-        break;
-    default:
-        break;
+}
+
+// Half a storage row of bf16: one slot of a pair whose other slot is not visible.
+LANES_INLINE void add_half_row(size_t n, const panel *p, size_t r)
+{
+    for (size_t lane = 0; lane < p->width; lane += 16) {
+        const bool part = p->width - lane < 16;
+        lanes even, odd;
+        load_rows(KVERN_BF16, p->b + r / 2 * p->row_bytes + lane * 4, part, &even, &odd);
+        for (size_t i = 0; i < n; i++) {
+            float *c = p->c + i * p->c_stride + lane;
+            const lanes weight = lanes_set(p->a[i * p->a_stride + r]);
+            store_sum(part, c, lanes_fma(weight, r % 2 ? odd : even, load_sum(part, c)));
+        }
     }
+}
+
+// Rows in ascending order: a first half row, whole storage rows, a last half row.
+LANES_INLINE void multiply_slots(kvern_type type, size_t n, panel p)
+{
+    const size_t end = p.end;
+    if (type == KVERN_BF16) {
+        if (p.begin % 2 && p.begin < end)
+            add_half_row(n, &p, p.begin++);
+        p.end = end & ~(size_t)1;
+    }
+    if (p.begin < p.end)
+        multiply(type, n, &p);
+    if (p.end < end && p.begin < end)
+        add_half_row(n, &p, end - 1);
 }
 
 // Keys: the lanes are the slots of the tiles asked for, the rows are all dimensions.
@@ -227,7 +231,7 @@ LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t t
         .c = scores + tile_begin * 16,
         .c_stride = KVERN_PAGE_POSITIONS,
         .fresh = true,
-        .next = next ? (const char *)next + skipped : NULL,
+        .next = next ? (const char *)next - (const char *)block : 0,
     };
     multiply(type, n, &p);
 }
@@ -251,9 +255,9 @@ LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, siz
             .c = acc + first,
             .c_stride = dim,
             .fresh = false,
-            .next = next ? (const char *)next + offset : NULL,
+            .next = next ? (const char *)next - (const char *)block : 0,
         };
-        multiply(type, n, &p);
+        multiply_slots(type, n, p);
     }
 }
 
