@@ -1,10 +1,12 @@
+# SPDX-License-Identifier: MIT
 # The engine (static, internal to this project) and the kvern program. Both see public headers only.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
-file(GLOB ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c ${CMAKE_SOURCE_DIR}/engine/*/*.c)
+file(GLOB ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c
+                                        ${CMAKE_SOURCE_DIR}/engine/*/*.c)
 kvern_set_isa_flags(ENGINE_SOURCES ${ENGINE_GLOB})
 add_library(kvern_engine STATIC ${ENGINE_SOURCES})
 target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})

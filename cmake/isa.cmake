@@ -1,5 +1,6 @@
-# Instruction-set flags by file name. A file named *_avx2.c holds kernels only and is the only kind of file
-# that is compiled for AVX2; nothing else leaves the architecture's baseline.
+# SPDX-License-Identifier: MIT
+# Instruction-set flags by file name. A file named *_avx2.c holds kernels only and is the only kind
+# of file that is compiled for AVX2; nothing else leaves the architecture's baseline.
 function(kvern_set_isa_flags OUT)
     set(kept "")
     foreach(file IN LISTS ARGN)
@@ -8,7 +9,8 @@ function(kvern_set_isa_flags OUT)
             set(flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c
                       -mprefer-vector-width=512)
         elseif(file MATCHES "_avx512\\.c$")
-            set(flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
+            set(flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+                      -mprefer-vector-width=512)
         elseif(file MATCHES "_avxvnni\\.c$")
             set(flags -mavx2 -mfma -mf16c -mavxvnni)
         elseif(file MATCHES "_avx2\\.c$")

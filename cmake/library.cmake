@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: MIT
 # libkvern: one set of objects, a static and a shared library.
-file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c ${CMAKE_SOURCE_DIR}/src/*/*/*.c)
+file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c
+                                       ${CMAKE_SOURCE_DIR}/src/*/*/*.c)
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)
-option(KVERN_PTHREADPOOL "Use pthreadpool for the default threads; otherwise the default is one thread" ON)
-set(PTHREADPOOL_LIBRARY "")
+option(KVERN_PTHREADPOOL "pthreadpool runs the default threads; without it, the default is one" ON)
 if(KVERN_PTHREADPOOL)
     find_library(PTHREADPOOL_LIBRARY pthreadpool REQUIRED)
 endif()
@@ -14,7 +15,8 @@ set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 if(KVERN_PTHREADPOOL)
     target_compile_definitions(kvern_objects PRIVATE KVERN_HAVE_PTHREADPOOL)
 endif()
-target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR})
+target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include
+                                         PRIVATE ${CMAKE_SOURCE_DIR})
 
 foreach(kind STATIC SHARED)
     string(TOLOWER ${kind} suffix)
@@ -23,7 +25,10 @@ foreach(kind STATIC SHARED)
                           VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
     target_include_directories(kvern_${suffix} PUBLIC
         $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-    target_link_libraries(kvern_${suffix} PRIVATE ${PTHREADPOOL_LIBRARY} Threads::Threads m)
+    # By name in the installed package: the path is this machine's.
+    target_link_libraries(kvern_${suffix} PRIVATE
+        $<BUILD_INTERFACE:${PTHREADPOOL_LIBRARY}>
+        $<$<BOOL:${KVERN_PTHREADPOOL}>:$<INSTALL_INTERFACE:pthreadpool>> Threads::Threads m)
 endforeach()
 # Only the marked symbols leave the shared library; the ones it links statically stay inside.
 target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)

@@ -1,15 +1,52 @@
-# tests/<area>/test_<name>.c -> one cmocka program and one CTest entry <area>/<name>; the files
-# tests/<area>/<name>_*.c belong to it (kernels for one instruction set, by the names of isa.cmake).
-# tests/fuzz/fuzz_<name>.c   -> a replay over tests/fuzz/corpus/<name>, and a libFuzzer target on demand.
-# tests/fuzz/make_<name>_corpus.c -> a program that writes that corpus, built when it is asked for.
+# SPDX-License-Identifier: MIT
+# tests/<area>/test_<name>.c -> one cmocka program, one test <area>/<name> (docs/TESTING.md).
+# tests/fuzz/fuzz_<name>.c -> a replay over tests/fuzz/corpus/<name>, a libFuzzer target on demand.
+# tests/fuzz/make_<name>_corpus.c -> a program that writes that corpus, built when asked for.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 find_library(MPFR_LIBRARY mpfr)
 
+# Areas in which the kernels in use make no difference; the others run again with KVERN_CPU.
+set(AREAS_WITHOUT_KERNELS base cli fuzz)
+# What qemu is patient enough for; the names left out here take minutes there.
+set(CROSS_LEFT_OUT "mpfr|hostile|fuzz|random_operations")
+
+# Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
+function(set_common_properties name labels)
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" ENVIRONMENT
+        "UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=halt_on_error=1;${ARGN}")
+endfunction()
+
+# kvern_add_test(<area> <name> <command>...): the test <prefix><area>/<name>, and the same for each
+# narrower instruction set where that can make a difference.
+function(kvern_add_test area name)
+    set(full_name ${KVERN_TEST_PREFIX}${area}/${name})
+    if(KVERN_SANITIZE STREQUAL "thread" AND NOT full_name MATCHES "thread")
+        return() # only these have something to find
+    endif()
+    if(CMAKE_CROSSCOMPILING AND name MATCHES "${CROSS_LEFT_OUT}")
+        return()
+    endif()
+    set(labels ${area})
+    if(full_name MATCHES "thread")
+        list(APPEND labels threads)
+    endif()
+    add_test(NAME ${full_name} COMMAND ${ARGN})
+    set_common_properties(${full_name} "${labels}")
+    if(KVERN_TEST_PREFIX OR area IN_LIST AREAS_WITHOUT_KERNELS)
+        return()
+    endif()
+    foreach(cpu plain avx2)
+        add_test(NAME ${cpu}/${area}/${name} COMMAND ${ARGN})
+        set_common_properties(${cpu}/${area}/${name} "${labels};${cpu}" KVERN_CPU=${cpu})
+    endforeach()
+endfunction()
+
 file(GLOB SUPPORT_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
 add_library(kvern_test_support STATIC ${SUPPORT_GLOB})
 target_include_directories(kvern_test_support PUBLIC ${CMAKE_SOURCE_DIR})
-target_compile_definitions(kvern_test_support PUBLIC KVERN_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests")
+target_compile_definitions(kvern_test_support PUBLIC
+                           KVERN_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests")
 target_link_libraries(kvern_test_support PUBLIC kvern_static PkgConfig::CMOCKA m)
 if(TARGET kvern_engine)
     target_link_libraries(kvern_test_support PUBLIC kvern_engine)
@@ -31,6 +68,7 @@ foreach(file IN LISTS TEST_SOURCES)
         message(STATUS "MPFR is missing: ${area}/${name} is left out")
         continue()
     endif()
+    # Files tests/<area>/<name>_*.c belong to it: kernels for one instruction set, by name.
     file(GLOB companions CONFIGURE_DEPENDS ${directory}/${name}_*.c)
     kvern_set_isa_flags(companions ${companions})
     add_executable(${target} ${file} ${companions})
@@ -38,27 +76,31 @@ foreach(file IN LISTS TEST_SOURCES)
     if(name MATCHES "mpfr")
         target_link_libraries(${target} PRIVATE ${MPFR_LIBRARY})
     endif()
-    add_test(NAME ${area}/${name} COMMAND ${target})
-    set(timeout 600)
-    if(area STREQUAL "math")
-        set(timeout 10800) # every float, when KVERN_TEST_LONG is set
+    kvern_add_test(${area} ${name} ${target})
+    if(area STREQUAL "cli" AND TEST ${KVERN_TEST_PREFIX}${area}/${name})
+        add_dependencies(${target} kvern_program) # which these tests run
+        set_property(TEST ${KVERN_TEST_PREFIX}${area}/${name} APPEND PROPERTY ENVIRONMENT
+                     KVERN_PROGRAM=$<TARGET_FILE:kvern_program>)
     endif()
-    set_tests_properties(${area}/${name} PROPERTIES LABELS ${area} TIMEOUT ${timeout})
 endforeach()
 
 if(TARGET kvern_engine)
     file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+    list(LENGTH FUZZ_SOURCES FUZZ_COUNT)
     foreach(file IN LISTS FUZZ_SOURCES)
         get_filename_component(program ${file} NAME_WE)
         string(REGEX REPLACE "^fuzz_" "" name ${program})
         add_executable(replay_${name} ${file} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
         target_link_libraries(replay_${name} PRIVATE kvern_test_support)
-        add_test(NAME fuzz/replay_${name}
-                 COMMAND replay_${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+        kvern_add_test(fuzz replay_${name}
+                       replay_${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
         if(KVERN_FUZZ)
             add_executable(${program} ${file})
             target_link_options(${program} PRIVATE -fsanitize=fuzzer)
             target_link_libraries(${program} PRIVATE kvern_test_support)
+            add_test(NAME fuzz/${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/fuzz ${name}
+                     ${CMAKE_BINARY_DIR} ${FUZZ_COUNT})
+            set_tests_properties(fuzz/${name} PROPERTIES LABELS fuzz)
         endif()
     endforeach()
     file(GLOB CORPUS_MAKERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/make_*_corpus.c)
@@ -67,4 +109,16 @@ if(TARGET kvern_engine)
         add_executable(${program} EXCLUDE_FROM_ALL ${file})
         target_link_libraries(${program} PRIVATE kvern_test_support)
     endforeach()
+endif()
+
+# The same numbers everywhere, also where nobody compares two builds: tests/digest/digest.c.
+if(EXISTS ${CMAKE_SOURCE_DIR}/tests/digest/digest.c)
+    add_executable(kvern_digest ${CMAKE_SOURCE_DIR}/tests/digest/digest.c)
+    target_include_directories(kvern_digest PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(kvern_digest PRIVATE kvern_static)
+    kvern_add_test(digest library kvern_digest ${CMAKE_SOURCE_DIR}/tests/golden/digest.txt)
+endif()
+
+if(NOT KVERN_TEST_PREFIX)
+    include(cmake/suite.cmake)
 endif()

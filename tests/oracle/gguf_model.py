@@ -127,6 +127,22 @@ def exact_logits(network, tokens):
     return np.array(logits[0], dtype=np.float32)
 
 
+class ExactDecoder:
+    """The exact model fed piece by piece; each feed returns the logits after its last token."""
+
+    def __init__(self, network):
+        self.network = network
+        self.cache = network.make_cache()
+
+    def feed(self, tokens):
+        import mlx.core as mx
+
+        with mx.stream(mx.cpu):
+            logits = self.network(mx.array([list(tokens)]), cache=self.cache)[0, -1]
+            mx.eval(logits)
+        return np.array(logits, dtype=np.float32)
+
+
 def reference_tokenizer(model):
     """The tokenizers package's byte-pair encoder, from the vocabulary and merges in the file."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

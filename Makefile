@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+# The everyday commands; docs/TESTING.md says more about the tests. CMake does the work: every
+# build below is a preset of CMakePresets.json, and "cmake --preset default" works without make.
+
+PROMPT ?= Explain in two sentences why the sky is blue.
+# The shell expands it, so that it may contain quotes.
+export PROMPT
+PREFIX ?= /usr/local
+
+# An aarch64 machine tests itself; any other one tests it by emulation too.
+ifeq ($(shell uname -m),aarch64)
+TEST_BUILDS = default asan tsan
+else
+TEST_BUILDS = default asan tsan aarch64
+endif
+# The build folder of a preset: build for default, build-asan for asan, ...
+TEST_FOLDERS = $(subst build-default,build,$(addprefix build-,$(TEST_BUILDS)))
+
+.PHONY: build run test test-long test-builds models install format check-format tidy clean
+
+# The library and the program, without the tests unless these are configured already.
+build: build/build.ninja
+	tools/setup run
+	cmake --build build
+
+build/build.ninja:
+	tools/setup run
+	cmake --preset default -DKVERN_TESTS=OFF
+
+# A small real model answers PROMPT; the first run downloads it.
+run: build
+	build/kvern run "$$(tools/fetch-model smollm2)" -p "$$PROMPT"
+
+test: test-builds
+	tools/run-tests $(TEST_FOLDERS)
+
+# Hours instead of minutes: longer random sequences, fuzzing, and the whole model under emulation.
+test-long: test-builds models
+	KVERN_TEST_LONG=1 KVERN_FUZZ_SECONDS=3600 tools/run-tests $(TEST_FOLDERS)
+
+test-builds:
+	tools/setup test
+	case " $(TEST_BUILDS) " in *" aarch64 "*) tools/aarch64-sysroot;; esac
+	for preset in $(TEST_BUILDS); do \
+	    cmake --preset $$preset -DKVERN_TESTS=ON && \
+	    cmake --build $$(echo build-$$preset | sed 's/-default//') || exit 1; \
+	done
+
+# Every model that tests and tables use.
+models:
+	tools/fetch-model smollm2
+	tools/fetch-model gemma3-270m
+
+# DESTDIR works as usual.
+install: build
+	cmake --install build --prefix "$(PREFIX)"
+
+format:
+	git ls-files -co --exclude-standard '*.[ch]' | xargs clang-format -i
+
+check-format:
+	tools/check-style
+
+tidy: test-builds
+	tools/tidy build
+
+clean:
+	rm -rf build build-asan build-tsan build-aarch64

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+# Tests that are no cmocka programs: the check scripts, valgrind, and the oracles in Python. They
+# belong to the main build only.
+set(TOOLS ${CMAKE_SOURCE_DIR}/tools)
+
+function(add_check name)
+    add_test(NAME check/${name} COMMAND ${ARGN})
+    set_tests_properties(check/${name} PROPERTIES LABELS check)
+endfunction()
+
+add_check(layers ${TOOLS}/check-layers)
+add_check(style ${TOOLS}/check-style)
+add_check(headers ${TOOLS}/check-headers)
+add_check(symbols ${TOOLS}/check-symbols ${CMAKE_BINARY_DIR})
+add_check(install ${TOOLS}/check-install ${CMAKE_BINARY_DIR})
+add_check(checks python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_checks.py)
+
+# Uninitialised memory that reaches a result is what the sanitizers do not see.
+foreach(test IN ITEMS engine_generate unit_cache unit_attend)
+    if(TARGET test_${test})
+        add_test(NAME valgrind/${test} COMMAND valgrind --quiet --error-exitcode=99
+                 --leak-check=full --errors-for-leak-kinds=definite,indirect
+                 $<TARGET_FILE:test_${test}>)
+        set_tests_properties(valgrind/${test} PROPERTIES LABELS valgrind)
+    endif()
+endforeach()
+
+# The Python environment and the model are made by tests of their own, once, when needed.
+add_test(NAME oracle/setup COMMAND ${TOOLS}/oracle-python --version)
+set_tests_properties(oracle/setup PROPERTIES LABELS oracle FIXTURES_SETUP oracle)
+file(GLOB ORACLES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/oracle/test_*.py)
+foreach(file IN LISTS ORACLES)
+    if(NOT TARGET kvern_program)
+        continue()
+    endif()
+    get_filename_component(name ${file} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${name})
+    add_test(NAME oracle/${name} COMMAND ${TOOLS}/oracle-python ${file} $<TARGET_FILE:kvern_program>)
+    set_tests_properties(oracle/${name} PROPERTIES LABELS oracle PROCESSORS 2
+                         FIXTURES_REQUIRED oracle)
+endforeach()
