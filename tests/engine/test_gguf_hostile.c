@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -535,6 +536,37 @@ static void change_every_word(void **state)
     free(data);
 }
 
+// Positions in an array of strings are kept in 32 bits: a string that begins above that is refused.
+// The file is sparse, and only its first and last page are read.
+static void strings_above_4_gib(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/kvern-test-gguf-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    byte_buffer start = {0};
+    put_header(&start, 0, 1);
+    put_key(&start, "tokens", GGUF_ARRAY);
+    byte_buffer_u32(&start, GGUF_STRING);
+    byte_buffer_u64(&start, 2);
+    byte_buffer_u64(&start, UINT32_MAX);
+    bool made = write(descriptor, start.data, start.size) == (ssize_t)start.size &&
+                ftruncate(descriptor, (off_t)start.size + UINT32_MAX + 8) == 0;
+    close(descriptor);
+    byte_buffer_free(&start);
+    if (!made) {
+        unlink(path);
+        print_message("the file system has no room for a sparse file of 4 GiB\n");
+        skip();
+    }
+    gguf_file *file;
+    engine_error error = {0};
+    kvern_status status = gguf_open(path, &file, &error);
+    unlink(path);
+    assert_int_equal(status, KVERN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "'tokens': an array of strings above 4 GiB"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -551,6 +583,7 @@ int main(void)
         cmocka_unit_test(impossible_shapes),
         cmocka_unit_test(tensor_names),
         cmocka_unit_test(offsets),
+        cmocka_unit_test(strings_above_4_gib),
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(change_every_byte),
         cmocka_unit_test(change_every_word),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/byte_buffer.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,9 @@ void byte_buffer_align(byte_buffer *buffer, size_t alignment)
 void byte_buffer_save(const byte_buffer *buffer, const char *path)
 {
     FILE *file = fopen(path, "wb");
-    if (!file || fwrite(buffer->data, 1, buffer->size, file) != buffer->size || fclose(file) != 0) {
+    bool written =
+        file && (buffer->size == 0 || fwrite(buffer->data, 1, buffer->size, file) == buffer->size);
+    if (!written || fclose(file) != 0) {
         perror(path);
         abort();
     }
