@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: MIT
+// Dense codecs: what is stored, and every vector kernel of this machine against the plain one, bit
+// for bit, with nothing read or written outside of what a call names.
+
+#include "src/codec/codec.h"
+#include "tests/support/check.h"
+#include "tests/support/guarded.h"
+#include "tests/support/kernel_variants.h"
+#include "tests/support/random.h"
+#include "tests/support/rounding.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS KVERN_PAGE_POSITIONS
+#define MOST_DIM KVERN_MAX_HEAD_DIM
+#define MOST_VECTORS 33
+#define SENTINEL 12345.0f
+
+static const kvern_type types[] = {KVERN_F32, KVERN_BF16, KVERN_F16};
+static const kvern_stream streams[] = {KVERN_STREAM_K, KVERN_STREAM_V};
+
+// ---- Values ----
+
+typedef enum mixture {
+    ORDINARY, // around 1
+    WIDE,     // every exponent, subnormal numbers, both zeros; sums overflow
+    MIXTURES
+} mixture;
+
+static float random_value(test_random *random, mixture kind)
+{
+    if (kind == ORDINARY)
+        return test_random_signed(random) * 4;
+    const uint64_t choice = test_random_below(random, 16);
+    if (choice == 0)
+        return test_random_next(random) & 1 ? 0.0f : -0.0f;
+    if (choice < 3) // the smallest values of the types, and below
+        return ldexpf(test_random_signed(random), -(int)test_random_below(random, 150));
+    return ldexpf(test_random_signed(random), (int)test_random_below(random, 80) - 40);
+}
+
+static float random_special(test_random *random)
+{
+    static const float special[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -65519.9f, 1e-45f};
+    return special[test_random_below(random, sizeof special / sizeof special[0])];
+}
+
+static void fill(test_random *random, mixture kind, float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = random_value(random, kind);
+}
+
+// ---- Storing ----
+
+static void check_stored(const kvern_codec *codec, kvern_stream stream, const void *block,
+                         size_t dim, size_t slot, const float *wanted)
+{
+    float got[MOST_DIM];
+    codec->decode(stream, block, dim, slot, got);
+    for (size_t d = 0; d < dim; d++) {
+        if (memcmp(&wanted[d], &got[d], sizeof got[d]) != 0 && !(isnan(wanted[d]) && isnan(got[d])))
+            fail_msg("%s, stream %d, dim %zu, slot %zu: element %zu is %a, not %a", codec->name,
+                     stream, dim, slot, d, (double)got[d], (double)wanted[d]);
+    }
+}
+
+// The last `bytes` bytes of a buffer of `all` bytes, so that they end where it ends.
+static void *last_of(const guarded *buffer, size_t all, size_t bytes)
+{
+    return buffer->data + all - bytes;
+}
+
+// Stores slots in random order, values of `type`; afterwards each slot holds its rounded values.
+// Every variant makes the same block.
+static void round_trip(test_random *random, kvern_type stored, kvern_stream stream, size_t dim,
+                       kvern_type type)
+{
+    static float wanted[SLOTS][MOST_DIM];
+    float source[MOST_DIM];
+    const kvern_codec *codec = kvern_codec_of(stored);
+    const kernel_variants variants = kernel_variants_here();
+    const size_t bytes = codec->block_bytes(dim), input_bytes = dim * kvern_type_bytes(type);
+    guarded blocks[MOST_KERNEL_VARIANTS], input = guarded_at_end(input_bytes);
+    for (size_t v = 0; v < variants.count; v++)
+        blocks[v] = v % 2 ? guarded_at_start(bytes) : guarded_at_end(bytes);
+    const size_t step = 2 * test_random_below(random, SLOTS / 2) + 1; // odd: visits every slot
+    for (size_t i = 0; i < SLOTS; i++) {
+        const size_t slot = (i * step) % SLOTS;
+        fill(random, WIDE, source, dim);
+        source[test_random_below(random, dim)] = random_special(random);
+        for (size_t d = 0; d < dim; d++) {
+            element_set(type, input.data, d, source[d]);
+            wanted[slot][d] = rounded(stored, element_get(type, input.data, d));
+        }
+        for (size_t v = 0; v < variants.count; v++)
+            kvern_codec_kernels_of(stored, variants.features[v])
+                .encode(stream, blocks[v].data, dim, slot, type, input.data);
+        check_stored(codec, stream, blocks[0].data, dim, slot, wanted[slot]);
+    }
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        check_stored(codec, stream, blocks[0].data, dim, slot, wanted[slot]);
+    for (size_t v = 0; v < variants.count; v++) {
+        check_same_bytes(blocks[0].data, blocks[v].data, bytes,
+                         kvern_cpu_name(variants.features[v]));
+        if (v > 0)
+            guarded_free(&blocks[v]);
+    }
+    guarded_free(&blocks[0]);
+    guarded_free(&input);
+}
+
+static void stored_values_are_rounded_once_and_kept_apart(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed());
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t s = 0; s < 2; s++) {
+            for (size_t dim = 8; dim <= MOST_DIM; dim += 8)
+                round_trip(&random, types[t], streams[s], dim,
+                           types[test_random_below(&random, 3)]);
+        }
+    }
+}
+
+static void every_source_type_is_understood(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed());
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t source = 0; source < 3; source++) {
+            for (size_t s = 0; s < 2; s++)
+                round_trip(&random, types[t], streams[s], 72, types[source]);
+        }
+    }
+}
+
+// A block has no byte that belongs to nobody, so that bytes per token can be exact.
+static void blocks_have_no_padding(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t dim = 8; dim <= MOST_DIM; dim += 8) {
+            const size_t bytes = kvern_codec_of(types[t])->block_bytes(dim);
+            assert_int_equal(bytes, dim * SLOTS * kvern_type_bytes(types[t]));
+            assert_int_equal(bytes % 64, 0);
+        }
+    }
+}
+
+static void unknown_types_have_no_codec(void **state)
+{
+    (void)state;
+    assert_null(kvern_codec_of((kvern_type)3));
+    assert_null(kvern_codec_of((kvern_type)-1));
+}
+
+// ---- Kernels ----
+
+#define BLOCK_BYTES (MOST_DIM * SLOTS * sizeof(float))
+#define INPUT_BYTES (MOST_VECTORS * MOST_DIM * sizeof(float))
+#define OUTPUT_BYTES INPUT_BYTES
+
+// Everything that one comparison works with. The buffers end where their memory ends; the block
+// may also begin where its memory begins.
+typedef struct bench {
+    kvern_type type;
+    kvern_stream stream;
+    size_t dim;
+    kvern_codec_kernels plain;
+    kernel_variants variants;
+    guarded block_at_end, block_at_start, input_at_end, output_at_end, next_at_end;
+    void *block;
+    float block_values[SLOTS][MOST_DIM];
+    float input[MOST_VECTORS * MOST_DIM];  // queries, or weights
+    float wanted[MOST_VECTORS * MOST_DIM]; // of the plain kernel
+    float before[MOST_VECTORS * MOST_DIM]; // what the output held
+} bench;
+
+static bench *bench_create(void)
+{
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->variants = kernel_variants_here();
+    b->block_at_end = guarded_at_end(BLOCK_BYTES);
+    b->block_at_start = guarded_at_start(BLOCK_BYTES);
+    b->input_at_end = guarded_at_end(INPUT_BYTES);
+    b->output_at_end = guarded_at_end(OUTPUT_BYTES);
+    b->next_at_end = guarded_at_end(64);
+    return b;
+}
+
+static void bench_destroy(bench *b)
+{
+    guarded_free(&b->block_at_end);
+    guarded_free(&b->block_at_start);
+    guarded_free(&b->input_at_end);
+    guarded_free(&b->output_at_end);
+    guarded_free(&b->next_at_end);
+    free(b);
+}
+
+static void encode_slot(bench *b, size_t slot)
+{
+    b->plain.encode(b->stream, b->block, b->dim, slot, KVERN_F32, b->block_values[slot]);
+}
+
+// Chooses a shape and fills a block that lies at the end or at the beginning of its memory.
+static void bench_fill(bench *b, test_random *random, kvern_type type, kvern_stream stream,
+                       size_t dim, mixture kind)
+{
+    b->type = type;
+    b->stream = stream;
+    b->dim = dim;
+    b->plain = kvern_codec_kernels_of(type, 0);
+    const size_t bytes = kvern_codec_of(type)->block_bytes(dim);
+    b->block = test_random_next(random) & 1 ? last_of(&b->block_at_end, BLOCK_BYTES, bytes)
+                                            : b->block_at_start.data;
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        fill(random, kind, b->block_values[slot], dim);
+        encode_slot(b, slot);
+    }
+}
+
+// What a kernel is told to prefetch: nothing, or memory that ends before it.
+static const void *random_next(bench *b, test_random *random)
+{
+    switch (test_random_below(random, 3)) {
+    case 0:
+        return NULL;
+    case 1:
+        return b->next_at_end.data + 64;
+    default:
+        return b->next_at_end.data;
+    }
+}
+
+static void expect_same(const bench *b, const float *got, size_t count, size_t n, size_t begin,
+                        size_t end, uint32_t features)
+{
+    if (memcmp(b->wanted, got, count * sizeof *got) == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&b->wanted[i], &got[i], sizeof *got) != 0 &&
+            !(isnan(b->wanted[i]) && isnan(got[i])))
+            fail_msg("%s: %s, stream %d, dim %zu, %zu vectors, [%zu, %zu): element %zu is %a, "
+                     "not %a",
+                     kvern_cpu_name(features), kvern_codec_of(b->type)->name, b->stream, b->dim, n,
+                     begin, end, i, (double)got[i], (double)b->wanted[i]);
+    }
+}
+
+// Scores of the first n queries over some tiles, every variant against plain; all other scores
+// keep what they held.
+static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_begin,
+                           size_t tile_end)
+{
+    const size_t count = n * SLOTS;
+    float *q = last_of(&b->input_at_end, INPUT_BYTES, n * b->dim * sizeof(float));
+    float *scores = last_of(&b->output_at_end, OUTPUT_BYTES, count * sizeof(float));
+    memcpy(q, b->input, n * b->dim * sizeof(float));
+    for (size_t i = 0; i < count; i++)
+        b->wanted[i] = SENTINEL;
+    b->plain.score(b->block, b->dim, tile_begin, tile_end, n, q, b->wanted, NULL);
+    for (size_t i = 0; i < count; i++) {
+        const size_t slot = i % SLOTS;
+        if (slot < tile_begin * 16 || slot >= tile_end * 16)
+            assert_true(b->wanted[i] == SENTINEL);
+    }
+    for (size_t v = 1; v < b->variants.count; v++) {
+        for (size_t i = 0; i < count; i++)
+            scores[i] = SENTINEL;
+        kvern_codec_kernels_of(b->type, b->variants.features[v])
+            .score(b->block, b->dim, tile_begin, tile_end, n, q, scores, random_next(b, random));
+        expect_same(b, scores, count, n, tile_begin, tile_end, b->variants.features[v]);
+    }
+}
+
+// Numbers of vectors: all of them in the long form, otherwise every fourth, another set each time.
+static size_t first_count(test_random *random)
+{
+    return check_is_long() ? 1 : 1 + test_random_below(random, 4);
+}
+
+static size_t next_count(size_t n)
+{
+    return check_is_long() ? n + 1 : n + 4;
+}
+
+// Many numbers of vectors with one range of tiles each, and every range with a few numbers.
+static void compare_all_scores(bench *b, test_random *random)
+{
+    for (size_t n = first_count(random); n <= MOST_VECTORS; n = next_count(n)) {
+        const size_t begin = test_random_below(random, 5);
+        compare_scores(b, random, n, begin, begin + test_random_below(random, 5 - begin));
+    }
+    for (size_t begin = 0; begin <= 4; begin++) {
+        for (size_t end = begin; end <= 4; end++)
+            compare_scores(b, random, 1 + test_random_below(random, 5), begin, end);
+    }
+}
+
+static void vector_scores_equal_plain_ones(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed());
+    bench *b = bench_create();
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t dim = 8; dim <= MOST_DIM; dim += 8) {
+            const mixture kind = (mixture)test_random_below(&random, MIXTURES);
+            bench_fill(b, &random, types[t], KVERN_STREAM_K, dim, kind);
+            fill(&random, kind, b->input, MOST_VECTORS * dim);
+            compare_all_scores(b, &random);
+        }
+    }
+    bench_destroy(b);
+}
+
+// Weighted sums of the first n vectors over the slots [begin, end). Weights and values of other
+// slots are NaN: they must not matter.
+static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, size_t end)
+{
+    const size_t count = n * b->dim;
+    float *w = last_of(&b->input_at_end, INPUT_BYTES, n * SLOTS * sizeof(float));
+    float *acc = last_of(&b->output_at_end, OUTPUT_BYTES, count * sizeof(float));
+    memcpy(w, b->input, n * SLOTS * sizeof(float));
+    memcpy(b->wanted, b->before, count * sizeof(float));
+    b->plain.accumulate(b->block, b->dim, begin, end, n, w, b->wanted, NULL);
+    for (size_t i = 0; i < n * SLOTS; i++) {
+        if (i % SLOTS < begin || i % SLOTS >= end)
+            w[i] = NAN;
+    }
+    for (size_t v = 1; v < b->variants.count; v++) {
+        memcpy(acc, b->before, count * sizeof(float));
+        kvern_codec_kernels_of(b->type, b->variants.features[v])
+            .accumulate(b->block, b->dim, begin, end, n, w, acc, random_next(b, random));
+        expect_same(b, acc, count, n, begin, end, b->variants.features[v]);
+    }
+}
+
+// With the values outside of [begin, end) poisoned, and mended afterwards.
+static void compare_sums_among_poison(bench *b, test_random *random, size_t n, size_t begin,
+                                      size_t end)
+{
+    static float saved[SLOTS][MOST_DIM];
+    memcpy(saved, b->block_values, sizeof saved);
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        if (slot >= begin && slot < end)
+            continue;
+        for (size_t d = 0; d < b->dim; d++)
+            b->block_values[slot][d] = slot % 2 ? NAN : INFINITY;
+        encode_slot(b, slot);
+    }
+    compare_sums(b, random, n, begin, end);
+    memcpy(b->block_values, saved, sizeof saved);
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        encode_slot(b, slot);
+}
+
+static void compare_all_sums(bench *b, test_random *random)
+{
+    for (size_t n = first_count(random); n <= MOST_VECTORS; n = next_count(n)) {
+        const size_t begin = test_random_below(random, SLOTS + 1);
+        compare_sums(b, random, n, begin, begin + test_random_below(random, SLOTS + 1 - begin));
+    }
+    for (int i = 0; i < 2; i++) {
+        const size_t begin = test_random_below(random, SLOTS + 1);
+        compare_sums_among_poison(b, random, 1 + test_random_below(random, MOST_VECTORS), begin,
+                                  begin + test_random_below(random, SLOTS + 1 - begin));
+    }
+}
+
+static void fill_for_sums(bench *b, test_random *random, kvern_type type, size_t dim, mixture kind)
+{
+    bench_fill(b, random, type, KVERN_STREAM_V, dim, kind);
+    fill(random, kind, b->input, MOST_VECTORS * SLOTS);
+    fill(random, kind, b->before, MOST_VECTORS * dim);
+}
+
+static void vector_sums_equal_plain_ones(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 1);
+    bench *b = bench_create();
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t dim = 8; dim <= MOST_DIM; dim += 8) {
+            fill_for_sums(b, &random, types[t], dim, (mixture)test_random_below(&random, MIXTURES));
+            compare_all_sums(b, &random);
+        }
+    }
+    bench_destroy(b);
+}
+
+// All ranges, for one dim of each kind: one strip, part of a strip, full panels, a short last one.
+static void every_range_of_slots_gives_equal_sums(void **state)
+{
+    (void)state;
+    static const size_t dims[] = {8, 24, 64, 72, 136};
+    test_random random = test_random_seed(check_seed() + 2);
+    bench *b = bench_create();
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+            fill_for_sums(b, &random, types[t], dims[i], ORDINARY);
+            for (size_t begin = 0; begin <= SLOTS; begin++) {
+                for (size_t end = begin; end <= SLOTS; end++)
+                    compare_sums(b, &random, 1 + test_random_below(&random, 4), begin, end);
+            }
+        }
+    }
+    bench_destroy(b);
+}
+
+// Infinities and NaNs that take part: in one slot and in one vector, so that the other outputs stay
+// numbers and show whether lanes mix.
+static void infinities_and_nans_stay_in_their_lanes(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 3);
+    bench *b = bench_create();
+    for (size_t round = 0; round < 200; round++) {
+        const size_t dim = 8 * (1 + test_random_below(&random, MOST_DIM / 8));
+        const size_t slot = test_random_below(&random, SLOTS), n = MOST_VECTORS;
+        const kvern_type type = types[round % 3];
+        bench_fill(b, &random, type, KVERN_STREAM_K, dim, ORDINARY);
+        b->block_values[slot][test_random_below(&random, dim)] = random_special(&random);
+        encode_slot(b, slot);
+        fill(&random, ORDINARY, b->input, n * dim);
+        b->input[test_random_below(&random, n * dim)] = random_special(&random);
+        compare_scores(b, &random, n, 0, 4);
+        fill_for_sums(b, &random, type, dim, ORDINARY);
+        b->block_values[slot][test_random_below(&random, dim)] = random_special(&random);
+        encode_slot(b, slot);
+        b->input[test_random_below(&random, n * SLOTS)] = random_special(&random);
+        compare_sums(b, &random, n, 0, SLOTS);
+    }
+    bench_destroy(b);
+}
+
+// ---- The definition ----
+
+// docs/arithmetic.md, steps 2 and 4, from the decoded values.
+static void plain_kernels_follow_the_stated_order(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 4);
+    bench *b = bench_create();
+    for (size_t round = 0; round < 60; round++) {
+        const size_t dim = 8 * (1 + test_random_below(&random, MOST_DIM / 8)), n = 3;
+        const kvern_type type = types[round % 3];
+        bench_fill(b, &random, type, KVERN_STREAM_K, dim, WIDE);
+        fill(&random, WIDE, b->input, n * dim);
+        for (size_t i = 0; i < n * SLOTS; i++) {
+            float s = 0;
+            for (size_t d = 0; d < dim; d++)
+                s = fmaf(b->input[i / SLOTS * dim + d],
+                         rounded(type, b->block_values[i % SLOTS][d]), s);
+            b->wanted[i] = s;
+        }
+        b->plain.score(b->block, dim, 0, 4, n, b->input, b->before, NULL);
+        check_same_floats(b->wanted, b->before, n * SLOTS, "scores");
+        fill_for_sums(b, &random, type, dim, WIDE);
+        for (size_t i = 0; i < n * dim; i++) {
+            b->wanted[i] = b->before[i];
+            for (size_t p = 5; p < 60; p++)
+                b->wanted[i] = fmaf(b->input[i / dim * SLOTS + p],
+                                    rounded(type, b->block_values[p][i % dim]), b->wanted[i]);
+        }
+        b->plain.accumulate(b->block, dim, 5, 60, n, b->input, b->before, NULL);
+        check_same_floats(b->wanted, b->before, n * dim, "sums");
+    }
+    bench_destroy(b);
+}
+
+static void print_variants(void)
+{
+    const kernel_variants variants = kernel_variants_here();
+    print_message("dense kernels:");
+    for (size_t v = 0; v < variants.count; v++)
+        print_message(" %s", kvern_cpu_name(variants.features[v]));
+    print_message("\n");
+}
+
+int main(void)
+{
+    print_variants();
+    (void)check_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stored_values_are_rounded_once_and_kept_apart),
+        cmocka_unit_test(every_source_type_is_understood),
+        cmocka_unit_test(blocks_have_no_padding),
+        cmocka_unit_test(unknown_types_have_no_codec),
+        cmocka_unit_test(plain_kernels_follow_the_stated_order),
+        cmocka_unit_test(vector_scores_equal_plain_ones),
+        cmocka_unit_test(vector_sums_equal_plain_ones),
+        cmocka_unit_test(every_range_of_slots_gives_equal_sums),
+        cmocka_unit_test(infinities_and_nans_stay_in_their_lanes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
