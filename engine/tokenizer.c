@@ -144,12 +144,14 @@ static kvern_status find_special(tokenizer *t, engine_error *error)
     return KVERN_OK;
 }
 
-// A BOS token that is added must exist.
+// The model's create has set what holds when the file does not say. A token that is added must
+// exist.
 static kvern_status load_adds_bos(tokenizer *t, const gguf_file *file, engine_error *error)
 {
     const gguf_entry *entry = gguf_find(file, "tokenizer.ggml.add_bos_token");
-    const bool said = gguf_get_bool(entry, &t->adds_bos);
-    if (said && t->adds_bos && t->bos == TOKENIZER_NO_TOKEN)
+    if (entry && !gguf_get_bool(entry, &t->adds_bos))
+        return engine_fail(error, KVERN_ERR_FORMAT, "tokenizer.ggml.add_bos_token is no boolean");
+    if (entry && t->adds_bos && t->bos == TOKENIZER_NO_TOKEN)
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "tokenizer.ggml.add_bos_token is set without a bos_token_id");
     t->adds_bos = t->adds_bos && t->bos != TOKENIZER_NO_TOKEN;

@@ -412,7 +412,9 @@ static kvern_status choose_pre_tokenizer(tokenizer *t, bpe *b, const gguf_file *
 {
     // Files from before the key existed hold vocabularies that split as GPT-2 does.
     gguf_string name = {"default", 7};
-    (void)gguf_get_string(gguf_find(file, "tokenizer.ggml.pre"), &name);
+    const gguf_entry *entry = gguf_find(file, "tokenizer.ggml.pre");
+    if (entry && !gguf_get_string(entry, &name))
+        return engine_fail(error, KVERN_ERR_FORMAT, "tokenizer.ggml.pre is no string");
     const pre_tokenizer *pre = pre_tokenizer_find(name);
     if (!pre) {
         char known[256];

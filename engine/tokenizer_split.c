@@ -83,8 +83,8 @@ static kvern_status fail_pcre2(engine_error *error, int code, const char *what)
 {
     char message[128];
     pcre2_get_error_message(code, (PCRE2_UCHAR *)message, sizeof message);
-    const bool memory = code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAPLIMIT ||
-                        code == PCRE2_ERROR_JIT_STACKLIMIT;
+    const bool memory = code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED ||
+                        code == PCRE2_ERROR_HEAPLIMIT || code == PCRE2_ERROR_JIT_STACKLIMIT;
     return engine_fail(error, memory ? KVERN_ERR_MEMORY : KVERN_ERR_UNSUPPORTED, "%s: %s", what,
                        message);
 }
