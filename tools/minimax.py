@@ -4,12 +4,13 @@
     python3 tools/minimax.py [name ...]
 
 Every polynomial minimizes the largest weighted error |w(u) (g(u) - P(u))| over an interval (Remez
-exchange) and is then rounded to the working type. Needs mpmath. The library does not run this: the numbers stand in its sources.
+exchange) and is then rounded to the working type. Needs mpmath. The library does not run this: the
+numbers stand in its sources (those of exp and tanh with their last bits varied afterwards).
 """
 import struct
 import sys
 
-from mpmath import mp, mpf, matrix, lu_solve, exp, log, sin, cos, tanh, sqrt, pi, atanh, cosh
+from mpmath import atanh, cos, exp, log, lu_solve, matrix, mp, mpf, pi, sin, sqrt, tanh
 
 mp.prec = 200
 

@@ -5,6 +5,7 @@
 // Floats to test with, bit comparison, and the choice between a sample and everything.
 
 #include "src/math/half.h"
+#include "tests/support/check.h"
 #include "tests/support/random.h"
 
 #include <stdbool.h>
@@ -50,11 +51,22 @@ static inline bool same_bits_or_nan(float a, float b)
     return same_bits(a, b) || (a != a && b != b);
 }
 
-// The environment variable KVERN_TEST_LONG asks for every float instead of a sample.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#define EVERY_FLOAT_TAKES_DAYS 1 // sanitizers, and the emulators of other processors
+#elif defined(__has_feature)
+#define EVERY_FLOAT_TAKES_DAYS (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define EVERY_FLOAT_TAKES_DAYS 0
+#endif
+
+// The step through all floats: `sample`, or 1 in the long form of the tests. Runs that repeat the
+// same work (with fewer kernels, with sanitizers) keep to a denser sample there.
 static inline uint32_t stride_of_floats(uint32_t sample)
 {
-    const char *wanted = getenv("KVERN_TEST_LONG");
-    return wanted != NULL && wanted[0] != '\0' && wanted[0] != '0' ? 1 : sample;
+    if (!check_is_long()) {
+        return sample;
+    }
+    return EVERY_FLOAT_TAKES_DAYS || getenv("KVERN_CPU") != NULL ? sample / 8 : 1;
 }
 
 #endif

@@ -8,11 +8,7 @@
 
 #include <math.h>
 #include <mpfr.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-
-#include <cmocka.h>
 
 // Enough for the true value to be wrong by less than 2^-40 ulp.
 #define TRUTH_BITS 66

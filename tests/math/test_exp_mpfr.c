@@ -8,7 +8,7 @@
 
 #include <kvern/math.h>
 
-#define SAMPLE 1009 // a prime, so that all bit patterns of the fraction come
+#define SAMPLE 2003 // a prime, so that all bit patterns of the fraction come
 
 static void true_exp(mpfr_t y, const mpfr_t x)
 {

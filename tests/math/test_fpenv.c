@@ -10,13 +10,9 @@
 #include <kvern/math.h>
 
 #include <fenv.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define COUNT 1000
 

@@ -9,12 +9,8 @@
 #include <kvern/math.h>
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 typedef struct {
     const char *name;

@@ -10,14 +10,10 @@
 
 #include <kvern/cpu.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const operation_names[] = {
 #define OPERATION_NAME(name) #name,

@@ -6,7 +6,7 @@
 
 #include <kvern/math.h>
 
-#define SAMPLE 4001
+#define SAMPLE 8009
 
 static double table_bound(float x)
 {
