@@ -2,28 +2,19 @@
 #include "engine/dequantize.h"
 #include "engine/little_endian.h"
 
+#include <kvern/math.h>
+
 // Each decoder reads `blocks` whole blocks at `in` and writes their values to `out`. Blocks are at
 // any address, so that numbers are loaded byte by byte.
 
 #define QK 32    // values of a block of the Qn_0 and Qn_1 types
 #define QK_K 256 // values of a block of the Qn_K types
 
-// f16 to f32, exactly. A NaN keeps its sign and fraction and becomes quiet.
 static float load_f16(const unsigned char *bytes)
 {
-    uint32_t half = engine_load_u16(bytes);
-    uint32_t exponent = half >> 10 & 0x1f;
-    uint32_t fraction = half & 0x3ff;
-    uint32_t bits = (exponent + 112) << 23 | fraction << 13;
-    if (exponent == 0x1f) {
-        bits = 0x7f800000 | (fraction ? 0x400000 : 0) | fraction << 13;
-    } else if (exponent == 0) {
-        float magnitude = (float)fraction * 0x1p-24f;
-        memcpy(&bits, &magnitude, sizeof bits);
-    }
-    bits |= half >> 15 << 31;
+    uint16_t half = engine_load_u16(bytes);
     float value;
-    memcpy(&value, &bits, sizeof value);
+    kvern_f16_to_f32_array(0, 1, &half, &value);
     return value;
 }
 
@@ -36,8 +27,14 @@ static void decode_f32(const unsigned char *in, size_t blocks, float *out)
 
 static void decode_f16(const unsigned char *in, size_t blocks, float *out)
 {
-    for (size_t i = 0; i < blocks; i++) {
-        out[i] = load_f16(in + 2 * i);
+    uint16_t halves[256];
+    for (size_t done = 0; done < blocks;) {
+        size_t n = blocks - done < 256 ? blocks - done : 256;
+        for (size_t i = 0; i < n; i++) {
+            halves[i] = engine_load_u16(in + 2 * (done + i));
+        }
+        kvern_f16_to_f32_array(0, n, halves, out + done);
+        done += n;
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_TESTS_BYTE_BUFFER_H
-#define KVERN_TESTS_BYTE_BUFFER_H
+#ifndef KVERN_TESTS_SUPPORT_BYTE_BUFFER_H
+#define KVERN_TESTS_SUPPORT_BYTE_BUFFER_H
 
 // A growing array of bytes with little-endian writers, for building files in tests. Running out of
 // memory ends the program.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_TESTS_GGUF_BUILDER_H
-#define KVERN_TESTS_GGUF_BUILDER_H
+#ifndef KVERN_TESTS_SUPPORT_GGUF_BUILDER_H
+#define KVERN_TESTS_SUPPORT_GGUF_BUILDER_H
 
 // Builds GGUF files in memory for tests:
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_TESTS_GGUF_WALK_H
-#define KVERN_TESTS_GGUF_WALK_H
+#ifndef KVERN_TESTS_SUPPORT_GGUF_WALK_H
+#define KVERN_TESTS_SUPPORT_GGUF_WALK_H
 
 #include "engine/gguf.h"
 

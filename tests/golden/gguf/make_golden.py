@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Makes reference.gguf: a file written and decoded by the Python package `gguf` (0.19.0, numpy 2).
 
-For each tensor type T it holds the tensor "T" (random blocks, raw bytes) and the tensor "T.expected" (F32, what
-gguf.quants.dequantize makes of them), and one metadata entry of every value type. tests/engine/test_dequantize.c and
-tests/engine/test_gguf.c compare the engine with it.
+For each tensor type T it holds the tensor "T" (random blocks, raw bytes) and the tensor
+"T.expected" (F32, what gguf.quants.dequantize makes of them), and one metadata entry of every value
+type. tests/engine/test_dequantize.c and tests/engine/test_gguf.c compare the engine with it.
 
     pip install gguf==0.19.0 && python3 tests/golden/gguf/make_golden.py
 """
@@ -15,25 +15,25 @@ from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 from gguf.constants import GGML_QUANT_SIZES
 
 BLOCKS = 3
-# Byte positions of the f16 fields of a block. Random bits there would often be NaN or infinity, whose decoding this file
-# is not about: NaN payloads differ between machines.
+# Byte positions of the f16 fields of a block. Random bits there would often be NaN or infinity,
+# whose decoding this file is not about: NaN payloads differ between machines.
 F16_FIELDS = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
 }
 PLAIN = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16}
-PLAIN_SIGN_AND_SIZE = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
+PLAIN_INFINITY = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
 
 
 def finite_f16(random, count):
-    """Random bits over all of f16, subnormals and both signs included, without the largest exponent."""
+    """Random bits over all of f16, subnormals included, without infinities and NaNs."""
     bits = random.integers(0, 0x7C00, count) | random.integers(0, 2, count) << 15
     return bits.astype("<u2")
 
 
 def plain_values(random, name):
     """64 random bit patterns, and the edges: zeros, subnormals, the largest, infinities."""
-    unsigned, infinity = PLAIN[name], PLAIN_SIGN_AND_SIZE[name]
+    unsigned, infinity = PLAIN[name], PLAIN_INFINITY[name]
     top = np.iinfo(unsigned).max // 2 + 1
     bits = random.integers(0, infinity, 64) | random.integers(0, 2, 64) * top
     edges = [0, 1, infinity - 1, infinity]
@@ -65,7 +65,8 @@ def add_metadata(writer):
     writer.add_array("test.array.float32", [0.5, -0.25])
     writer.add_array("test.array.bool", [True, False, True])
     writer.add_array("test.array.string", ["a", "bb", "\u20ac"])
-    writer.add_key_value("test.array.uint64", [2**63, 7], GGUFValueType.ARRAY, sub_type=GGUFValueType.UINT64)
+    writer.add_key_value("test.array.uint64", [2**63, 7], GGUFValueType.ARRAY,
+                         sub_type=GGUFValueType.UINT64)
 
 
 def main():
