@@ -20,68 +20,82 @@ static int32_t dot(const int8_t *weights, const unsigned char *codes, size_t fir
 }
 
 // The exact integer product of inputs first to end - 1 of a unit, rounded to a float.
-static float unit_dot(const linear_unit *unit, const unsigned char *record, linear_format format,
+static float unit_dot(const int8_t *weights, const unsigned char *record, linear_format format,
                       size_t first, size_t end)
 {
-    const int32_t high = dot(unit->code, record, first, end);
+    const int32_t high = dot(weights, record, first, end);
     if (format == LINEAR_FORMAT_INT8)
         return (float)high;
-    const int32_t low = dot(unit->code, record + LINEAR_PLANE_BYTES, first, end);
+    const int32_t low = dot(weights, record + LINEAR_PLANE_BYTES, first, end);
     return (float)(LINEAR_PLANE_BASE * high + low);
 }
 
 // Adds a unit's part to the sum of one output of one token.
-static float add_unit(uint32_t type, const linear_unit *unit, const unsigned char *record,
-                      linear_format format, float sum)
+static float add_unit(const linear_tile *tile, const linear_unit *unit, size_t row,
+                      const int8_t *weights, const unsigned char *record, float sum)
 {
+    const size_t planes = tile->format == LINEAR_FORMAT_INT8 ? 1 : 2;
     record_tail tail;
-    memcpy(&tail, record + (format == LINEAR_FORMAT_INT8 ? 1 : 2) * LINEAR_PLANE_BYTES,
-           sizeof tail);
-    const size_t step = type == GGUF_TYPE_Q6_K ? 16 : 32; // inputs that share a scale
+    memcpy(&tail, record + planes * LINEAR_PLANE_BYTES, sizeof tail);
+    const size_t step = tile->type == GGUF_TYPE_Q6_K ? 16 : 32; // inputs that share a scale
     for (size_t first = 0; first < LINEAR_UNIT; first += step) {
-        const float product = unit_dot(unit, record, format, first, first + step);
-        sum = fmaf(unit->scale[first / 16] * tail.scale, product, sum);
+        const float product = unit_dot(weights, record, tile->format, first, first + step);
+        sum = fmaf(unit->scale[first / 16][row] * tail.scale, product, sum);
     }
-    return unit->has_minimum ? fmaf(unit->minimum, tail.scaled_sum, sum) : sum;
+    return unit->has_minimum ? fmaf(unit->minimum[row], tail.scaled_sum, sum) : sum;
 }
 
-static void quantized_sums(const linear_tile *tile, size_t row, float *sums)
+typedef float sums_of_group[LINEAR_ROWS][LINEAR_GROUP];
+
+static void quantized_sums(const linear_tile *tile, sums_of_group sums)
 {
     const size_t record_bytes = linear_record_bytes(tile->format);
-    const unsigned char *record = tile->records;
-    for (size_t unit = 0; unit < tile->cols / LINEAR_UNIT; unit++) {
-        linear_unit values;
-        linear_unpack(tile->type, tile->weights, unit, row, &values);
-        for (size_t t = 0; t < tile->tokens; t++, record += record_bytes)
-            sums[t] = add_unit(tile->type, &values, record, tile->format, sums[t]);
+    const unsigned char *records = tile->records;
+    for (size_t u = 0; u < tile->cols / LINEAR_UNIT; u++) {
+        linear_unit unit;
+        linear_unpack_scales(tile->type, tile->weights, u, &unit);
+        for (size_t row = 0; row < tile->rows; row++) {
+            int8_t weights[LINEAR_UNIT];
+            linear_unpack_codes(tile->type, &unit, row, weights);
+            for (size_t t = 0; t < tile->tokens; t++)
+                sums[row][t] =
+                    add_unit(tile, &unit, row, weights, records + t * record_bytes, sums[row][t]);
+        }
+        records += tile->tokens * record_bytes;
     }
 }
 
-static void float_sums(const linear_tile *tile, size_t row, float *sums)
+static float value_at(const linear_tile *tile, size_t col, size_t t)
+{
+    const size_t record = col / LINEAR_UNIT * tile->tokens + t;
+    float x;
+    memcpy(&x, tile->records + record * LINEAR_RECORD_F32 + col % LINEAR_UNIT * sizeof x, sizeof x);
+    return x;
+}
+
+static void float_sums(const linear_tile *tile, sums_of_group sums)
 {
     for (size_t col = 0; col < tile->cols; col++) {
-        const float weight = linear_float_value(tile->type, tile->weights, col, row);
-        const unsigned char *block =
-            tile->records + col / LINEAR_UNIT * tile->tokens * LINEAR_RECORD_F32;
+        float weights[LINEAR_ROWS];
+        linear_unpack_floats(tile->type, tile->weights, col, weights);
         for (size_t t = 0; t < tile->tokens; t++) {
-            float x;
-            memcpy(&x, block + t * LINEAR_RECORD_F32 + col % LINEAR_UNIT * sizeof x, sizeof x);
-            sums[t] = fmaf(weight, x, sums[t]);
+            const float x = value_at(tile, col, t);
+            for (size_t row = 0; row < tile->rows; row++)
+                sums[row][t] = fmaf(weights[row], x, sums[row][t]);
         }
     }
 }
 
 void linear_tile_plain(const linear_tile *tile)
 {
-    for (size_t row = 0; row < tile->rows; row++) {
-        float sums[LINEAR_GROUP] = {0};
-        if (tile->format == LINEAR_FORMAT_F32)
-            float_sums(tile, row, sums);
-        else
-            quantized_sums(tile, row, sums);
-        for (size_t t = 0; t < tile->tokens; t++) {
+    sums_of_group sums = {{0}};
+    if (tile->format == LINEAR_FORMAT_F32)
+        float_sums(tile, sums);
+    else
+        quantized_sums(tile, sums);
+    for (size_t t = 0; t < tile->tokens; t++)
+        for (size_t row = 0; row < tile->rows; row++) {
             float *y = tile->y + t * tile->y_stride + row;
-            *y = tile->add ? *y + sums[t] : sums[t];
+            *y = tile->add ? *y + sums[row][t] : sums[row][t];
         }
-    }
 }

@@ -292,16 +292,22 @@ INLINE void float_sums(uint32_t type, int n, const linear_tile *tile, size_t hal
 
 // --- Outputs ------------------------------------------------------------------------------------
 
-INLINE void store_lanes(float *to, size_t lanes, int add, lanes_float value)
+// The last rows of a matrix may be no whole vector. Out of line: it is rare.
+static __attribute__((noinline)) void store_some(float *to, size_t lanes, int add,
+                                                 lanes_float value)
 {
-    if (lanes >= LANES) {
-        store_f32(to, add ? plus(load_f32(to), value) : value);
-        return;
-    }
     float values[LANES];
     store_f32(values, value);
     for (size_t i = 0; i < lanes; i++)
         to[i] = add ? to[i] + values[i] : values[i];
+}
+
+INLINE void store_lanes(float *to, size_t lanes, int add, lanes_float value)
+{
+    if (lanes >= LANES)
+        store_f32(to, add ? plus(load_f32(to), value) : value);
+    else
+        store_some(to, lanes, add, value);
 }
 
 INLINE void some_tokens(uint32_t type, int planes, int n, const linear_tile *tile, size_t half,

@@ -97,20 +97,22 @@ static inline size_t linear_units(size_t cols)
     return cols / LINEAR_UNIT + (cols % LINEAR_UNIT != 0);
 }
 
-// The weights of one row in one unit: value i is scale[i / 16] * code[i] + minimum.
+// A unit of a quantized tile: input i of row r is scale[i / 16][r] * code + minimum[r].
 typedef struct linear_unit {
-    float scale[2];
-    float minimum;
+    float scale[2][LINEAR_ROWS];
+    float minimum[LINEAR_ROWS];
     bool has_minimum;
-    int8_t code[LINEAR_UNIT];
+    const unsigned char *bytes; // in the tile
 } linear_unit;
 
-// Unpacks row `row` (0 to 15) of unit `unit` of a quantized tile.
-void linear_unpack(uint32_t type, const unsigned char *tile, size_t unit, size_t row,
-                   linear_unit *out);
+// All of a unit but its codes.
+void linear_unpack_scales(uint32_t type, const unsigned char *tile, size_t unit, linear_unit *out);
 
-// Value `col` of row `row` of a float tile.
-float linear_float_value(uint32_t type, const unsigned char *tile, size_t col, size_t row);
+// The codes of a row (0 to 15) of a unit: codes[LINEAR_UNIT].
+void linear_unpack_codes(uint32_t type, const linear_unit *unit, size_t row, int8_t *codes);
+
+// Column `col` of a float tile: out[LINEAR_ROWS].
+void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out);
 
 // Packs up to 16 rows, row_bytes apart in the file's layout, into a tile of zeros.
 void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes, size_t row_count,

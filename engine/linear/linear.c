@@ -179,23 +179,32 @@ kvern_status linear_create(linear_arena *arena, const gguf_file *file, const ggu
 
 static void quantized_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
 {
-    for (size_t unit = 0; unit < weights->cols / LINEAR_UNIT; unit++) {
-        linear_unit values;
-        linear_unpack(weights->type, tile, unit, row, &values);
+    for (size_t u = 0; u < weights->cols / LINEAR_UNIT; u++) {
+        linear_unit unit;
+        int8_t codes[LINEAR_UNIT];
+        linear_unpack_scales(weights->type, tile, u, &unit);
+        linear_unpack_codes(weights->type, &unit, row, codes);
         for (size_t i = 0; i < LINEAR_UNIT; i++) {
-            const float product = values.scale[i / 16] * (float)values.code[i];
-            out[LINEAR_UNIT * unit + i] = values.has_minimum ? product + values.minimum : product;
+            const float product = unit.scale[i / 16][row] * (float)codes[i];
+            out[LINEAR_UNIT * u + i] = unit.has_minimum ? product + unit.minimum[row] : product;
         }
+    }
+}
+
+static void float_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
+{
+    for (size_t col = 0; col < weights->cols; col++) {
+        float column[LINEAR_ROWS];
+        linear_unpack_floats(weights->type, tile, col, column);
+        out[col] = column[row];
     }
 }
 
 void linear_row(const linear *weights, size_t row, float *out)
 {
     const unsigned char *tile = weights->tiles + row / LINEAR_ROWS * weights->tile_bytes;
-    if (weights->format != LINEAR_FORMAT_F32) {
+    if (weights->format == LINEAR_FORMAT_F32)
+        float_row(weights, tile, row % LINEAR_ROWS, out);
+    else
         quantized_row(weights, tile, row % LINEAR_ROWS, out);
-        return;
-    }
-    for (size_t col = 0; col < weights->cols; col++)
-        out[col] = linear_float_value(weights->type, tile, col, row % LINEAR_ROWS);
 }

@@ -1,13 +1,76 @@
 // SPDX-License-Identifier: MIT
-// Reads single rows of tiles: for the plain kernel and for embeddings.
+// Reads tiles: for the plain kernel and for embeddings.
 #include "engine/linear/layout.h"
 
-#include "engine/half.h"
 #include "engine/little_endian.h"
 
-static float half_at(const unsigned char *array, size_t row)
+#include <kvern/math.h>
+
+static void halves(const unsigned char *from, float *to)
 {
-    return engine_f16_to_f32(engine_load_u16(array + 2 * row));
+    uint16_t bits[LINEAR_ROWS];
+    for (size_t row = 0; row < LINEAR_ROWS; row++)
+        bits[row] = engine_load_u16(from + 2 * row);
+    kvern_f16_to_f32_array(0, LINEAR_ROWS, bits, to);
+}
+
+static void k_scales(const unsigned char *header, size_t unit, linear_unit *out)
+{
+    const unsigned char *low = header + LINEAR_HEADER_LOW + LINEAR_ROWS * unit;
+    const unsigned char *high = header + LINEAR_HEADER_HIGH + LINEAR_ROWS * (unit / 2);
+    halves(header, out->scale[0]);
+    halves(header + 32, out->minimum);
+    for (size_t row = 0; row < LINEAR_ROWS; row++) {
+        const int bits = high[row] >> (unit % 2 * 4);
+        const int scale = (low[row] & 15) | (bits & 3) << 4;
+        const int minimum = low[row] >> 4 | (bits >> 2 & 3) << 4;
+        out->scale[0][row] *= (float)scale;
+        out->minimum[row] = -(out->minimum[row] * (float)minimum);
+    }
+}
+
+static void signed_byte_scales(const unsigned char *header, const unsigned char *unit,
+                               linear_unit *out)
+{
+    float scale[LINEAR_ROWS];
+    halves(header, scale);
+    for (size_t half = 0; half < 2; half++)
+        for (size_t row = 0; row < LINEAR_ROWS; row++)
+            out->scale[half][row] = scale[row] * (float)(int8_t)unit[LINEAR_ROWS * half + row];
+}
+
+static void unit_scales(uint32_t type, const unsigned char *header, size_t index, linear_unit *out)
+{
+    out->has_minimum = false;
+    switch (type) {
+    case GGUF_TYPE_Q6_K:
+        signed_byte_scales(header, out->bytes, out);
+        return;
+    case GGUF_TYPE_Q4_K:
+    case GGUF_TYPE_Q5_K:
+        out->has_minimum = true;
+        k_scales(header, index, out);
+        break;
+    case GGUF_TYPE_Q4_1:
+    case GGUF_TYPE_Q5_1:
+        out->has_minimum = true;
+        halves(out->bytes + 32, out->minimum);
+        halves(out->bytes, out->scale[0]);
+        break;
+    default:
+        halves(out->bytes, out->scale[0]);
+    }
+    memcpy(out->scale[1], out->scale[0], sizeof out->scale[0]);
+}
+
+void linear_unpack_scales(uint32_t type, const unsigned char *tile, size_t unit, linear_unit *out)
+{
+    const linear_layout layout = linear_layout_of(type);
+    const size_t super_bytes = layout.header_bytes + (size_t)LINEAR_SUPER * layout.unit_bytes;
+    const size_t index = layout.header_bytes ? unit % LINEAR_SUPER : unit;
+    const unsigned char *header = tile + (unit - index) / LINEAR_SUPER * super_bytes;
+    out->bytes = header + layout.header_bytes + index * layout.unit_bytes;
+    unit_scales(type, header, index, out);
 }
 
 // The stored codes (not less their zero) of four inputs, one in each byte.
@@ -33,69 +96,27 @@ static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const un
     }
 }
 
-static void k_scales(const unsigned char *header, size_t unit, size_t row, linear_unit *out)
-{
-    const int low = header[LINEAR_HEADER_LOW + LINEAR_ROWS * unit + row];
-    const int high = header[LINEAR_HEADER_HIGH + LINEAR_ROWS * (unit / 2) + row] >> (unit % 2 * 4);
-    const int scale = (low & 15) | (high & 3) << 4;
-    const int minimum = low >> 4 | (high >> 2 & 3) << 4;
-    out->scale[0] = out->scale[1] = half_at(header, row) * (float)scale;
-    out->minimum = -(half_at(header + 32, row) * (float)minimum);
-}
-
-static void unit_scales(uint32_t type, const unsigned char *header, size_t index_in_header,
-                        const unsigned char *unit, size_t row, linear_unit *out)
-{
-    switch (type) {
-    case GGUF_TYPE_Q4_1:
-    case GGUF_TYPE_Q5_1:
-        out->has_minimum = true;
-        out->scale[0] = out->scale[1] = half_at(unit, row);
-        out->minimum = half_at(unit + 32, row);
-        break;
-    case GGUF_TYPE_Q4_K:
-    case GGUF_TYPE_Q5_K:
-        out->has_minimum = true;
-        k_scales(header, index_in_header, row, out);
-        break;
-    case GGUF_TYPE_Q6_K:
-        for (size_t half = 0; half < 2; half++) {
-            const int8_t scale = (int8_t)unit[LINEAR_ROWS * half + row];
-            out->scale[half] = half_at(header, row) * (float)scale;
-        }
-        break;
-    default:
-        out->scale[0] = out->scale[1] = half_at(unit, row);
-    }
-}
-
-void linear_unpack(uint32_t type, const unsigned char *tile, size_t unit, size_t row,
-                   linear_unit *out)
+void linear_unpack_codes(uint32_t type, const linear_unit *unit, size_t row, int8_t *codes)
 {
     const linear_layout layout = linear_layout_of(type);
-    const size_t headers = layout.header_bytes ? unit / LINEAR_SUPER : 0;
-    const size_t super_bytes = layout.header_bytes + (size_t)LINEAR_SUPER * layout.unit_bytes;
-    const size_t index = layout.header_bytes ? unit % LINEAR_SUPER : unit;
-    const unsigned char *header = tile + headers * super_bytes;
-    const unsigned char *at = header + layout.header_bytes + index * layout.unit_bytes;
-    *out = (linear_unit){0};
-    unit_scales(type, header, index, at, row, out);
     for (size_t quad = 0; quad < LINEAR_QUADS; quad++) {
-        const uint32_t word = stored_quad(type, &layout, at, row, quad);
+        const uint32_t word = stored_quad(type, &layout, unit->bytes, row, quad);
         for (size_t i = 0; i < 4; i++)
-            out->code[4 * quad + i] = (int8_t)((int)(word >> (8 * i) & 255) - layout.zero);
+            codes[4 * quad + i] = (int8_t)((int)(word >> (8 * i) & 255) - layout.zero);
     }
 }
 
-float linear_float_value(uint32_t type, const unsigned char *tile, size_t col, size_t row)
+void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out)
 {
-    const size_t element = LINEAR_ROWS * col + row;
-    switch (type) {
-    case GGUF_TYPE_F32:
-        return engine_load_f32(tile + 4 * element);
-    case GGUF_TYPE_F16:
-        return engine_f16_to_f32(engine_load_u16(tile + 2 * element));
-    default:
-        return engine_bf16_to_f32(engine_load_u16(tile + 2 * element));
+    if (type == GGUF_TYPE_F16) {
+        halves(tile + 2 * LINEAR_ROWS * col, out);
+        return;
+    }
+    for (size_t row = 0; row < LINEAR_ROWS; row++) {
+        const size_t element = LINEAR_ROWS * col + row;
+        const uint32_t bits = type == GGUF_TYPE_F32
+                                  ? engine_load_u32(tile + 4 * element)
+                                  : (uint32_t)engine_load_u16(tile + 2 * element) << 16;
+        memcpy(&out[row], &bits, sizeof bits);
     }
 }
