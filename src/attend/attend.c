@@ -79,16 +79,15 @@ static size_t item_count(const plan *p)
     return p->split ? p->tile_count * p->span_count : p->tile_count;
 }
 
-// Bytes of the scratch buffer; the three parts follow each other, each aligned to a cache line.
-static kvern_status scratch_bytes(const plan *p, size_t *tiles, size_t *total)
+// Bytes of the scratch buffer with `partials` bytes of partial results; the three parts follow each
+// other, each aligned to a cache line.
+static kvern_status scratch_bytes(const plan *p, size_t partials, size_t *tiles, size_t *total)
 {
-    size_t slots, partials = 0;
+    size_t slots;
     if (!kvern_size_mul(p->tile_count, sizeof(kvern_tile), tiles) ||
         !kvern_size_mul(p->workers, p->slot_bytes, &slots) || *tiles > SIZE_MAX - 64)
         return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
     *tiles = (*tiles + 63) & ~(size_t)63;
-    if (p->split)
-        partials = p->tile_count * p->span_count * p->partial_bytes;
     if (!kvern_size_add(*tiles, slots, total) || !kvern_size_add(*total, partials, total))
         return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
     return KVERN_OK;
@@ -202,7 +201,8 @@ kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry
     p.split = wants_split(&p);
     p.workers = kvern_min_size(p.workers, item_count(&p));
     size_t tile_bytes, bytes;
-    if ((status = scratch_bytes(&p, &tile_bytes, &bytes)))
+    const size_t partials = p.split ? p.tile_count * p.span_count * p.partial_bytes : 0;
+    if ((status = scratch_bytes(&p, partials, &tile_bytes, &bytes)))
         return status;
     void *scratch;
     if ((status = kvern_shelf_take(context, &context->scratch, bytes, &scratch)))
@@ -219,6 +219,20 @@ kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry
     return KVERN_OK;
 }
 
+// The most that attends of up to tile_count tiles and span_count spans keep as partial results.
+// Fewer tiles can take more than many do: only few are cut by spans.
+static size_t most_partial_bytes(const plan *p)
+{
+    size_t slots, bytes;
+    if (p->workers == 1 || p->span_count < 2)
+        return 0;
+    const size_t tiles = kvern_min_size(p->tile_count, TILES_PER_THREAD * p->workers - 1);
+    if (!kvern_size_mul(tiles, p->span_count, &slots) ||
+        !kvern_size_mul(slots, p->partial_bytes, &bytes))
+        return MOST_PARTIAL_BYTES;
+    return kvern_min_size(bytes, MOST_PARTIAL_BYTES);
+}
+
 size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
                                   size_t row_count, size_t query_heads, int64_t positions)
 {
@@ -227,9 +241,10 @@ size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geom
     init_plan(&p, context, geometry, NULL, &queries);
     const size_t row_tiles = kvern_ceil_div(p.job.group, KVERN_TILE_VECTORS) * geometry->kv_heads;
     size_t tile_bytes, bytes;
+    if (query_heads == 0)
+        return 0;
     if (!kvern_size_mul(row_tiles, row_count, &p.tile_count))
         return SIZE_MAX;
     p.span_count = kvern_ceil_div((size_t)positions, KVERN_SPAN_POSITIONS);
-    p.split = wants_split(&p);
-    return scratch_bytes(&p, &tile_bytes, &bytes) ? SIZE_MAX : bytes;
+    return scratch_bytes(&p, most_partial_bytes(&p), &tile_bytes, &bytes) ? SIZE_MAX : bytes;
 }

@@ -34,7 +34,8 @@ KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_geomet
                                       const kvern_queries *queries);
 
 // Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
-// up to `positions` positions; what a reservation sets aside. SIZE_MAX when it does not fit.
+// up to `positions` positions; what a reservation sets aside. 0 for no heads; SIZE_MAX when it does
+// not fit.
 size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
                                   size_t row_count, size_t query_heads, int64_t positions);
 

@@ -3,6 +3,7 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/math/fpenv.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -53,25 +54,22 @@ void kvern_read_release(kvern_read *read)
     kvern_context_release(context);
 }
 
-kvern_status kvern_read_reserve(kvern_context *context, const kvern_geometry *geometry,
-                                size_t row_count, size_t query_heads, int64_t positions)
+kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row_count,
+                                size_t scratch_bytes)
 {
-    void *read;
-    kvern_status status =
-        kvern_shelf_take(context, &context->objects, read_bytes(row_count), &read);
+    void *scratch = NULL;
+    kvern_status status = KVERN_OK;
+    if (scratch_bytes == SIZE_MAX)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "the scratch of an attend does not fit memory");
+    if (scratch_bytes)
+        status = kvern_shelf_take(context, &context->scratch, scratch_bytes, &scratch);
+    if (!status)
+        status = kvern_shelf_reserve(context, &context->objects, reads + 1,
+                                     kvern_max_size(read_bytes(row_count), view_bytes(row_count)));
     if (status)
-        return status;
-    status = kvern_shelf_reserve(context, &context->objects, view_bytes(row_count));
-    if (!status && query_heads) {
-        const size_t bytes =
-            kvern_attend_scratch_bytes(context, geometry, row_count, query_heads, positions);
-        status =
-            bytes == SIZE_MAX
-                ? kvern_fail(KVERN_ERR_OVERFLOW,
-                             "the scratch for %" PRId64 " positions does not fit memory", positions)
-                : kvern_shelf_reserve(context, &context->scratch, bytes);
-    }
-    kvern_shelf_give(context, &context->objects, read);
+        kvern_shelf_undo(context, &context->scratch, scratch);
+    else
+        kvern_shelf_give(context, &context->scratch, scratch);
     return status;
 }
 
@@ -87,6 +85,18 @@ int64_t kvern_read_length(const kvern_read *read, size_t row)
 
 // ---- Queries ----
 
+// In the library's floating-point environment: the scale is part of every result.
+static float default_scale(const kvern_layer *layer)
+{
+    const kvern_fp_saved saved = kvern_fp_enter();
+    float dim = (float)layer->k_dim;
+    kvern_fp_pin(&dim);
+    float scale = 1 / sqrtf(dim);
+    kvern_fp_pin(&scale);
+    kvern_fp_leave(saved);
+    return scale;
+}
+
 kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads)
 {
     kvern_queries q;
@@ -98,7 +108,7 @@ kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads
     q.q_head_stride = (int64_t)layer->k_dim;
     q.out_token_stride = (int64_t)(query_heads * layer->v_dim);
     q.out_head_stride = (int64_t)layer->v_dim;
-    q.scale = 1 / sqrtf((float)layer->k_dim);
+    q.scale = default_scale(layer);
     return q;
 }
 
@@ -137,9 +147,9 @@ static kvern_status check_row(const kvern_read *read, const kvern_queries *q, si
     const int64_t count = q->counts[r], first = q->first[r];
     if (count < 0 || first < 0 || count > appended || first > appended - count)
         return kvern_fail(KVERN_ERR_RANGE,
-                          "row %zu: queries %" PRId64 " to %" PRId64 " of an append of %" PRId64
-                          " tokens",
-                          r, first, first + count, appended);
+                          "row %zu: %" PRId64 " queries from token %" PRId64
+                          " on, of an append of %" PRId64 " tokens",
+                          r, count, first, appended);
     if (count == 0)
         return KVERN_OK;
     if (!q->q || !q->out)
@@ -199,6 +209,9 @@ kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *quer
     kvern_queries q = *queries;
     complete(read, &q, memory);
     status = attend_complete(read, &q);
-    kvern_shelf_give(context, &context->objects, memory);
+    if (status)
+        kvern_shelf_undo(context, &context->objects, memory);
+    else
+        kvern_shelf_give(context, &context->objects, memory);
     return status;
 }

@@ -18,9 +18,10 @@ struct kvern_read {
 KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, const kvern_geometry *geometry,
                                            size_t row_count, kvern_read **out);
 
-// Makes sure that one read and its attends of one query per row take nothing from the allocator.
-KVERN_CHECK kvern_status kvern_read_reserve(kvern_context *context, const kvern_geometry *geometry,
-                                            size_t row_count, size_t query_heads,
-                                            int64_t positions);
+// Makes sure that `reads` reads of `row_count` rows, open at once, and attends that need
+// `scratch_bytes` (see kvern_attend_scratch_bytes; 0: none) take nothing from the allocator. On
+// failure nothing changed.
+KVERN_CHECK kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row_count,
+                                            size_t scratch_bytes);
 
 #endif

@@ -37,8 +37,10 @@ static float sum_weights(const float *w)
 static void softmax_one(float *w, uint64_t visible, float softcap, float *m, float *l, float *acc,
                         size_t dim)
 {
-    for (int p = 0; p < SLOTS; p++)
-        w[p] = cap_score(w[p], softcap);
+    for (int p = 0; p < SLOTS; p++) {
+        if (visible >> p & 1)
+            w[p] = cap_score(w[p], softcap);
+    }
     const float largest = largest_visible(w, visible, *m);
     if (largest > *m) {
         const float c = plain_exp(*m - largest);

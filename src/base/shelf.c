@@ -2,10 +2,12 @@
 #include "src/base/shelf.h"
 
 #include "src/base/context.h"
+#include "src/base/size.h"
 
 struct kvern_buffer {
     kvern_buffer *next;
     size_t bytes; // of the part that is handed out
+    bool fresh;   // came from the allocator when it was last taken
 };
 
 // The header takes a whole cache line so that the data behind it is aligned.
@@ -50,9 +52,23 @@ kvern_status kvern_shelf_take(kvern_context *context, kvern_shelf *shelf, size_t
             return status;
         buffer = block;
         buffer->bytes = bytes;
+        buffer->fresh = true;
     }
     *out = (char *)buffer + HEADER_BYTES;
     return KVERN_OK;
+}
+
+static kvern_buffer *buffer_of(void *data)
+{
+    return (kvern_buffer *)((char *)data - HEADER_BYTES);
+}
+
+void kvern_shelf_undo(kvern_context *context, kvern_shelf *shelf, void *data)
+{
+    if (data && buffer_of(data)->fresh)
+        free_buffer(context, buffer_of(data));
+    else
+        kvern_shelf_give(context, shelf, data);
 }
 
 static size_t count_idle(const kvern_shelf *shelf)
@@ -67,7 +83,8 @@ void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data)
 {
     if (!data)
         return;
-    kvern_buffer *buffer = (kvern_buffer *)((char *)data - HEADER_BYTES);
+    kvern_buffer *buffer = buffer_of(data);
+    buffer->fresh = false;
     pthread_mutex_lock(&context->lock);
     buffer->next = shelf->idle;
     shelf->idle = buffer;
@@ -77,11 +94,29 @@ void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data)
         free_buffer(context, surplus);
 }
 
-kvern_status kvern_shelf_reserve(kvern_context *context, kvern_shelf *shelf, size_t bytes)
+// The buffers that are taken are chained through their own first bytes until they go back.
+kvern_status kvern_shelf_reserve(kvern_context *context, kvern_shelf *shelf, size_t count,
+                                 size_t bytes)
 {
-    void *data;
-    kvern_status status = kvern_shelf_take(context, shelf, bytes, &data);
-    kvern_shelf_give(context, shelf, data);
+    const size_t least = kvern_max_size(bytes, sizeof(void *));
+    void *taken = NULL;
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        void *data;
+        status = kvern_shelf_take(context, shelf, least, &data);
+        if (!status) {
+            *(void **)data = taken;
+            taken = data;
+        }
+    }
+    while (taken) {
+        void *next = *(void **)taken;
+        if (status)
+            kvern_shelf_undo(context, shelf, taken);
+        else
+            kvern_shelf_give(context, shelf, taken);
+        taken = next;
+    }
     return status;
 }
 

@@ -26,9 +26,13 @@ KVERN_CHECK kvern_status kvern_shelf_take(kvern_context *context, kvern_shelf *s
 // Puts a buffer back. NULL is allowed.
 void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data);
 
-// Makes sure that an idle buffer of at least `bytes` bytes exists.
+// Puts a buffer back when the call that took it has failed: one that came from the allocator goes
+// back there, so that the failed call has changed nothing. NULL is allowed.
+void kvern_shelf_undo(kvern_context *context, kvern_shelf *shelf, void *data);
+
+// Makes sure that `count` idle buffers of at least `bytes` bytes exist; on failure nothing changed.
 KVERN_CHECK kvern_status kvern_shelf_reserve(kvern_context *context, kvern_shelf *shelf,
-                                             size_t bytes);
+                                             size_t count, size_t bytes);
 
 // Releases all idle buffers (when the context ends).
 void kvern_shelf_clear(kvern_context *context, kvern_shelf *shelf);

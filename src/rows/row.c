@@ -66,12 +66,11 @@ static bool is_exclusive(const kvern_table *table)
     return table && atomic_load(&table->references) == 1;
 }
 
-// Pages behind the length stay only as far as they are reserved and nobody else can see them. While
-// the table is shared nothing can be dropped; the next change makes a table without them.
+// Pages behind the length stay only as far as they are reserved and nobody else can see them. For
+// an exclusive table: while it is shared nothing can be dropped, and the next change makes a table
+// without them.
 static void drop_spare(kvern_row *row)
 {
-    if (!is_exclusive(row->table))
-        return;
     kvern_table *table = row->table;
     const size_t room = kvern_max_size(row->reserved, row->promised);
     const size_t used = kvern_pages_of(row->length);
@@ -86,47 +85,56 @@ static void drop_spare(kvern_row *row)
     table->count = kept < table->count ? kept : table->count;
 }
 
-// The partly filled page that is about to be written, when somebody else may see it.
-static kvern_page *shared_tail(const kvern_row *row, int64_t new_length)
+// Whether the partly filled page has to be copied: `pages` pages are to be writable, and somebody
+// else may see that one.
+static bool has_shared_tail(const kvern_row *row, size_t pages)
 {
-    if (new_length == row->length || row->length % KVERN_PAGE_POSITIONS == 0)
-        return NULL;
-    kvern_page *tail = row->table->pages[row->length / KVERN_PAGE_POSITIONS];
-    return is_exclusive(row->table) && kvern_page_is_exclusive(tail) ? NULL : tail;
+    const size_t at = (size_t)row->length / KVERN_PAGE_POSITIONS;
+    if (row->length % KVERN_PAGE_POSITIONS == 0 || pages <= at)
+        return false;
+    return !is_exclusive(row->table) || !kvern_page_is_exclusive(row->table->pages[at]);
 }
 
-static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, size_t needed,
-                                 kvern_row_change *change)
+static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool exclusive,
+                                 size_t needed, kvern_row_change *change)
 {
     kvern_table *table = row->table;
-    const bool exclusive = is_exclusive(table);
-    change->fresh_begin = exclusive ? table->count : kvern_pages_of(row->length);
-    change->fresh_end = kvern_max_size(needed, change->fresh_begin);
-    if (exclusive && table->capacity >= needed) {
-        change->table = table;
-        return KVERN_OK;
+    const size_t begin = exclusive ? table->count : kvern_pages_of(row->length);
+    const size_t end = kvern_max_size(needed, begin);
+    change->table = table;
+    if (!exclusive || table->capacity < needed) {
+        const size_t doubled = table ? 2 * table->capacity : LEAST_CAPACITY;
+        const size_t capacity =
+            kvern_max_size(end, exclusive || !table ? doubled : table->capacity);
+        kvern_status status = create_table(pool, capacity, &change->table);
+        if (status)
+            return status;
     }
-    const size_t doubled = table ? 2 * table->capacity : LEAST_CAPACITY;
-    const size_t capacity =
-        kvern_max_size(change->fresh_end, exclusive || !table ? doubled : table->capacity);
-    return create_table(pool, capacity, &change->table);
+    change->fresh_begin = begin;
+    change->fresh_end = end;
+    return KVERN_OK;
 }
 
 kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length, size_t reserve,
                                kvern_row_change *change)
 {
-    drop_spare(row);
     memset(change, 0, sizeof *change);
+    // Asked once: another thread may let go of the table at any moment, and a table that was shared
+    // while its spare pages were looked at must not count as exclusive afterwards.
+    const bool exclusive = is_exclusive(row->table);
+    if (exclusive)
+        drop_spare(row);
+    const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
     const size_t needed =
         kvern_max_size(kvern_pages_of(new_length), kvern_max_size(row->reserved, reserve));
-    kvern_status status = choose_table(pool, row, needed, change);
+    kvern_status status = choose_table(pool, row, exclusive, needed, change);
     if (status)
         return status;
     const size_t fresh = change->fresh_end - change->fresh_begin;
     status = kvern_pool_take(pool, fresh, change->table->pages + change->fresh_begin);
     if (status)
         change->fresh_end = change->fresh_begin;
-    else if (shared_tail(row, new_length))
+    else if (has_shared_tail(row, kvern_max_size(written, reserve)))
         status = kvern_pool_take(pool, 1, &change->copy);
     if (status)
         kvern_row_cancel(row, change);
@@ -181,7 +189,8 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change)
 void kvern_row_truncate(kvern_row *row, int64_t length)
 {
     row->length = length;
-    drop_spare(row);
+    if (is_exclusive(row->table))
+        drop_spare(row);
 }
 
 void kvern_row_reset(kvern_row *row)

@@ -157,13 +157,13 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
     kvern_status status = check_tokens(cache, tokens, counts);
     if (status)
         return status;
+    if ((status = kvern_cache_prepare(cache, counts, 0, 0)))
+        return status;
     kvern_read *made = NULL;
     if (read && (status = kvern_read_create(kvern_cache_context(cache),
                                             &kvern_cache_planned(cache)->geometry, cache->row_count,
-                                            &made)))
-        return status;
-    if ((status = kvern_cache_prepare(cache, counts, 0, 0))) {
-        kvern_read_release(made);
+                                            &made))) {
+        kvern_cache_cancel(cache);
         return status;
     }
     kvern_cache_commit(cache);

@@ -175,8 +175,9 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     const size_t pages = kvern_pages_of(tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
-    status =
-        kvern_read_reserve(kvern_cache_context(cache), g, cache->row_count, query_heads, tokens);
+    status = kvern_read_reserve(kvern_cache_context(cache), 1, cache->row_count,
+                                kvern_attend_scratch_bytes(kvern_cache_context(cache), g,
+                                                           cache->row_count, query_heads, tokens));
     if (status) {
         kvern_cache_cancel(cache);
         return status;

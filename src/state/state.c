@@ -98,9 +98,10 @@ static kvern_status check_idle(const kvern_state *state)
 kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows, size_t count,
                               kvern_state **out)
 {
+    if (out)
+        *out = NULL;
     if (!out || (count && !rows))
         return kvern_fail(KVERN_ERR_ARGUMENT, "rows or out is NULL");
-    *out = NULL;
     kvern_status status = check_idle(state);
     if (status)
         return status;
@@ -176,20 +177,21 @@ static kvern_status prepare_layers(kvern_state *state, const int64_t *counts, si
     return KVERN_OK;
 }
 
+// A read of every layer may be open; attends of layers share their scratch.
 static kvern_status reserve_reads(kvern_state *state, size_t query_heads, int64_t tokens)
 {
+    kvern_context *context = state->composition->context;
+    size_t scratch = 0;
     for (size_t l = 0; l < state->composition->count; l++) {
         const kvern_geometry *g = &kvern_cache_planned(state->caches[l])->geometry;
         if (query_heads % g->kv_heads != 0)
             return kvern_fail(KVERN_ERR_ARGUMENT,
                               "layer %zu: %zu query heads do not divide into %zu KV heads", l,
                               query_heads, g->kv_heads);
-        kvern_status status = kvern_read_reserve(state->composition->context, g, state->row_count,
-                                                 query_heads, tokens);
-        if (status)
-            return status;
+        scratch = kvern_max_size(
+            scratch, kvern_attend_scratch_bytes(context, g, state->row_count, query_heads, tokens));
     }
-    return KVERN_OK;
+    return kvern_read_reserve(context, state->composition->count, state->row_count, scratch);
 }
 
 kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens, size_t query_heads)
