@@ -2,40 +2,53 @@
 #include "cli/line_reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <wchar.h>
 
 #define HISTORY_LINES 1000
 
 struct line_reader {
     EditLine *editor;
     History *history;
-    bool continued; // the prompt of a further line is due
+    bool continued;   // the prompt of a further line is due
+    bool interrupted; // Ctrl-C ended the wait for a key
     struct sigaction previous;
 };
 
 static atomic_bool *interrupt_flag;
 
+// Ctrl-C arrives here as a byte, so that a wait for a key cannot miss it, whichever thread the
+// signal was given to, and however shortly before the wait it came.
+static int interrupt_pipe[2] = {-1, -1};
+
 static void note_interrupt(int signal_number)
 {
     (void)signal_number;
+    int reason = errno;
     atomic_store(interrupt_flag, true);
+    ssize_t written = write(interrupt_pipe[1], "", 1); // a full pipe says the same
+    (void)written;
+    errno = reason;
 }
 
-// While a line is read, Ctrl-C has to break into the wait for a key; at any other time it must not
-// make a write fail.
-static void watch_interrupt(bool breaks_reads, struct sigaction *previous)
+static bool take_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = note_interrupt,
-                               .sa_flags = breaks_reads ? 0 : SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, previous);
+    char bytes[64];
+    bool any = false;
+    while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0) {
+        any = true;
+    }
+    return any;
 }
 
 // Models speak UTF-8, so the keyboard should too. Only the character type changes: numbers keep
@@ -56,6 +69,42 @@ static char *show_prompt(EditLine *editor)
     return reader && reader->continued ? further : first;
 }
 
+// Waits for a key or Ctrl-C. False: Ctrl-C.
+static bool wait_for_key(void)
+{
+    struct pollfd sources[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                                {.fd = interrupt_pipe[0], .events = POLLIN}};
+    while (poll(sources, 2, -1) < 0) {
+    }
+    return !(sources[1].revents & POLLIN && take_interrupts());
+}
+
+// What libedit calls for one character: 1, 0 at the end of the input, -1 to give up.
+static int read_key(EditLine *editor, wchar_t *key)
+{
+    mbstate_t part = {0};
+    char byte;
+    for (;;) {
+        if (!wait_for_key()) {
+            line_reader *reader = NULL;
+            el_get(editor, EL_CLIENTDATA, &reader);
+            reader->interrupted = true;
+            return -1;
+        }
+        ssize_t count = read(STDIN_FILENO, &byte, 1);
+        if (count <= 0) {
+            return 0;
+        }
+        size_t bytes = mbrtowc(key, &byte, 1, &part);
+        if (bytes == 0 || bytes == 1) {
+            return 1;
+        }
+        if (bytes == (size_t)-1) {
+            part = (mbstate_t){0}; // no character: as if it had not been typed
+        }
+    }
+}
+
 static bool set_up(line_reader *reader)
 {
     HistEvent event;
@@ -67,6 +116,7 @@ static bool set_up(line_reader *reader)
     history(reader->history, &event, H_SETSIZE, HISTORY_LINES);
     history(reader->history, &event, H_SETUNIQUE, 1);
     el_set(reader->editor, EL_CLIENTDATA, reader);
+    el_set(reader->editor, EL_GETCFN, read_key);
     el_set(reader->editor, EL_EDITOR, "emacs");
     el_set(reader->editor, EL_PROMPT, show_prompt);
     el_set(reader->editor, EL_HIST, history, reader->history);
@@ -75,15 +125,26 @@ static bool set_up(line_reader *reader)
     return true;
 }
 
+static bool watch_interrupts(line_reader *reader, atomic_bool *interrupt)
+{
+    if (pipe2(interrupt_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return false;
+    }
+    interrupt_flag = interrupt;
+    struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &reader->previous);
+    return true;
+}
+
 line_reader *line_reader_open(atomic_bool *interrupt)
 {
     choose_locale();
     line_reader *reader = calloc(1, sizeof *reader);
-    if (!reader) {
+    if (!reader || !watch_interrupts(reader, interrupt)) {
+        free(reader);
         return NULL;
     }
-    interrupt_flag = interrupt;
-    watch_interrupt(false, &reader->previous);
     if (!set_up(reader)) {
         line_reader_close(reader);
         return NULL;
@@ -103,19 +164,17 @@ void line_reader_close(line_reader *reader)
         history_end(reader->history);
     }
     sigaction(SIGINT, &reader->previous, NULL);
+    close(interrupt_pipe[0]);
+    close(interrupt_pipe[1]);
     free(reader);
 }
 
-// One line without its newline; NULL with errno EINTR after Ctrl-C.
+// One line without its newline; NULL at the end of the input or after Ctrl-C.
 static const char *read_line(line_reader *reader, size_t *size)
 {
     int count = 0;
-    errno = 0;
-    watch_interrupt(true, NULL);
+    reader->interrupted = false;
     const char *line = el_gets(reader->editor, &count);
-    int reason = errno;
-    watch_interrupt(false, NULL);
-    errno = count < 0 ? reason : 0;
     if (!line || count <= 0) {
         return NULL;
     }
@@ -134,24 +193,19 @@ static void remember(line_reader *reader, const char *line)
     }
 }
 
-static line_result end_of_input(void)
-{
-    bool interrupted = errno == EINTR && atomic_exchange(interrupt_flag, false);
-    putchar('\n');
-    fflush(stdout);
-    return interrupted ? LINE_INTERRUPTED : LINE_END;
-}
-
 line_result line_reader_next(line_reader *reader, text_buffer *message)
 {
     text_buffer_clear(message);
     reader->continued = false;
+    take_interrupts(); // those meant for the answer before
     atomic_store(interrupt_flag, false);
     for (;;) {
         size_t size;
         const char *line = read_line(reader, &size);
         if (!line) {
-            return end_of_input();
+            putchar('\n');
+            atomic_store(interrupt_flag, false);
+            return reader->interrupted ? LINE_INTERRUPTED : LINE_END;
         }
         remember(reader, line);
         reader->continued = size > 0 && line[size - 1] == '\\';
