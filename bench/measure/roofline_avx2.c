@@ -31,6 +31,7 @@ size_t roofline_fma_avx2(size_t rounds, float *result)
 {
     __m256 s[12];
     const __m256 f = _mm256_set1_ps(0.5f);
+#pragma GCC unroll 12
     for (int j = 0; j < 12; j++)
         s[j] = _mm256_set1_ps((float)j);
     for (size_t i = 0; i < rounds; i++) {
@@ -41,6 +42,7 @@ size_t roofline_fma_avx2(size_t rounds, float *result)
         for (int j = 0; j < 12; j++)
             __asm__ volatile("" : "+x"(s[j]));
     }
+#pragma GCC unroll 12
     for (int j = 0; j < 12; j++)
         *result += sum_of(s[j]);
     return 12 * 8;

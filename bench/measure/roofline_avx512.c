@@ -22,6 +22,7 @@ size_t roofline_fma_avx512(size_t rounds, float *result)
 {
     __m512 s[12];
     const __m512 f = _mm512_set1_ps(0.5f);
+#pragma GCC unroll 12
     for (int j = 0; j < 12; j++)
         s[j] = _mm512_set1_ps((float)j);
     for (size_t i = 0; i < rounds; i++) {
@@ -32,6 +33,7 @@ size_t roofline_fma_avx512(size_t rounds, float *result)
         for (int j = 0; j < 12; j++)
             __asm__ volatile("" : "+v"(s[j]));
     }
+#pragma GCC unroll 12
     for (int j = 0; j < 12; j++)
         *result += _mm512_reduce_add_ps(s[j]);
     return 12 * 16;
