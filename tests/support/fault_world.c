@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/fault_world.h"
+
+#include "tests/support/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 3
+#define LAYERS 3
+#define QUERY_HEADS 6
+
+// ---- The world ----
+
+static const uint64_t sequences[ROWS] = {11, 12, 13};
+
+// Layers of different geometry; two of them share a page size.
+static void plan_layers(kvern_layer *layers)
+{
+    layers[0] = kvern_layer_default(3, 16);
+    layers[1] = kvern_layer_default(2, 24);
+    layers[2] = kvern_layer_default(1, 8);
+    layers[2].v_dim = 40;
+    layers[2].k_codec = KVERN_F32;
+    layers[2].v_codec = KVERN_F16;
+}
+
+static kvern_status create_context(ledger *books, uint64_t budget_bytes, kvern_context **out)
+{
+    kvern_context_options options = kvern_context_options_default();
+    options.allocator = ledger_allocator(books);
+    options.threads = 2;
+    options.budget_bytes = budget_bytes;
+    return kvern_context_create(&options, out);
+}
+
+static kvern_status create_composition(kvern_context *context, kvern_composition **out)
+{
+    kvern_layer layers[LAYERS];
+    plan_layers(layers);
+    return kvern_composition_create(context, layers, LAYERS, out);
+}
+
+// One step in which every layer appends; the reads are released unattended.
+static kvern_status run_step(kvern_state *state, const int64_t *counts)
+{
+    kvern_status status = kvern_step_begin(state, KVERN_PHASE_WINDOW, counts);
+    for (size_t l = 0; !status && l < LAYERS; l++) {
+        feed f = feed_create(kvern_state_cache(state, l), sequences, counts, QUERY_HEADS);
+        status = kvern_step_append(state, l, &f.tokens, NULL);
+        feed_destroy(&f);
+    }
+    if (!status)
+        return kvern_step_end(state);
+    kvern_step_abandon(state);
+    return status;
+}
+
+static void world_fill(fault_world *w)
+{
+    static const int64_t first[ROWS] = {70, 0, 130}, second[ROWS] = {1, 1, 64};
+    static const size_t both[2] = {0, 2};
+    feed_run(w->cache, KVERN_PHASE_WINDOW, sequences, first, QUERY_HEADS, NULL);
+    assert_ok(kvern_cache_fork(w->cache, both, 2, &w->cache_fork));
+    w->last = feed_create(w->cache, sequences, second, QUERY_HEADS);
+    assert_ok(feed_append(w->cache, KVERN_PHASE_WINDOW, &w->last, &w->read));
+    assert_ok(run_step(w->state, first));
+    assert_ok(run_step(w->state, second));
+    assert_ok(kvern_state_fork(w->state, both, 2, &w->state_fork));
+}
+
+fault_world *fault_world_create(uint64_t budget_bytes)
+{
+    fault_world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    ledger_init(&w->books);
+    assert_ok(create_context(&w->books, budget_bytes, &w->context));
+    assert_ok(create_composition(w->context, &w->composition));
+    assert_ok(kvern_cache_create(w->composition, 0, ROWS, &w->cache));
+    assert_ok(kvern_state_create(w->composition, ROWS, &w->state));
+    world_fill(w);
+    return w;
+}
+
+void fault_world_destroy(fault_world *w)
+{
+    kvern_read_release(w->made_read);
+    kvern_cache_destroy(w->made);
+    kvern_state_destroy(w->made_state);
+    kvern_composition_release(w->made_composition);
+    kvern_context_release(w->made_context);
+    kvern_read_release(w->read);
+    kvern_cache_destroy(w->cache_fork);
+    kvern_cache_destroy(w->cache);
+    kvern_state_destroy(w->state_fork);
+    kvern_state_destroy(w->state);
+    kvern_composition_release(w->composition);
+    kvern_context_release(w->context);
+    ledger_finish(&w->books);
+    feed_destroy(&w->last);
+    free(w->out);
+    free(w);
+}
+
+// ---- What can be seen of it ----
+
+static void note(fault_sight *s, const void *bytes, size_t count)
+{
+    if (s->count + count > s->capacity) {
+        s->capacity = 2 * (s->count + count);
+        s->bytes = realloc(s->bytes, s->capacity);
+        assert_non_null(s->bytes);
+    }
+    memcpy(s->bytes + s->count, bytes, count);
+    s->count += count;
+}
+
+static void note_number(fault_sight *s, uint64_t number)
+{
+    note(s, &number, sizeof number);
+}
+
+static void note_cache(fault_sight *s, const kvern_cache *cache)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    note_number(s, kvern_cache_bytes(cache));
+    for (size_t r = 0; r < kvern_cache_rows(cache); r++) {
+        const int64_t length = kvern_cache_length(cache, r);
+        const size_t k = (size_t)length * layer->kv_heads * layer->k_dim;
+        const size_t v = (size_t)length * layer->kv_heads * layer->v_dim;
+        float *values = malloc((k + v + 1) * sizeof *values);
+        assert_non_null(values);
+        assert_ok(kvern_cache_export(cache, r, 0, length, values, values + k));
+        note_number(s, (uint64_t)length);
+        note(s, values, (k + v) * sizeof *values);
+        free(values);
+    }
+}
+
+static void note_state(fault_sight *s, const kvern_state *state)
+{
+    note_number(s, kvern_state_bytes(state));
+    for (size_t r = 0; r < kvern_state_rows(state); r++) {
+        note_number(s, (uint64_t)kvern_state_length(state, r));
+        note_number(s, (uint64_t)kvern_step_position(state, r));
+        note_number(s, (uint64_t)kvern_step_count(state, r));
+    }
+    for (size_t l = 0; l < LAYERS; l++)
+        note_cache(s, kvern_state_cache(state, l));
+}
+
+static void note_memory(fault_sight *s, const fault_world *w)
+{
+    kvern_memory memory = {.size = sizeof memory};
+    assert_ok(kvern_context_memory(w->context, &memory));
+    if (!w->made_context)
+        assert_int_equal(memory.held_bytes, w->books.held_bytes);
+    note_number(s, memory.held_bytes);
+    note_number(s, memory.page_bytes);
+}
+
+fault_sight fault_look(const fault_world *w)
+{
+    fault_sight s = {0};
+    note_memory(&s, w);
+    note_cache(&s, w->cache);
+    note_cache(&s, w->cache_fork);
+    note_state(&s, w->state);
+    note_state(&s, w->state_fork);
+    return s;
+}
+
+fault_sight fault_look_at_result(const fault_world *w)
+{
+    fault_sight s = {0};
+    note_cache(&s, w->cache);
+    note_state(&s, w->state);
+    if (w->made)
+        note_cache(&s, w->made);
+    if (w->made_state)
+        note_state(&s, w->made_state);
+    note(&s, w->out ? (const void *)w->out : "", w->out_count * sizeof(float));
+    return s;
+}
+
+void fault_expect_equal(const fault_sight *wanted, const fault_sight *got, const char *what)
+{
+    assert_int_equal(wanted->count, got->count);
+    check_same_bytes(wanted->bytes, got->bytes, wanted->count, what);
+}
+
+// ---- Operations ----
+
+static kvern_status make_context(fault_world *w)
+{
+    return create_context(&w->books, 0, &w->made_context);
+}
+
+static kvern_status make_composition(fault_world *w)
+{
+    return create_composition(w->context, &w->made_composition);
+}
+
+static kvern_status make_cache(fault_world *w)
+{
+    return kvern_cache_create(w->composition, 2, 5, &w->made);
+}
+
+static kvern_status make_state(fault_world *w)
+{
+    return kvern_state_create(w->composition, 4, &w->made_state);
+}
+
+static kvern_status fork_cache(fault_world *w)
+{
+    static const size_t rows[4] = {2, 0, 0, 1};
+    return kvern_cache_fork(w->cache, rows, 4, &w->made);
+}
+
+static kvern_status fork_state(fault_world *w)
+{
+    static const size_t rows[4] = {2, 0, 0, 1};
+    return kvern_state_fork(w->state, rows, 4, &w->made_state);
+}
+
+static kvern_status append(fault_world *w, const int64_t *counts, kvern_phase phase,
+                           kvern_read **read)
+{
+    feed f = feed_create(w->cache, sequences, counts, QUERY_HEADS);
+    kvern_status status = feed_append(w->cache, phase, &f, read);
+    feed_destroy(&f);
+    return status;
+}
+
+// Rows 0 and 2 are shared with a fork and a read: tables and partly filled pages are copied.
+static kvern_status append_decode(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {1, 1, 1};
+    return append(w, counts, KVERN_PHASE_DECODE, &w->made_read);
+}
+
+// Across pages, into tables that must grow.
+static kvern_status append_window(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {700, 65, 3};
+    return append(w, counts, KVERN_PHASE_WINDOW, &w->made_read);
+}
+
+static kvern_status append_known(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {0, 130, 0};
+    return append(w, counts, KVERN_PHASE_KNOWN, NULL);
+}
+
+static kvern_status reserve_cache(fault_world *w)
+{
+    return kvern_cache_reserve(w->cache, 2, 900, QUERY_HEADS);
+}
+
+static kvern_status reserve_state(fault_world *w)
+{
+    return kvern_state_reserve(w->state, 0, 900, QUERY_HEADS);
+}
+
+static kvern_status attend(fault_world *w)
+{
+    kvern_queries queries = w->last.queries;
+    if (!w->out) {
+        w->out_count = w->last.out_count;
+        w->out = calloc(w->out_count, sizeof *w->out);
+        assert_non_null(w->out);
+    }
+    queries.out = w->out;
+    return kvern_read_attend(w->read, &queries);
+}
+
+static kvern_status begin_step(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {1, 700, 66};
+    return kvern_step_begin(w->state, KVERN_PHASE_WINDOW, counts);
+}
+
+static kvern_status append_in_step(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {1, 700, 66};
+    feed f = feed_create(kvern_state_cache(w->state, 1), sequences, counts, QUERY_HEADS);
+    kvern_status status = kvern_step_append(w->state, 1, &f.tokens, &w->made_read);
+    feed_destroy(&f);
+    return status;
+}
+
+void fault_expect_nothing_made(const fault_world *w)
+{
+    assert_null(w->made);
+    assert_null(w->made_state);
+    assert_null(w->made_read);
+    assert_null(w->made_composition);
+    assert_null(w->made_context);
+}
+
+const fault_operation fault_operations[] = {
+    {"context_creation", NULL, make_context}, {"composition_creation", NULL, make_composition},
+    {"cache_creation", NULL, make_cache},     {"state_creation", NULL, make_state},
+    {"cache_fork", NULL, fork_cache},         {"state_fork", NULL, fork_state},
+    {"append_decode", NULL, append_decode},   {"append_window", NULL, append_window},
+    {"append_known", NULL, append_known},     {"cache_reserve", NULL, reserve_cache},
+    {"state_reserve", NULL, reserve_state},   {"read_attend", NULL, attend},
+    {"step_begin", NULL, begin_step},         {"step_append", begin_step, append_in_step},
+};
+
+const size_t fault_operation_count = sizeof fault_operations / sizeof fault_operations[0];
