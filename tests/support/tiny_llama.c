@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/tiny_llama.h"
+
+#include "tests/support/random.h"
+
+#include <kvern/math.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+tiny_llama tiny_llama_default(uint32_t type)
+{
+    size_t block = 1;
+    size_t bytes = 0;
+    if (!gguf_type_block(type, &block, &bytes)) {
+        abort();
+    }
+    size_t width = block > 64 ? 256 : 64;
+    return (tiny_llama){.type = type,
+                        .layers = 2,
+                        .width = width,
+                        .heads = 4,
+                        .kv_heads = 2,
+                        .head_dim = width / 4,
+                        .feed_forward = width > 64 ? 512 : 96,
+                        .vocabulary = 100,
+                        .context_length = 512,
+                        .end_token = TINY_LLAMA_END,
+                        .seed = 1 + type};
+}
+
+static void put_f16(unsigned char *at, float value)
+{
+    uint16_t bits;
+    kvern_f32_to_f16_array(0, 1, &value, &bits);
+    memcpy(at, &bits, sizeof bits);
+}
+
+// Where a quantized block keeps its half-precision scales, and how large they must be for weights
+// of about one.
+typedef struct block_scales {
+    uint32_t type;
+    size_t scale;   // offset
+    size_t minimum; // offset; 0: none
+    float scale_value;
+    float minimum_value;
+} block_scales;
+
+static const block_scales scales[] = {
+    {GGUF_TYPE_Q4_0, 0, 0, 1.0f / 8, 0},
+    {GGUF_TYPE_Q4_1, 0, 2, 1.0f / 8, -1},
+    {GGUF_TYPE_Q5_0, 0, 0, 1.0f / 16, 0},
+    {GGUF_TYPE_Q5_1, 0, 2, 1.0f / 16, -1},
+    {GGUF_TYPE_Q8_0, 0, 0, 1.0f / 128, 0},
+    {GGUF_TYPE_Q4_K, 0, 2, 1.0f / 8 / 32, 1.0f / 32},
+    {GGUF_TYPE_Q5_K, 0, 2, 1.0f / 16 / 32, 1.0f / 32},
+    {GGUF_TYPE_Q6_K, 208, 0, 1.0f / 32 / 64, 0},
+};
+
+static void fill_blocks(test_random *random, uint32_t type, float size, size_t blocks,
+                        size_t block_bytes, unsigned char *out)
+{
+    const block_scales *form = scales;
+    while (form->type != type) {
+        form++;
+    }
+    for (size_t b = 0; b < blocks; b++, out += block_bytes) {
+        for (size_t i = 0; i < block_bytes; i++) {
+            out[i] = (unsigned char)test_random_next(random);
+        }
+        float vary = size * (1 + test_random_signed(random) / 4);
+        put_f16(out + form->scale, form->scale_value * vary);
+        if (form->minimum) {
+            put_f16(out + form->minimum, form->minimum_value * vary);
+        }
+    }
+}
+
+static void fill_floats(test_random *random, uint32_t type, float size, size_t elements,
+                        unsigned char *out)
+{
+    for (size_t i = 0; i < elements; i++) {
+        float value = size * test_random_signed(random);
+        uint16_t half;
+        if (type == GGUF_TYPE_F32) {
+            memcpy(out + 4 * i, &value, sizeof value);
+            continue;
+        }
+        if (type == GGUF_TYPE_BF16) {
+            kvern_f32_to_bf16_array(0, 1, &value, &half);
+        } else {
+            kvern_f32_to_f16_array(0, 1, &value, &half);
+        }
+        memcpy(out + 2 * i, &half, sizeof half);
+    }
+}
+
+// A matrix [rows, cols] of weights of about `size`.
+static void add_matrix(gguf_builder *builder, test_random *random, const char *name, uint32_t type,
+                       size_t rows, size_t cols, float size)
+{
+    size_t block = 1;
+    size_t block_bytes = 0;
+    if (!gguf_type_block(type, &block, &block_bytes) || cols % block != 0) {
+        abort();
+    }
+    size_t blocks = rows * cols / block;
+    unsigned char *data = malloc(blocks * block_bytes);
+    if (!data) {
+        abort();
+    }
+    if (block == 1) {
+        fill_floats(random, type, size, rows * cols, data);
+    } else {
+        fill_blocks(random, type, size, blocks, block_bytes, data);
+    }
+    gguf_builder_tensor(builder, name, type, 2, (uint64_t[]){cols, rows}, data,
+                        blocks * block_bytes);
+    free(data);
+}
+
+// A vector of values from 1 - spread to 1 + spread.
+static void add_vector(gguf_builder *builder, test_random *random, const char *name, size_t n,
+                       float spread)
+{
+    float *data = malloc(n * sizeof *data);
+    if (!data) {
+        abort();
+    }
+    for (size_t i = 0; i < n; i++) {
+        data[i] = 1 + spread * test_random_signed(random);
+    }
+    gguf_builder_tensor(builder, name, GGUF_TYPE_F32, 1, (uint64_t[]){n}, data, n * sizeof *data);
+    free(data);
+}
+
+// The character that stands for a byte in a byte-level vocabulary, as UTF-8: printable Latin-1
+// bytes stand for themselves, the others for the code points from 256 on.
+static void byte_character(unsigned byte, char text[3])
+{
+    unsigned code = byte;
+    unsigned others = 0;
+    for (unsigned b = 0; b <= byte; b++) {
+        bool printable = (b > 32 && b < 127) || (b > 160 && b != 173);
+        code = printable ? b : 256 + others;
+        others += printable ? 0 : 1;
+    }
+    if (code < 128) {
+        memcpy(text, (char[3]){(char)code, 0, 0}, 3);
+    } else {
+        memcpy(text, (char[3]){(char)(0xc0 | code >> 6), (char)(0x80 | (code & 63)), 0}, 3);
+    }
+}
+
+static void add_tokenizer(const tiny_llama *options, gguf_builder *builder)
+{
+    size_t count = options->vocabulary;
+    char(*text)[32] = calloc(count, sizeof *text);
+    const char **tokens = calloc(count, sizeof *tokens);
+    int32_t *types = calloc(count, sizeof *types);
+    if (!text || !tokens || !types || count < 260) {
+        abort();
+    }
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = text[i];
+        types[i] = i < 256 ? 1 : 3; // normal, control
+        if (i < 256) {
+            byte_character((unsigned)i, text[i]);
+        } else {
+            snprintf(text[i], sizeof text[i], "<|control_%zu|>", i);
+        }
+    }
+    strcpy(text[TINY_LLAMA_START], "<|im_start|>");
+    strcpy(text[TINY_LLAMA_END], "<|im_end|>");
+    gguf_builder_string(builder, "tokenizer.ggml.model", "gpt2");
+    gguf_builder_string(builder, "tokenizer.ggml.pre", "gpt-2");
+    gguf_builder_strings(builder, "tokenizer.ggml.tokens", tokens, count);
+    gguf_builder_array(builder, "tokenizer.ggml.token_type", GGUF_INT32, types, count);
+    gguf_builder_strings(builder, "tokenizer.ggml.merges", NULL, 0);
+    gguf_builder_u32(builder, "tokenizer.ggml.eos_token_id", options->end_token);
+    free(text);
+    free(tokens);
+    free(types);
+}
+
+static void add_metadata(const tiny_llama *options, gguf_builder *builder)
+{
+    gguf_builder_string(builder, "general.architecture", "llama");
+    gguf_builder_string(builder, "general.name", "tiny");
+    gguf_builder_u32(builder, "llama.block_count", (uint32_t)options->layers);
+    gguf_builder_u32(builder, "llama.context_length", (uint32_t)options->context_length);
+    gguf_builder_u32(builder, "llama.embedding_length", (uint32_t)options->width);
+    gguf_builder_u32(builder, "llama.feed_forward_length", (uint32_t)options->feed_forward);
+    gguf_builder_u32(builder, "llama.attention.head_count", (uint32_t)options->heads);
+    gguf_builder_u32(builder, "llama.attention.head_count_kv", (uint32_t)options->kv_heads);
+    gguf_builder_u32(builder, "llama.attention.key_length", (uint32_t)options->head_dim);
+    gguf_builder_f32(builder, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_builder_f32(builder, "llama.rope.freq_base", 10000);
+    if (options->rope_linear != 0) {
+        gguf_builder_string(builder, "llama.rope.scaling.type", "linear");
+        gguf_builder_f32(builder, "llama.rope.scaling.factor", options->rope_linear);
+    }
+    if (options->byte_tokenizer) {
+        add_tokenizer(options, builder);
+    }
+}
+
+static void add_layer(const tiny_llama *options, gguf_builder *builder, test_random *random,
+                      size_t layer)
+{
+    size_t width = options->width;
+    size_t queries = options->heads * options->head_dim;
+    size_t keys = options->kv_heads * options->head_dim;
+    size_t inner = options->feed_forward;
+    float size = 1.6f / __builtin_sqrtf((float)width);
+    float inner_size = 1.6f / __builtin_sqrtf((float)inner);
+    const struct {
+        const char *name;
+        size_t rows, cols;
+        float size;
+    } matrices[] = {
+        {"attn_q", queries, width, size},       {"attn_k", keys, width, size},
+        {"attn_v", keys, width, size},          {"attn_output", width, queries, size},
+        {"ffn_gate", inner, width, size},       {"ffn_up", inner, width, size},
+        {"ffn_down", width, inner, inner_size},
+    };
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", layer);
+    add_vector(builder, random, name, width, 0.5f);
+    snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", layer);
+    add_vector(builder, random, name, width, 0.5f);
+    for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, matrices[i].name);
+        add_matrix(builder, random, name, options->type, matrices[i].rows, matrices[i].cols,
+                   matrices[i].size);
+    }
+}
+
+void tiny_llama_add_tensors(const tiny_llama *options, gguf_builder *builder)
+{
+    test_random random = test_random_seed(options->seed);
+    add_matrix(builder, &random, "token_embd.weight", options->type, options->vocabulary,
+               options->width, 1);
+    add_vector(builder, &random, "output_norm.weight", options->width, 0.5f);
+    if (options->separate_output) {
+        add_matrix(builder, &random, "output.weight", options->type, options->vocabulary,
+                   options->width, 0.5f);
+    }
+    if (options->rope_factors) {
+        add_vector(builder, &random, "rope_freqs.weight", options->head_dim / 2, 0.9f);
+    }
+    for (size_t layer = 0; layer < options->layers; layer++) {
+        add_layer(options, builder, &random, layer);
+    }
+}
+
+void tiny_llama_add(const tiny_llama *options, gguf_builder *builder)
+{
+    add_metadata(options, builder);
+    tiny_llama_add_tensors(options, builder);
+}
+
+void *tiny_llama_build(const tiny_llama *options, size_t *bytes)
+{
+    gguf_builder *builder = gguf_builder_create();
+    tiny_llama_add(options, builder);
+    void *file = gguf_builder_finish(builder, bytes);
+    gguf_builder_destroy(builder);
+    return file;
+}
