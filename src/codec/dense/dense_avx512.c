@@ -4,5 +4,6 @@
 
 #define DENSE_SUFFIX avx512
 #define DENSE_MOST 8
+#define DENSE_BY_WEIGHT 1
 #define DENSE_WIDE(r) ((r) <= 4 ? 4 : 2)
 #include "src/codec/dense/dense_tmpl.h"

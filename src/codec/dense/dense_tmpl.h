@@ -5,6 +5,7 @@
 // Parameters:
 //   DENSE_SUFFIX     avx2, avx512, ...: ends the name of the function that hands the kernels out
 //   DENSE_MOST       query vectors that are worked on at once, 4 or 8
+//   DENSE_BY_WEIGHT  1 when a storage row of all strips fits the registers beside the sums
 //   DENSE_WIDE(r)    how many strips of 16 lanes r of them share a pass over the block: 4, 2 or 1;
 //   what fits
 //                    the registers, with enough independent sums to hide the latency of fma
@@ -50,9 +51,9 @@ LANES_INLINE void load_rows(kvern_type type, const char *at, bool part, lanes *e
         uint16_t half[16] = {0};
         if (part)
             memcpy(half, at, 8 * sizeof half[0]);
-        *even = lanes_load_f16(part ? half : (const uint16_t *)at);
+        *even = *odd = lanes_load_f16(part ? half : (const uint16_t *)at);
     } else if (type == KVERN_F32) {
-        *even = part ? lanes_load_part((const float *)at, 8) : lanes_load((const float *)at);
+        *even = *odd = part ? lanes_load_part((const float *)at, 8) : lanes_load((const float *)at);
     } else if (part) {
         const lanes_int words = lanes_bits(lanes_load_part((const float *)at, 8));
         *even = lanes_from_bits(lanes_int_shl(words, 16));
@@ -62,28 +63,62 @@ LANES_INLINE void load_rows(kvern_type type, const char *at, bool part, lanes *e
     }
 }
 
+// One storage row for R vectors times T strips: the rows of all strips are loaded first, then each
+// weight is broadcast once. Register hungry.
+LANES_INLINE void add_row_by_weight(kvern_type type, int R, int T, bool part, const panel *p,
+                                    const char *row, const float *a, lanes acc[DENSE_MOST][4])
+{
+    lanes even[4], odd[4];
+    DENSE_UNROLL
+    for (int t = 0; t < T; t++) {
+        const char *at = row + (size_t)t * 16 * word_bytes(type);
+        load_rows(type, at, part, &even[t], &odd[t]);
+        lanes_prefetch(at + p->next);
+    }
+    DENSE_UNROLL
+    for (int i = 0; i < R; i++) {
+        const float *weight = a + (size_t)i * p->a_stride;
+        DENSE_UNROLL
+        for (int t = 0; t < T; t++)
+            acc[i][t] = lanes_fma(lanes_set(weight[0]), even[t], acc[i][t]);
+        DENSE_UNROLL
+        for (int t = 0; t < T && type == KVERN_BF16; t++)
+            acc[i][t] = lanes_fma(lanes_set(weight[1]), odd[t], acc[i][t]);
+    }
+}
+
+// The same strip by strip: the weights are held and the rows pass.
+LANES_INLINE void add_row_by_strip(kvern_type type, int R, int T, bool part, const panel *p,
+                                   const char *row, const float *a, lanes acc[DENSE_MOST][4])
+{
+    DENSE_UNROLL
+    for (int t = 0; t < T; t++) {
+        const char *at = row + (size_t)t * 16 * word_bytes(type);
+        lanes even, odd;
+        load_rows(type, at, part, &even, &odd);
+        lanes_prefetch(at + p->next);
+        DENSE_UNROLL
+        for (int i = 0; i < R; i++) {
+            const float *weight = a + (size_t)i * p->a_stride;
+            acc[i][t] = lanes_fma(lanes_set(weight[0]), even, acc[i][t]);
+            if (type == KVERN_BF16)
+                acc[i][t] = lanes_fma(lanes_set(weight[1]), odd, acc[i][t]);
+        }
+    }
+}
+
 // All storage rows of [begin, end) in order, for R vectors times T strips of 16 lanes (or one of
 // 8).
 LANES_INLINE void add_rows(kvern_type type, int R, int T, bool part, const panel *p, size_t lane,
                            const float *a, lanes acc[DENSE_MOST][4])
 {
-    const int step = type == KVERN_BF16 ? 2 : 1;
-    for (size_t r = p->begin; r < p->end; r += (size_t)step) {
-        const char *row = p->b + r / (size_t)step * p->row_bytes + lane * word_bytes(type);
-        DENSE_UNROLL
-        for (int t = 0; t < T; t++) {
-            const char *at = row + (size_t)t * 16 * word_bytes(type);
-            lanes even, odd = lanes_zero();
-            load_rows(type, at, part, &even, &odd);
-            lanes_prefetch(at + p->next);
-            DENSE_UNROLL
-            for (int i = 0; i < R; i++) {
-                const float *weight = a + (size_t)i * p->a_stride + r;
-                acc[i][t] = lanes_fma(lanes_set(weight[0]), even, acc[i][t]);
-                if (step == 2)
-                    acc[i][t] = lanes_fma(lanes_set(weight[1]), odd, acc[i][t]);
-            }
-        }
+    const size_t step = type == KVERN_BF16 ? 2 : 1;
+    const char *row = p->b + p->begin / step * p->row_bytes + lane * word_bytes(type);
+    for (size_t r = p->begin; r < p->end; r += step, row += p->row_bytes) {
+        if (DENSE_BY_WEIGHT)
+            add_row_by_weight(type, R, T, part, p, row, a + r, acc);
+        else
+            add_row_by_strip(type, R, T, part, p, row, a + r, acc);
     }
 }
 
