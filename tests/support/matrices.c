@@ -76,8 +76,9 @@ static void fill_float(uint32_t type, unsigned char *value, matrix_kind kind, te
     static const int exponents[] = {
         [MATRIX_ORDINARY] = 0, [MATRIX_LARGEST] = 12, [MATRIX_SMALLEST] = -24, [MATRIX_MIXED] = 0};
     const int spread = kind == MATRIX_MIXED ? 20 : 6;
-    const float x = ldexpf(test_random_signed(random),
-                           exponents[kind] - (int)test_random_below(random, (uint64_t)spread));
+    // In two statements: the order in which arguments are evaluated is the compiler's choice.
+    const int exponent = exponents[kind] - (int)test_random_below(random, (uint64_t)spread);
+    const float x = ldexpf(test_random_signed(random), exponent);
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     if (type == GGUF_TYPE_F32) {
