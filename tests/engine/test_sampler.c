@@ -177,6 +177,19 @@ static void the_generator_is_splitmix64(void **state)
     sampler_destroy(s);
 }
 
+// The seed before a state of zero makes the first random number zero. A candidate without weight
+// that stands first must not be drawn by it.
+static void a_random_number_of_zero_draws_no_weightless_token(void **state)
+{
+    (void)state;
+    const float logits[3] = {-1000.0f, 0.0f, 0.0f};
+    const sampler_options o = {
+        .temperature = 1.0f, .top_p = 1.0f, .seed = 0 - UINT64_C(0x9e3779b97f4a7c15)};
+    sampler *s = create(o, 3);
+    assert_int_equal(next(s, logits), 1);
+    sampler_destroy(s);
+}
+
 static void equal_seeds_give_equal_tokens(void **state)
 {
     (void)state;
@@ -351,6 +364,7 @@ int main(void)
         cmocka_unit_test(equals_the_definition),
         cmocka_unit_test(greedy_takes_the_largest_and_the_lowest_of_equals),
         cmocka_unit_test(the_generator_is_splitmix64),
+        cmocka_unit_test(a_random_number_of_zero_draws_no_weightless_token),
         cmocka_unit_test(equal_seeds_give_equal_tokens),
         cmocka_unit_test(frequencies_follow_the_distribution),
         cmocka_unit_test(filters_keep_what_they_say),

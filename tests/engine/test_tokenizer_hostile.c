@@ -205,6 +205,54 @@ static void odd_vocabularies_work(void **state)
     tokenizer_destroy(t);
 }
 
+// A pair that comes again keeps its first rank: "a b" goes before "b c".
+static void repeated_merges_keep_their_first_rank(void **state)
+{
+    (void)state;
+    const char *tokens[] = {"a", "b", "c", "ab", "bc"};
+    const char *merges[] = {"a b", "b c", "a b"};
+    gguf_builder *builder = gguf_builder_create();
+    tiny_tokenizer_names(builder, "gpt-2");
+    gguf_builder_strings(builder, "tokenizer.ggml.tokens", tokens, 5);
+    gguf_builder_strings(builder, "tokenizer.ggml.merges", merges, 3);
+    tokenizer *t;
+    assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
+    token_buffer ids = TOKEN_BUFFER_INIT;
+    assert_int_equal(tokenizer_encode(t, "abc", 3, 0, &ids, NULL), KVERN_OK);
+    assert_int_equal(ids.count, 2);
+    assert_int_equal(ids.ids[0], 3);
+    assert_int_equal(ids.ids[1], 2);
+    token_buffer_free(&ids);
+    tokenizer_destroy(t);
+}
+
+// One text as control, user-defined and ordinary token, each twice.
+static void texts_that_several_tokens_have(void **state)
+{
+    (void)state;
+    const char *tokens[] = {"ab", "xy", "xy", "a", "b", "ab", "ab", "x", "y", "</s>"};
+    const int32_t types[] = {3, 4, 4, 1, 1, 1, 1, 1, 1, 1};
+    gguf_builder *builder = gguf_builder_create();
+    tiny_tokenizer_names(builder, "gpt-2");
+    gguf_builder_strings(builder, "tokenizer.ggml.tokens", tokens, 10);
+    gguf_builder_array(builder, "tokenizer.ggml.token_type", GGUF_INT32, types, 10);
+    gguf_builder_strings(builder, "tokenizer.ggml.merges", (const char *[]){"a b"}, 1);
+    tokenizer *t;
+    assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
+    token_buffer ids = TOKEN_BUFFER_INIT;
+    assert_int_equal(tokenizer_encode(t, "abxy", 4, 0, &ids, NULL), KVERN_OK);
+    assert_int_equal(tokenizer_encode(t, "ab", 2, TOKENIZER_PARSE_SPECIAL, &ids, NULL), KVERN_OK);
+    assert_int_equal(ids.count, 3);
+    assert_int_equal(ids.ids[0], 5); // ordinary text makes the ordinary token, the first of them
+    assert_int_equal(ids.ids[1], 1);
+    assert_int_equal(ids.ids[2], 0);
+    assert_int_equal(tokenizer_find(t, "ab", 2), 5);
+    assert_int_equal(tokenizer_find(t, "xy", 2), 1);
+    assert_false(tokenizer_is_end(t, 9)); // its text means the end only in a control token
+    token_buffer_free(&ids);
+    tokenizer_destroy(t);
+}
+
 // Many special tokens that begin alike: the longest match, without looking at each of them.
 static void special_tokens_that_begin_alike(void **state)
 {
@@ -291,6 +339,8 @@ int main(void)
         cmocka_unit_test(ids_that_are_none),
         cmocka_unit_test(bos_without_an_id),
         cmocka_unit_test(odd_vocabularies_work),
+        cmocka_unit_test(repeated_merges_keep_their_first_rank),
+        cmocka_unit_test(texts_that_several_tokens_have),
         cmocka_unit_test(special_tokens_that_begin_alike),
         cmocka_unit_test(bytes_without_a_token),
         cmocka_unit_test(texts_beyond_the_limit),

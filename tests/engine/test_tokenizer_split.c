@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -110,6 +111,22 @@ static void faulty_bytes_are_words(void **state)
     word_splitter_destroy(splitter);
 }
 
+// Longer than PCRE2's default limit of steps back.
+static void a_very_long_run_of_spaces_is_one_word(void **state)
+{
+    (void)state;
+    enum { BYTES = 12 * 1000 * 1000 };
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    memset(text, ' ', BYTES);
+    word_splitter *splitter = create("qwen2");
+    size_t size = 0;
+    assert_int_equal(split(splitter, text, BYTES, &size, 1), 1);
+    assert_int_equal(size, BYTES);
+    word_splitter_destroy(splitter);
+    free(text);
+}
+
 static void names_are_found_whole(void **state)
 {
     (void)state;
@@ -128,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_reference),
         cmocka_unit_test(faulty_bytes_are_words),
+        cmocka_unit_test(a_very_long_run_of_spaces_is_one_word),
         cmocka_unit_test(names_are_found_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

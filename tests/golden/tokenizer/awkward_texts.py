@@ -70,7 +70,7 @@ SPACES = [
     "a\u2003b\u2009c\u200ad",  # em, thin and hair space
     "a\u2028b\u2029c",  # line and paragraph separator
     "a\u0085b \u0085 c",  # next line
-    "a\u180eb \u180e c",  # Mongolian vowel separator: white space until Unicode 6.3
+    "a\u180e!b \u180e c",  # Mongolian vowel separator: white space until Unicode 6.3
     "a\u200bb\u200cc\u200dd\ufeffe",  # zero-width ones
     "a\x0bb\x0cc",
     "a\x1cb\x1eb\x1fc",
