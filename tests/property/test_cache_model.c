@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+// Random sequences of operations on caches, their forks and reads, against the naive cache: every
+// result within its derived bound of attention in double precision, every stored value exact.
+
+#include "tests/support/check.h"
+#include "tests/support/executors.h"
+#include "tests/support/kernel_variants.h"
+#include "tests/support/ledger.h"
+#include "tests/support/naive_cache.h"
+
+#include <kvern/kvern.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_ROWS 4
+#define MOST_CACHES 4
+#define MOST_READS 6
+#define MOST_LENGTH 2600
+
+typedef struct pair {
+    kvern_cache *cache; // NULL: the place is free
+    size_t rows;
+    naive_row naive[MOST_ROWS];
+} pair;
+
+// A read, and what its rows held.
+typedef struct kept {
+    kvern_read *read;
+    size_t rows;
+    naive_row naive[MOST_ROWS];
+    int64_t base[MOST_ROWS];
+} kept;
+
+typedef struct world {
+    test_random random;
+    ledger books;
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_layer layer;
+    pair pairs[MOST_CACHES];
+    kept reads[MOST_READS];
+} world;
+
+static uint64_t below(world *w, uint64_t bound)
+{
+    return test_random_below(&w->random, bound);
+}
+
+// ---- Making a world ----
+
+static kvern_executor random_executor(world *w)
+{
+    const size_t threads = 1 + below(w, 7);
+    switch (below(w, 4)) {
+    case 0:
+        return executor_backwards(threads);
+    case 1:
+        return executor_shuffled(threads);
+    case 2:
+        return below(w, 8) ? executor_shuffled(1) : executor_threads(threads);
+    default:
+        return below(w, 8) ? executor_backwards(2) : executor_odd_environment(threads);
+    }
+}
+
+static kvern_layer random_layer(world *w)
+{
+    static const size_t heads[] = {1, 2, 3, 4, 8};
+    kvern_layer layer = kvern_layer_default(heads[below(w, 5)], 8);
+    const size_t most = below(w, 10) ? 16 : KVERN_MAX_HEAD_DIM / 8;
+    layer.k_dim = 8 * (1 + below(w, most));
+    layer.v_dim = below(w, 2) ? layer.k_dim : 8 * (1 + below(w, most));
+    layer.k_codec = (kvern_type)below(w, 3);
+    layer.v_codec = (kvern_type)below(w, 3);
+    return layer;
+}
+
+static void world_init(world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof *w);
+    w->random = test_random_seed(seed);
+    ledger_init(&w->books);
+    const kernel_variants variants = kernel_variants_here();
+    kvern_context_options options = kvern_context_options_default();
+    options.allocator = ledger_allocator(&w->books);
+    options.executor = random_executor(w);
+    options.cpu_features = variants.features[below(w, variants.count)];
+    w->layer = random_layer(w);
+    assert_ok(kvern_context_create(&options, &w->context));
+    assert_ok(kvern_composition_create(w->context, &w->layer, 1, &w->composition));
+    w->pairs[0].rows = 1 + below(w, MOST_ROWS);
+    assert_ok(kvern_cache_create(w->composition, 0, w->pairs[0].rows, &w->pairs[0].cache));
+    if (below(w, 2)) { // nothing needs the caller's references from here on
+        kvern_context_release(w->context);
+        w->context = NULL;
+    }
+}
+
+static void drop_pair(pair *p)
+{
+    kvern_cache_destroy(p->cache);
+    for (size_t r = 0; r < p->rows; r++)
+        naive_row_free(&p->naive[r]);
+    memset(p, 0, sizeof *p);
+}
+
+static void drop_read(kept *k)
+{
+    kvern_read_release(k->read);
+    for (size_t r = 0; r < k->rows; r++)
+        naive_row_free(&k->naive[r]);
+    memset(k, 0, sizeof *k);
+}
+
+static void world_finish(world *w)
+{
+    for (size_t i = 0; i < MOST_CACHES; i++)
+        drop_pair(&w->pairs[i]);
+    kvern_composition_release(w->composition);
+    kvern_context_release(w->context);
+    for (size_t i = 0; i < MOST_READS; i++)
+        drop_read(&w->reads[i]);
+    ledger_finish(&w->books);
+}
+
+static pair *random_pair(world *w)
+{
+    pair *p;
+    do
+        p = &w->pairs[below(w, MOST_CACHES)];
+    while (!p->cache);
+    return p;
+}
+
+// ---- Operations ----
+
+static int64_t random_count(world *w, bool decode)
+{
+    if (decode)
+        return (int64_t)below(w, 2);
+    switch (below(w, 12)) {
+    case 0:
+    case 1:
+        return 0;
+    case 2:
+        return 64;
+    case 3:
+        return 60 + (int64_t)below(w, 10);
+    case 4:
+        return (int64_t)below(w, 300);
+    case 5:
+        return below(w, 6) ? (int64_t)below(w, 130) : 1000 + (int64_t)below(w, 200);
+    default:
+        return (int64_t)below(w, 20);
+    }
+}
+
+static void keep_read(world *w, const pair *p, kvern_read *read, const int64_t *base)
+{
+    kept *k = &w->reads[below(w, MOST_READS)];
+    drop_read(k);
+    k->read = read;
+    k->rows = p->rows;
+    for (size_t r = 0; r < p->rows; r++) {
+        naive_row_copy(&p->naive[r], &w->layer, &k->naive[r]);
+        k->base[r] = base[r];
+    }
+}
+
+static kvern_status append_as(kvern_phase phase, pair *p, const kvern_tokens *tokens,
+                              kvern_read **read)
+{
+    switch (phase) {
+    case KVERN_PHASE_DECODE:
+        return kvern_cache_append_decode(p->cache, tokens, read);
+    case KVERN_PHASE_WINDOW:
+        return kvern_cache_append_window(p->cache, tokens, read);
+    default:
+        return kvern_cache_append_known(p->cache, tokens, read);
+    }
+}
+
+static void append(world *w, pair *p)
+{
+    const kvern_phase phase = (kvern_phase)below(w, 3);
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    for (size_t r = 0; r < p->rows; r++) {
+        base[r] = p->naive[r].length;
+        counts[r] = random_count(w, phase == KVERN_PHASE_DECODE);
+        if (base[r] + counts[r] > MOST_LENGTH)
+            counts[r] = 0;
+    }
+    naive_tokens tokens = naive_append(&w->random, &w->layer, p->naive, p->rows, counts);
+    kvern_read *read = NULL;
+    const bool wanted = below(w, 4) > 0;
+    assert_ok(append_as(phase, p, &tokens.tokens, wanted ? &read : NULL));
+    naive_tokens_free(&tokens); // the library has its own copy
+    if (!wanted)
+        return;
+    if (below(w, 3))
+        naive_check_read(&w->random, read, &w->layer, p->naive, base, p->rows);
+    if (below(w, 3))
+        kvern_read_release(read);
+    else
+        keep_read(w, p, read, base);
+}
+
+static void trim(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    const uint64_t length = (uint64_t)p->naive[r].length;
+    const int64_t tokens =
+        (int64_t)(below(w, 2) ? below(w, length + 1) : below(w, (length < 9 ? length : 9) + 1));
+    assert_ok(kvern_cache_trim(p->cache, r, tokens));
+    p->naive[r].length -= tokens;
+    assert_status(KVERN_ERR_RANGE, kvern_cache_trim(p->cache, r, p->naive[r].length + 1));
+}
+
+static void fork_pair(world *w, pair *p)
+{
+    pair *to = &w->pairs[below(w, MOST_CACHES)];
+    size_t rows[MOST_ROWS];
+    if (to == p)
+        return;
+    drop_pair(to);
+    to->rows = 1 + below(w, MOST_ROWS);
+    for (size_t i = 0; i < to->rows; i++) {
+        rows[i] = below(w, p->rows);
+        naive_row_copy(&p->naive[rows[i]], &w->layer, &to->naive[i]);
+    }
+    assert_ok(kvern_cache_fork(p->cache, rows, to->rows, &to->cache));
+}
+
+static void reset(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    assert_ok(kvern_cache_reset(p->cache, r));
+    p->naive[r].length = 0;
+}
+
+static void reserve(world *w, pair *p)
+{
+    assert_ok(kvern_cache_reserve(p->cache, below(w, p->rows), (int64_t)below(w, MOST_LENGTH),
+                                  w->layer.kv_heads * below(w, 4)));
+}
+
+// Destroys a cache when another one is left; its reads and forks live on.
+static void destroy(world *w, pair *p)
+{
+    size_t caches = 0;
+    for (size_t i = 0; i < MOST_CACHES; i++)
+        caches += w->pairs[i].cache != NULL;
+    if (caches < 2)
+        return;
+    drop_pair(p);
+}
+
+static void attend_kept(world *w)
+{
+    kept *k = &w->reads[below(w, MOST_READS)];
+    if (!k->read)
+        return;
+    naive_check_read(&w->random, k->read, &w->layer, k->naive, k->base, k->rows);
+    if (below(w, 4) == 0)
+        drop_read(k);
+}
+
+static void check_all_stored(world *w)
+{
+    for (size_t i = 0; i < MOST_CACHES; i++) {
+        const pair *p = &w->pairs[i];
+        for (size_t r = 0; r < p->rows; r++)
+            naive_check_stored(&w->random, p->cache, r, &p->naive[r]);
+    }
+}
+
+static void operate(world *w)
+{
+    pair *p = random_pair(w);
+    switch (below(w, 16)) {
+    case 0:
+    case 1:
+        trim(w, p);
+        break;
+    case 2:
+    case 3:
+        fork_pair(w, p);
+        break;
+    case 4:
+        below(w, 3) ? (void)0 : reset(w, p);
+        break;
+    case 5:
+        reserve(w, p);
+        break;
+    case 6:
+        destroy(w, p);
+        break;
+    case 7:
+    case 8:
+        attend_kept(w);
+        break;
+    default:
+        append(w, p);
+    }
+}
+
+// ---- The test ----
+
+static void random_operations_equal_the_naive_cache(void **state)
+{
+    (void)state;
+    const int sequences = check_is_long() ? 3000 : 40;
+    for (int s = 0; s < sequences; s++) {
+        world *w = malloc(sizeof *w);
+        assert_non_null(w);
+        world_init(w, check_seed() + (uint64_t)s * 1000003);
+        for (int i = 0; i < 50; i++) {
+            operate(w);
+            if (i % 5 == 0)
+                check_all_stored(w);
+        }
+        world_finish(w);
+        free(w);
+    }
+}
+
+int main(void)
+{
+    (void)check_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_equal_the_naive_cache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT
+// Random sequences of steps and row operations on states of several layers, against one naive cache
+// per layer: positions stay fixed through a step, refused calls change nothing, abandoned steps
+// leave no trace, and every read gives what the naive cache gives.
+
+#include "tests/support/check.h"
+#include "tests/support/executors.h"
+#include "tests/support/kernel_variants.h"
+#include "tests/support/ledger.h"
+#include "tests/support/naive_cache.h"
+
+#include <kvern/kvern.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_ROWS 3
+#define MOST_LAYERS 4
+#define MOST_STATES 3
+#define MOST_READS 5
+#define MOST_LENGTH 1400
+
+typedef struct pair {
+    kvern_state *state; // NULL: the place is free
+    size_t rows;
+    naive_row naive[MOST_LAYERS][MOST_ROWS];
+} pair;
+
+typedef struct kept {
+    kvern_read *read;
+    size_t layer, rows;
+    naive_row naive[MOST_ROWS];
+    int64_t base[MOST_ROWS];
+} kept;
+
+typedef struct world {
+    test_random random;
+    ledger books;
+    kvern_context *context;
+    kvern_composition *composition;
+    size_t layers;
+    kvern_layer plan[MOST_LAYERS];
+    pair pairs[MOST_STATES];
+    kept reads[MOST_READS];
+} world;
+
+static uint64_t below(world *w, uint64_t bound)
+{
+    return test_random_below(&w->random, bound);
+}
+
+// ---- Making a world ----
+
+static kvern_layer random_layer(world *w)
+{
+    static const size_t heads[] = {1, 2, 4};
+    kvern_layer layer = kvern_layer_default(heads[below(w, 3)], 8 * (1 + below(w, 12)));
+    if (below(w, 2))
+        layer.v_dim = 8 * (1 + below(w, 12));
+    layer.k_codec = (kvern_type)below(w, 3);
+    layer.v_codec = (kvern_type)below(w, 3);
+    return layer;
+}
+
+static void world_init(world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof *w);
+    w->random = test_random_seed(seed);
+    ledger_init(&w->books);
+    const kernel_variants variants = kernel_variants_here();
+    kvern_context_options options = kvern_context_options_default();
+    options.allocator = ledger_allocator(&w->books);
+    options.executor = executor_shuffled(1 + below(w, 4));
+    options.cpu_features = variants.features[below(w, variants.count)];
+    assert_ok(kvern_context_create(&options, &w->context));
+    w->layers = 1 + below(w, MOST_LAYERS);
+    for (size_t l = 0; l < w->layers; l++)
+        w->plan[l] = random_layer(w);
+    assert_ok(kvern_composition_create(w->context, w->plan, w->layers, &w->composition));
+    w->pairs[0].rows = 1 + below(w, MOST_ROWS);
+    assert_ok(kvern_state_create(w->composition, w->pairs[0].rows, &w->pairs[0].state));
+}
+
+static void drop_pair(world *w, pair *p)
+{
+    kvern_state_destroy(p->state);
+    for (size_t l = 0; l < w->layers; l++) {
+        for (size_t r = 0; r < p->rows; r++)
+            naive_row_free(&p->naive[l][r]);
+    }
+    memset(p, 0, sizeof *p);
+}
+
+static void drop_read(kept *k)
+{
+    kvern_read_release(k->read);
+    for (size_t r = 0; r < k->rows; r++)
+        naive_row_free(&k->naive[r]);
+    memset(k, 0, sizeof *k);
+}
+
+static void world_finish(world *w)
+{
+    for (size_t i = 0; i < MOST_STATES; i++)
+        drop_pair(w, &w->pairs[i]);
+    for (size_t i = 0; i < MOST_READS; i++)
+        drop_read(&w->reads[i]);
+    kvern_composition_release(w->composition);
+    kvern_context_release(w->context);
+    ledger_finish(&w->books);
+}
+
+// ---- Steps ----
+
+typedef struct step {
+    kvern_phase phase;
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    bool appended[MOST_LAYERS];
+} step;
+
+static void choose_step(world *w, const pair *p, step *s)
+{
+    memset(s, 0, sizeof *s);
+    s->phase = (kvern_phase)below(w, 3);
+    for (size_t r = 0; r < p->rows; r++) {
+        s->base[r] = p->naive[0][r].length;
+        const uint64_t most = s->phase == KVERN_PHASE_DECODE ? 2 : below(w, 5) ? 20 : 300;
+        s->counts[r] = (int64_t)below(w, most);
+        if (s->base[r] + s->counts[r] > MOST_LENGTH)
+            s->counts[r] = 0;
+    }
+}
+
+// What a step shows, at any time between its beginning and its end.
+static void check_positions(const pair *p, const step *s)
+{
+    for (size_t r = 0; r < p->rows; r++) {
+        assert_int_equal(kvern_step_position(p->state, r), s->base[r]);
+        assert_int_equal(kvern_step_count(p->state, r), s->counts[r]);
+        assert_int_equal(kvern_state_length(p->state, r), s->base[r]);
+    }
+    assert_int_equal(kvern_step_position(p->state, p->rows), -1);
+    assert_int_equal(kvern_step_count(p->state, p->rows), -1);
+}
+
+static void check_no_step(const pair *p)
+{
+    assert_int_equal(kvern_step_position(p->state, 0), -1);
+    assert_int_equal(kvern_step_count(p->state, 0), -1);
+}
+
+// What an open step forbids.
+static void check_refusals(world *w, pair *p, const step *s)
+{
+    const size_t row = 0;
+    kvern_state *fork = p->state;
+    kvern_cache *cache_fork = (kvern_cache *)w;
+    assert_status(KVERN_ERR_BUSY, kvern_step_begin(p->state, s->phase, s->counts));
+    assert_status(KVERN_ERR_BUSY, kvern_state_trim(p->state, 0, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_state_reset(p->state, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_state_reserve(p->state, 0, 10, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_state_fork(p->state, &row, 1, &fork));
+    assert_null(fork);
+    assert_status(KVERN_ERR_BUSY,
+                  kvern_cache_fork(kvern_state_cache(p->state, 0), &row, 1, &cache_fork));
+    assert_null(cache_fork);
+    bool all = true;
+    for (size_t l = 0; l < w->layers; l++)
+        all = all && s->appended[l];
+    if (!all)
+        assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
+}
+
+static void keep_read(world *w, const pair *p, size_t layer, kvern_read *read, const int64_t *base)
+{
+    kept *k = &w->reads[below(w, MOST_READS)];
+    drop_read(k);
+    k->read = read;
+    k->layer = layer;
+    k->rows = p->rows;
+    for (size_t r = 0; r < p->rows; r++) {
+        naive_row_copy(&p->naive[layer][r], &w->plan[layer], &k->naive[r]);
+        k->base[r] = base[r];
+    }
+}
+
+static void append_layer(world *w, pair *p, step *s, size_t layer)
+{
+    const kvern_layer *plan = &w->plan[layer];
+    naive_tokens t = naive_append(&w->random, plan, p->naive[layer], p->rows, s->counts);
+    kvern_read *read = NULL;
+    if (below(w, 2))
+        t.tokens.counts = NULL; // the step knows them
+    else if (below(w, 4) == 0) {
+        t.counts[0]++;
+        assert_status(KVERN_ERR_RANGE, kvern_step_append(p->state, layer, &t.tokens, &read));
+        assert_null(read);
+        t.counts[0]--;
+    }
+    assert_ok(kvern_step_append(p->state, layer, &t.tokens, &read));
+    s->appended[layer] = true;
+    check_positions(p, s);
+    kvern_read *again = read;
+    assert_status(KVERN_ERR_BUSY, kvern_step_append(p->state, layer, &t.tokens, &again));
+    assert_null(again);
+    naive_tokens_free(&t);
+    if (below(w, 3))
+        naive_check_read(&w->random, read, plan, p->naive[layer], s->base, p->rows);
+    if (below(w, 3))
+        kvern_read_release(read);
+    else
+        keep_read(w, p, layer, read, s->base);
+}
+
+// Takes back what the layers of an abandoned step have appended.
+static void forget_step(world *w, pair *p, const step *s)
+{
+    for (size_t l = 0; l < w->layers; l++) {
+        for (size_t r = 0; r < p->rows; r++)
+            p->naive[l][r].length = s->base[r];
+    }
+}
+
+static void run_step(world *w, pair *p)
+{
+    step s;
+    choose_step(w, p, &s);
+    const uint64_t bytes = kvern_state_bytes(p->state);
+    check_no_step(p);
+    assert_ok(kvern_step_begin(p->state, s.phase, s.counts));
+    check_positions(p, &s);
+    const bool abandoned = below(w, 4) == 0;
+    size_t appends = abandoned ? below(w, w->layers + 1) : w->layers;
+    for (size_t l = below(w, w->layers); appends > 0; l = (l + 1) % w->layers, appends--) {
+        append_layer(w, p, &s, l);
+        if (below(w, 3) == 0)
+            check_refusals(w, p, &s);
+    }
+    if (abandoned) {
+        kvern_step_abandon(p->state);
+        kvern_step_abandon(p->state); // without a step nothing happens
+        forget_step(w, p, &s);
+        // What reads of the step still hold goes with the next change; nothing else has come.
+        bool held = false;
+        for (size_t i = 0; i < MOST_READS; i++)
+            held = held || w->reads[i].read;
+        assert_true(held || kvern_state_bytes(p->state) <= bytes);
+    } else {
+        assert_ok(kvern_step_end(p->state));
+    }
+    check_no_step(p);
+    assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
+}
+
+// ---- Row operations ----
+
+static void trim(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    const uint64_t length = (uint64_t)p->naive[0][r].length;
+    const int64_t tokens = (int64_t)below(w, length + 1);
+    assert_ok(kvern_state_trim(p->state, r, tokens));
+    for (size_t l = 0; l < w->layers; l++)
+        p->naive[l][r].length -= tokens;
+    assert_status(KVERN_ERR_RANGE, kvern_state_trim(p->state, r, p->naive[0][r].length + 1));
+    assert_status(KVERN_ERR_RANGE, kvern_state_trim(p->state, r, -1));
+}
+
+static void reset(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    assert_ok(kvern_state_reset(p->state, r));
+    for (size_t l = 0; l < w->layers; l++)
+        p->naive[l][r].length = 0;
+}
+
+static void fork_pair(world *w, pair *p)
+{
+    pair *to = &w->pairs[below(w, MOST_STATES)];
+    size_t rows[MOST_ROWS];
+    if (to == p)
+        return;
+    drop_pair(w, to);
+    to->rows = 1 + below(w, MOST_ROWS);
+    for (size_t i = 0; i < to->rows; i++) {
+        rows[i] = below(w, p->rows);
+        for (size_t l = 0; l < w->layers; l++)
+            naive_row_copy(&p->naive[l][rows[i]], &w->plan[l], &to->naive[l][i]);
+    }
+    assert_ok(kvern_state_fork(p->state, rows, to->rows, &to->state));
+}
+
+static void attend_kept(world *w)
+{
+    kept *k = &w->reads[below(w, MOST_READS)];
+    if (!k->read)
+        return;
+    naive_check_read(&w->random, k->read, &w->plan[k->layer], k->naive, k->base, k->rows);
+    if (below(w, 4) == 0)
+        drop_read(k);
+}
+
+// The caches of a state are for looking only.
+static void check_caches_are_owned(const pair *p)
+{
+    kvern_cache *cache = (kvern_cache *)kvern_state_cache(p->state, 0);
+    int64_t counts[MOST_ROWS] = {0};
+    kvern_tokens tokens = kvern_tokens_default(kvern_cache_layer(cache));
+    tokens.counts = counts;
+    assert_status(KVERN_ERR_BUSY, kvern_cache_append_window(cache, &tokens, NULL));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_trim(cache, 0, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_reset(cache, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_reserve(cache, 0, 1, 0));
+}
+
+static void check_stored(world *w, const pair *p)
+{
+    for (size_t l = 0; l < w->layers && p->state; l++) {
+        for (size_t r = 0; r < p->rows; r++)
+            naive_check_stored(&w->random, kvern_state_cache(p->state, l), r, &p->naive[l][r]);
+    }
+}
+
+static void operate(world *w)
+{
+    pair *p;
+    do
+        p = &w->pairs[below(w, MOST_STATES)];
+    while (!p->state);
+    switch (below(w, 12)) {
+    case 0:
+        trim(w, p);
+        break;
+    case 1:
+        fork_pair(w, p);
+        break;
+    case 2:
+        below(w, 4) ? (void)0 : reset(w, p);
+        break;
+    case 3:
+        assert_ok(kvern_state_reserve(p->state, below(w, p->rows), (int64_t)below(w, MOST_LENGTH),
+                                      4 * below(w, 3)));
+        break;
+    case 4:
+        attend_kept(w);
+        break;
+    case 5:
+        check_caches_are_owned(p);
+        break;
+    default:
+        run_step(w, p);
+    }
+}
+
+static void random_steps_equal_the_naive_caches(void **state)
+{
+    (void)state;
+    const int sequences = check_is_long() ? 3000 : 40;
+    for (int s = 0; s < sequences; s++) {
+        world *w = malloc(sizeof *w);
+        assert_non_null(w);
+        world_init(w, check_seed() + (uint64_t)s * 1000003);
+        for (int i = 0; i < 40; i++) {
+            operate(w);
+            check_stored(w, &w->pairs[i % MOST_STATES]);
+        }
+        world_finish(w);
+        free(w);
+    }
+}
+
+int main(void)
+{
+    (void)check_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_steps_equal_the_naive_caches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

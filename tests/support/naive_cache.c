@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/naive_cache.h"
+
+#include "tests/support/batch_view.h"
+#include "tests/support/check.h"
+#include "tests/support/rounding.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Rows ----
+
+static size_t k_floats(const kvern_layer *layer)
+{
+    return layer->kv_heads * layer->k_dim;
+}
+
+static size_t v_floats(const kvern_layer *layer)
+{
+    return layer->kv_heads * layer->v_dim;
+}
+
+static float *resize(float *floats, size_t count)
+{
+    float *resized = realloc(floats, (count + 1) * sizeof *floats);
+    assert_non_null(resized);
+    return resized;
+}
+
+static void make_room(naive_row *row, const kvern_layer *layer, int64_t length)
+{
+    if (length <= row->capacity)
+        return;
+    row->capacity = 2 * length;
+    row->k = resize(row->k, (size_t)row->capacity * k_floats(layer));
+    row->v = resize(row->v, (size_t)row->capacity * v_floats(layer));
+}
+
+void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v)
+{
+    make_room(row, layer, row->length + 1);
+    float *to_k = row->k + (size_t)row->length * k_floats(layer);
+    float *to_v = row->v + (size_t)row->length * v_floats(layer);
+    for (size_t i = 0; i < k_floats(layer); i++)
+        to_k[i] = rounded(layer->k_codec, k[i]);
+    for (size_t i = 0; i < v_floats(layer); i++)
+        to_v[i] = rounded(layer->v_codec, v[i]);
+    row->length++;
+}
+
+void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to)
+{
+    memset(to, 0, sizeof *to);
+    make_room(to, layer, from->length);
+    to->length = from->length;
+    if (from->length) {
+        memcpy(to->k, from->k, (size_t)from->length * k_floats(layer) * sizeof(float));
+        memcpy(to->v, from->v, (size_t)from->length * v_floats(layer) * sizeof(float));
+    }
+}
+
+void naive_row_free(naive_row *row)
+{
+    free(row->k);
+    free(row->v);
+    memset(row, 0, sizeof *row);
+}
+
+// ---- Attention, and how far the library may be from it ----
+//
+// u = 2^-24 is the relative error of one f32 rounding, g(n) = n u / (1 - n u) that of n of them in
+// a row. For one query vector, with exact scores s_p, the largest one m, weights w_p = exp(s_p - m)
+// and L = sum w_p (with the sink's):
+//
+//  - A score is a chain of k_dim fma of products of a query that was rounded once:
+//        |s' - s| <= g(k_dim + 1) sum_d |q_d scale k_pd|
+//    A softcap never makes differences larger; its division, tanh (1.5 ulp = 3 u) and product add
+//    at most 6 u |s|. The largest of these over the visible positions is E.
+//  - A weight is exp(s' - m'), where m' is the largest score so far; later it is multiplied by
+//    exp(m' - m'') when the maximum grows. The exponents add up to s' - m for the final m, so that
+//    the roundings of the subtractions, u each of its own part, add up to at most u (m - s'). Each
+//    exp has 1 ulp <= 2 u, each product 1 u: 3 u for the weight and for each growth of the maximum.
+//    It grows at most once per block, 16 times in a span, once per merge of a span, and by the
+//    sink. Below exp(-87) a weight becomes 0; that is far below the error of the largest weight. So
+//    w'_p = w_p (1 + e), |e| <= e_w = exp(2 E + u D + 3 u (18 + spans)) - 1, with D the largest m -
+//    s_p, at most 87: E once for the score and once for m.
+//  - acc is a chain of fma over at most 1024 positions of a span, then one fma and one product per
+//    merge: g(1024 + 2 spans) relative to sum w'_p |v_p|. L is a tree per block (8 roundings), 16
+//    blocks, and the merges: g(24 + 2 spans).
+//  - The division rounds once, and the result is rounded once to its type.
+//
+// Together: |out' - out| <= A ((1 + e_w) (1 + g_acc) / ((1 - e_w) (1 - g_L)) (1 + u) - 1) +
+// rounding, with A = sum w_p |v_p| / L.
+
+#define U 0x1p-24
+
+static double g(double n)
+{
+    return n * U / (1 - n * U);
+}
+
+// The exact score of a position, and what its error may be.
+static double score(const float *q, float scale, const float *k, size_t dim, float softcap,
+                    double *error)
+{
+    double s = 0, size = 0;
+    for (size_t d = 0; d < dim; d++) {
+        const double product = (double)q[d] * (double)scale * (double)k[d];
+        s += product;
+        size += fabs(product);
+    }
+    *error = g((double)dim + 1) * size;
+    if (softcap > 0) {
+        s = (double)softcap * tanh(s / (double)softcap);
+        *error += 6 * U * fabs(s);
+    }
+    return s;
+}
+
+typedef struct scored {
+    double *s;      // per visible position
+    double largest; // of them and the sink
+    double error;   // E
+    double sum;     // L
+    double deepest; // D
+} scored;
+
+static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
+{
+    scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
+    all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
+    assert_non_null(all.s);
+    for (int64_t p = 0; p <= query->position; p++) {
+        double error;
+        const float *k = row->k + (size_t)p * k_floats(layer) + query->kv_head * layer->k_dim;
+        all.s[p] = score(query->q, query->scale, k, layer->k_dim, query->softcap, &error);
+        all.largest = fmax(all.largest, all.s[p]);
+        all.error = fmax(all.error, error);
+    }
+    for (int64_t p = 0; p <= query->position; p++) {
+        all.sum += exp(all.s[p] - all.largest);
+        all.deepest = fmax(all.deepest, fmin(all.largest - all.s[p], 87));
+    }
+    if (query->sink)
+        all.sum += exp((double)*query->sink - all.largest);
+    return all;
+}
+
+// The factor of A above.
+static double relative_bound(const scored *all, int64_t position)
+{
+    const double spans = 1 + (double)(position / 1024);
+    const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
+    return (1 + weight) * (1 + g(1024 + 2 * spans)) / ((1 - weight) * (1 - g(24 + 2 * spans))) *
+               (1 + U) -
+           1;
+}
+
+void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
+                  double *out, double *bound)
+{
+    scored all = score_all(row, layer, query);
+    const double relative = relative_bound(&all, query->position);
+    for (size_t d = 0; d < layer->v_dim; d++) {
+        const float *v = row->v + query->kv_head * layer->v_dim + d;
+        double sum = 0, size = 0;
+        for (int64_t p = 0; p <= query->position; p++) {
+            const double part =
+                exp(all.s[p] - all.largest) * (double)v[(size_t)p * v_floats(layer)];
+            sum += part;
+            size += fabs(part);
+        }
+        out[d] = sum / all.sum;
+        bound[d] = size / all.sum * relative + 1e-37;
+        bound[d] += rounding_error(query->out_type, fabs(out[d]) + bound[d]);
+    }
+    free(all.s);
+}
+
+// ---- Checking a read ----
+
+static kvern_type random_type(test_random *random)
+{
+    return (kvern_type)test_random_below(random, 3);
+}
+
+static size_t random_group(test_random *random)
+{
+    static const size_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 5, 40};
+    return groups[test_random_below(random, sizeof groups / sizeof groups[0])];
+}
+
+static float random_of(test_random *random, const float *choices, size_t count)
+{
+    return choices[test_random_below(random, count)];
+}
+
+// One attend: its options, its tensors, and the queries of each row.
+typedef struct attempt {
+    const kvern_read *read;
+    const kvern_layer *layer;
+    size_t rows;
+    int64_t *counts, *first;
+    kvern_queries queries;
+    batch_view q, out;
+    float *sinks;
+} attempt;
+
+// Multiply-adds that the library may spend on one attend: plain kernels take a few ns for each.
+#define MOST_ATTEND_WORK 1e7
+
+static double attend_work(const attempt *a, const naive_row *rows)
+{
+    double work = 0;
+    for (size_t r = 0; r < a->rows; r++)
+        work += (double)a->counts[r] * (double)a->queries.query_heads * (double)rows[r].length *
+                (double)(a->layer->k_dim + a->layer->v_dim);
+    return work;
+}
+
+// All queries of the append, or some of each row, from a random one on.
+static void choose_counts(test_random *random, attempt *a, const naive_row *rows,
+                          const int64_t *base)
+{
+    for (size_t r = 0; r < a->rows; r++)
+        a->counts[r] = rows[r].length - base[r];
+    const double share = MOST_ATTEND_WORK / (attend_work(a, rows) + 1);
+    const bool all = share >= 1 && test_random_below(random, 2);
+    for (size_t r = 0; r < a->rows && !all; r++) {
+        const uint64_t appended = (uint64_t)a->counts[r];
+        const uint64_t most = share < 1 ? 1 + (uint64_t)((double)appended * share) : appended;
+        a->first[r] = (int64_t)test_random_below(random, appended + 1);
+        const uint64_t left = appended - (uint64_t)a->first[r];
+        a->counts[r] = (int64_t)test_random_below(random, (left < most ? left : most) + 1);
+    }
+    a->queries.counts = all ? NULL : a->counts;
+    a->queries.first = all ? NULL : a->first;
+}
+
+static void choose_options(test_random *random, attempt *a)
+{
+    static const float caps[] = {0, 0, 0, 1, 30}, sinks[] = {0, 5, -20, 0.5f};
+    a->queries.softcap = random_of(random, caps, 5);
+    if (test_random_below(random, 2))
+        a->queries.scale = test_random_signed(random);
+    if (test_random_below(random, 3) == 0) {
+        for (size_t h = 0; h < a->queries.query_heads; h++)
+            a->sinks[h] = random_of(random, sinks, 4);
+        a->queries.sinks = a->sinks;
+    }
+}
+
+static void make_tensors(test_random *random, attempt *a)
+{
+    static const float sizes[] = {1, 1, 8, 0.01f};
+    kvern_queries *q = &a->queries;
+    q->q_type = random_type(random);
+    q->out_type = random_type(random);
+    a->q =
+        batch_view_create(random, q->q_type, a->rows, a->counts, q->query_heads, a->layer->k_dim);
+    a->out =
+        batch_view_create(random, q->out_type, a->rows, a->counts, q->query_heads, a->layer->v_dim);
+    const float size = random_of(random, sizes, 4);
+    float values[KVERN_MAX_HEAD_DIM];
+    for (size_t r = 0; r < a->rows; r++) {
+        for (int64_t i = 0; i < a->counts[r]; i++) {
+            for (size_t h = 0; h < q->query_heads; h++) {
+                for (size_t d = 0; d < a->layer->k_dim; d++)
+                    values[d] = size * test_random_signed(random);
+                batch_view_set(&a->q, r, i, h, values);
+            }
+        }
+    }
+    q->q = a->q.data;
+    q->out = a->out.data;
+    q->q_token_stride = a->q.token_stride;
+    q->q_head_stride = a->q.head_stride;
+    q->out_token_stride = a->out.token_stride;
+    q->out_head_stride = a->out.head_stride;
+    q->q_start = a->q.packed && test_random_below(random, 2) ? NULL : a->q.start;
+    q->out_start = a->out.packed && test_random_below(random, 2) ? NULL : a->out.start;
+}
+
+static void *new_numbers(size_t count, size_t size)
+{
+    void *numbers = calloc(count + 1, size);
+    assert_non_null(numbers);
+    return numbers;
+}
+
+static attempt make_attempt(test_random *random, const kvern_read *read, const kvern_layer *layer,
+                            const naive_row *rows, const int64_t *base, size_t row_count)
+{
+    attempt a = {.read = read, .layer = layer, .rows = row_count};
+    const size_t heads = layer->kv_heads * random_group(random);
+    a.counts = new_numbers(row_count, sizeof *a.counts);
+    a.first = new_numbers(row_count, sizeof *a.first);
+    a.sinks = new_numbers(heads, sizeof *a.sinks);
+    a.queries = kvern_queries_default(layer, heads);
+    choose_counts(random, &a, rows, base);
+    choose_options(random, &a);
+    make_tensors(random, &a);
+    return a;
+}
+
+static void free_attempt(attempt *a)
+{
+    batch_view_destroy(&a->q);
+    batch_view_destroy(&a->out);
+    free(a->counts);
+    free(a->first);
+    free(a->sinks);
+}
+
+static void check_vector(const attempt *a, const naive_row *row, size_t r, int64_t i, size_t head,
+                         int64_t position)
+{
+    float q[KVERN_MAX_HEAD_DIM], got[KVERN_MAX_HEAD_DIM];
+    double wanted[KVERN_MAX_HEAD_DIM], bound[KVERN_MAX_HEAD_DIM];
+    batch_view_get(&a->q, r, i, head, q);
+    batch_view_get(&a->out, r, i, head, got);
+    const naive_query query = {
+        .position = position,
+        .kv_head = head / (a->queries.query_heads / a->layer->kv_heads),
+        .q = q,
+        .scale = a->queries.scale,
+        .softcap = a->queries.softcap,
+        .sink = a->queries.sinks ? &a->queries.sinks[head] : NULL,
+        .out_type = a->queries.out_type,
+    };
+    naive_attend(row, a->layer, &query, wanted, bound);
+    for (size_t d = 0; d < a->layer->v_dim; d++) {
+        if (!(fabs((double)got[d] - wanted[d]) <= bound[d]))
+            fail_msg("row %zu, position %lld, head %zu of %zu, dim %zu: %.9g, not %.9g +- %.3g", r,
+                     (long long)position, head, a->queries.query_heads, d, (double)got[d],
+                     wanted[d], bound[d]);
+    }
+}
+
+// Multiply-adds that one check of a read may take: results are sampled above it.
+#define MOST_WORK 2e6
+
+static void check_results(test_random *random, const attempt *a, const naive_row *rows,
+                          const int64_t *base)
+{
+    double work = 0;
+    for (size_t r = 0; r < a->rows; r++)
+        work += (double)a->counts[r] * (double)a->queries.query_heads * (double)rows[r].length *
+                (double)(a->layer->k_dim + 4 * a->layer->v_dim);
+    const uint64_t every = 1 + (uint64_t)(work / MOST_WORK);
+    for (size_t r = 0; r < a->rows; r++) {
+        for (int64_t i = 0; i < a->counts[r]; i++) {
+            for (size_t h = 0; h < a->queries.query_heads; h++) {
+                if (test_random_below(random, every) == 0)
+                    check_vector(a, &rows[r], r, i, h, base[r] + a->first[r] + i);
+            }
+        }
+    }
+}
+
+void naive_check_read(test_random *random, const kvern_read *read, const kvern_layer *layer,
+                      const naive_row *rows, const int64_t *base, size_t row_count)
+{
+    assert_int_equal(kvern_read_rows(read), row_count);
+    for (size_t r = 0; r < row_count; r++)
+        assert_int_equal(kvern_read_length(read, r), rows[r].length);
+    attempt a = make_attempt(random, read, layer, rows, base, row_count);
+    assert_ok(kvern_read_attend(read, &a.queries));
+    check_results(random, &a, rows, base);
+    batch_view_expect_rest_untouched(&a.out);
+    free_attempt(&a);
+}
+
+void naive_check_stored(test_random *random, const kvern_cache *cache, size_t index,
+                        const naive_row *row)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    assert_int_equal(kvern_cache_length(cache, index), row->length);
+    const int64_t first = (int64_t)test_random_below(random, (uint64_t)row->length + 1);
+    const int64_t most = row->length - first < 200 ? row->length - first : 200;
+    float *k = new_numbers((size_t)most * k_floats(layer), sizeof *k);
+    float *v = new_numbers((size_t)most * v_floats(layer), sizeof *v);
+    assert_ok(kvern_cache_export(cache, index, first, most, k, v));
+    if (most) {
+        check_same_floats(row->k + (size_t)first * k_floats(layer), k,
+                          (size_t)most * k_floats(layer), "stored keys");
+        check_same_floats(row->v + (size_t)first * v_floats(layer), v,
+                          (size_t)most * v_floats(layer), "stored values");
+    }
+    free(k);
+    free(v);
+}
+
+// ---- Appending ----
+
+static void append_row(test_random *random, const kvern_layer *layer, naive_row *row, size_t r,
+                       int64_t count, batch_view *views)
+{
+    float *k = new_numbers(k_floats(layer), sizeof *k),
+          *v = new_numbers(v_floats(layer), sizeof *v);
+    for (int64_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < k_floats(layer); j++)
+            k[j] = 2 * test_random_signed(random);
+        for (size_t j = 0; j < v_floats(layer); j++)
+            v[j] = test_random_below(random, 64) ? test_random_signed(random)
+                                                 : 100 * test_random_signed(random);
+        for (size_t h = 0; h < layer->kv_heads; h++) {
+            batch_view_set(&views[0], r, i, h, k + h * layer->k_dim);
+            batch_view_set(&views[1], r, i, h, v + h * layer->v_dim);
+            batch_view_get(&views[0], r, i, h, k + h * layer->k_dim);
+            batch_view_get(&views[1], r, i, h, v + h * layer->v_dim);
+        }
+        naive_row_append(row, layer, k, v);
+    }
+    free(k);
+    free(v);
+}
+
+naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
+                          size_t row_count, const int64_t *counts)
+{
+    naive_tokens made = {.tokens = kvern_tokens_default(layer)};
+    kvern_tokens *t = &made.tokens;
+    made.views = new_numbers(2, sizeof *made.views);
+    made.counts = new_numbers(row_count, sizeof *made.counts);
+    memcpy(made.counts, counts, row_count * sizeof *counts);
+    t->k_type = random_type(random);
+    t->v_type = random_type(random);
+    batch_view *k = &made.views[0], *v = &made.views[1];
+    *k = batch_view_create(random, t->k_type, row_count, counts, layer->kv_heads, layer->k_dim);
+    *v = batch_view_create(random, t->v_type, row_count, counts, layer->kv_heads, layer->v_dim);
+    for (size_t r = 0; r < row_count; r++)
+        append_row(random, layer, &rows[r], r, counts[r], made.views);
+    t->counts = made.counts;
+    t->k = k->data;
+    t->v = v->data;
+    t->k_token_stride = k->token_stride;
+    t->k_head_stride = k->head_stride;
+    t->v_token_stride = v->token_stride;
+    t->v_head_stride = v->head_stride;
+    t->k_start = k->packed && test_random_below(random, 2) ? NULL : k->start;
+    t->v_start = v->packed && test_random_below(random, 2) ? NULL : v->start;
+    return made;
+}
+
+void naive_tokens_free(naive_tokens *tokens)
+{
+    batch_view_destroy(&tokens->views[0]);
+    batch_view_destroy(&tokens->views[1]);
+    free(tokens->views);
+    free(tokens->counts);
+    memset(tokens, 0, sizeof *tokens);
+}

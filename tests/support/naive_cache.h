@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_TESTS_SUPPORT_NAIVE_CACHE_H
+#define KVERN_TESTS_SUPPORT_NAIVE_CACHE_H
+
+// What a cache is, without any of its parts: an array of positions per row, rounded to the storage
+// types, and attention over it in double precision. Random operations on a real cache are compared
+// with the same operations on this one.
+
+#include "tests/support/random.h"
+
+#include <kvern/kvern.h>
+
+// One row: the stored keys and values of its positions.
+typedef struct naive_row {
+    int64_t length, capacity;
+    float *k; // [length][kv_heads][k_dim]
+    float *v; // [length][kv_heads][v_dim]
+} naive_row;
+
+// Appends one position; k and v are [kv_heads][dim] and are rounded to the layer's storage.
+void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v);
+
+void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to);
+void naive_row_free(naive_row *row);
+
+// One query vector.
+typedef struct naive_query {
+    int64_t position; // sees the positions up to this one
+    size_t kv_head;
+    const float *q; // [k_dim]
+    float scale, softcap;
+    const float *sink; // NULL: none
+    kvern_type out_type;
+} naive_query;
+
+// out[d] in double precision, and by how much a result in the library's arithmetic may differ from
+// it (see naive_cache.c).
+void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
+                  double *out, double *bound);
+
+// Attends random queries of a read whose rows hold what `rows` say, base[r] being the position of
+// the first token of the append, and fails the test when a result is not what it should be, or when
+// anything else was written. The read is attended with random types, layouts, heads, and options.
+void naive_check_read(test_random *random, const kvern_read *read, const kvern_layer *layer,
+                      const naive_row *rows, const int64_t *base, size_t row_count);
+
+// Fails the test unless a row of a cache holds exactly what `row` says.
+void naive_check_stored(test_random *random, const kvern_cache *cache, size_t index,
+                        const naive_row *row);
+
+// Appends counts[r] random tokens to every row of a naive cache, and makes a view of the same
+// tokens for the library. Release with naive_tokens_free.
+typedef struct naive_tokens {
+    kvern_tokens tokens;
+    struct batch_view *views; // of k and v
+    int64_t *counts;
+} naive_tokens;
+
+naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
+                          size_t row_count, const int64_t *counts);
+void naive_tokens_free(naive_tokens *tokens);
+
+#endif
