@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/arithmetic_reference.h"
+
+#include <kvern/composition.h>
+#include <kvern/math.h>
+
+#include <math.h>
+
+#define BLOCK 64
+#define SPAN 1024
+
+// The running result of step 4.
+typedef struct triple {
+    float m, l;
+    float acc[KVERN_MAX_HEAD_DIM];
+} triple;
+
+static float base_of(float m)
+{
+    return m == -INFINITY ? 0 : m;
+}
+
+// Steps 1 to 3.
+static float score(const reference_head *head, const reference_query *query, int64_t p)
+{
+    float s = 0;
+    for (int64_t d = 0; d < head->k_dim; d++) {
+        const float scaled = query->q[d] * query->scale;
+        s = fmaf(scaled, head->k[p * head->k_stride + d], s);
+    }
+    return query->softcap > 0 ? query->softcap * kvern_tanh(s / query->softcap) : s;
+}
+
+static float tree(const float *t)
+{
+    float r[8];
+    for (int i = 0; i < 8; i++)
+        r[i] = t[i] + t[i + 8];
+    for (int i = 0; i < 4; i++)
+        r[i] = r[i] + r[i + 4];
+    for (int i = 0; i < 2; i++)
+        r[i] = r[i] + r[i + 2];
+    return r[0] + r[1];
+}
+
+// Step 4 for the block that starts at position `begin`.
+static void add_block(const reference_head *head, const reference_query *query, int64_t begin,
+                      triple *t)
+{
+    float s[BLOCK], w[BLOCK], lanes[16], larger = t->m;
+    for (int64_t i = 0; i < BLOCK && begin + i <= query->position; i++) {
+        s[i] = score(head, query, begin + i);
+        if (s[i] > larger)
+            larger = s[i];
+    }
+    if (larger > t->m) {
+        const float c = kvern_exp(t->m - larger);
+        t->l *= c;
+        for (int64_t d = 0; d < head->v_dim; d++)
+            t->acc[d] *= c;
+        t->m = larger;
+    }
+    for (int64_t i = 0; i < BLOCK; i++)
+        w[i] = begin + i <= query->position ? kvern_exp(s[i] - base_of(t->m)) : 0;
+    for (int i = 0; i < 16; i++)
+        lanes[i] = ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48];
+    t->l += tree(lanes);
+    for (int64_t i = 0; i < BLOCK && begin + i <= query->position; i++) {
+        for (int64_t d = 0; d < head->v_dim; d++)
+            t->acc[d] = fmaf(w[i], head->v[(begin + i) * head->v_stride + d], t->acc[d]);
+    }
+}
+
+static triple reduce_span(const reference_head *head, const reference_query *query, int64_t begin)
+{
+    triple t = {.m = -INFINITY};
+    for (int64_t b = begin; b < begin + SPAN && b <= query->position; b += BLOCK)
+        add_block(head, query, b, &t);
+    return t;
+}
+
+// Step 5.
+static void merge(int64_t v_dim, triple *total, const triple *part)
+{
+    const float m = part->m > total->m ? part->m : total->m;
+    const float a = kvern_exp(total->m - base_of(m)), b = kvern_exp(part->m - base_of(m));
+    total->l = fmaf(part->l, b, total->l * a);
+    for (int64_t d = 0; d < v_dim; d++)
+        total->acc[d] = fmaf(part->acc[d], b, total->acc[d] * a);
+    total->m = m;
+}
+
+// Step 6.
+static void add_sink(int64_t v_dim, triple *total, float z)
+{
+    const float m = z > total->m ? z : total->m;
+    const float c = kvern_exp(total->m - base_of(m));
+    total->l = fmaf(total->l, c, kvern_exp(z - base_of(m)));
+    for (int64_t d = 0; d < v_dim; d++)
+        total->acc[d] *= c;
+}
+
+void reference_attend(const reference_head *head, const reference_query *query, float *out)
+{
+    triple total = reduce_span(head, query, 0);
+    for (int64_t span = SPAN; span <= query->position; span += SPAN) {
+        const triple part = reduce_span(head, query, span);
+        merge(head->v_dim, &total, &part);
+    }
+    if (query->sink)
+        add_sink(head->v_dim, &total, *query->sink);
+    for (int64_t d = 0; d < head->v_dim; d++)
+        out[d] = total.l == 0 ? 0 : total.acc[d] / total.l;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_TESTS_SUPPORT_ARITHMETIC_REFERENCE_H
+#define KVERN_TESTS_SUPPORT_ARITHMETIC_REFERENCE_H
+
+// docs/arithmetic.md a second time: one query vector over stored values, step by step as the page
+// says, without pages, tiles, vectors or threads. The library must give these bits.
+
+#include <stdint.h>
+
+typedef struct reference_query {
+    int64_t position; // sees the positions up to this one
+    const float *q;   // [k_dim]
+    float scale, softcap;
+    const float *sink; // NULL: none
+} reference_query;
+
+// The stored values of one KV head, as f32: position p at k + p * k_stride and v + p * v_stride.
+typedef struct reference_head {
+    const float *k, *v;
+    int64_t k_dim, v_dim;
+    int64_t k_stride, v_stride;
+} reference_head;
+
+// out[v_dim] before the rounding to the output type.
+void reference_attend(const reference_head *head, const reference_query *query, float *out);
+
+#endif
