@@ -11,8 +11,8 @@ static bool format_bytes(size_t cols, size_t tokens, linear_format format, size_
     const size_t record = linear_record_bytes(format);
     return !__builtin_mul_overflow(linear_units(cols), record, bytes) &&
            !__builtin_mul_overflow(*bytes, tokens, bytes) &&
-           !__builtin_add_overflow(*bytes, LINEAR_QUAD_BYTES - 1, bytes) &&
-           (*bytes = *bytes / LINEAR_QUAD_BYTES * LINEAR_QUAD_BYTES, true);
+           !__builtin_add_overflow(*bytes, LINEAR_ALIGNMENT - 1, bytes) &&
+           (*bytes = *bytes / LINEAR_ALIGNMENT * LINEAR_ALIGNMENT, true);
 }
 
 kvern_status linear_input_bytes(size_t cols, size_t tokens, uint32_t formats, size_t *bytes)
@@ -83,56 +83,52 @@ static float block_peak(const float *x)
     return value;
 }
 
-// Minus the sums of a plane of codes: of all, of the first and of the last 16. Returns all.
-static int32_t put_sums(const int8_t *codes, unsigned char *to)
+// Writes the tail of a record from the sums of the first and the last 16 codes.
+static void put_tail(unsigned char *tail, float scale, const int32_t half[2])
 {
-    int32_t sums[3] = {0};
-    for (size_t i = 0; i < LINEAR_UNIT; i++)
-        sums[1 + i / 16] -= codes[i];
-    sums[0] = sums[1] + sums[2];
-    memcpy(to, sums, sizeof sums);
-    return sums[0];
-}
-
-static void put_scale(unsigned char *tail, float scale, int32_t minus_sum)
-{
-    const float values[2] = {scale, scale * (float)-minus_sum};
+    const int32_t sum = half[0] + half[1];
+    const float values[4] = {scale, scale * (float)sum, scale * (float)half[0],
+                             scale * (float)half[1]};
     memcpy(tail, values, sizeof values);
+    memcpy(tail + LINEAR_TAIL_SUM, &sum, sizeof sum);
 }
 
 // All codes zero: a block that is zero, or one that must turn every sum into a NaN.
 static void put_empty(linear_format format, float scale, unsigned char *record)
 {
-    memset(record, 0, linear_record_bytes(format));
-    put_scale(record + (format == LINEAR_FORMAT_INT8 ? 1 : 2) * LINEAR_PLANE_BYTES, scale, 0);
+    const size_t planes = format == LINEAR_FORMAT_INT8 ? 1 : 2;
+    memset(record, 0, planes * LINEAR_PLANE_BYTES);
+    put_tail(record + planes * LINEAR_PLANE_BYTES, scale, (const int32_t[2]){0, 0});
 }
 
 static void round_int8(const float *x, float peak, unsigned char *record)
 {
-    const float to_code = 127.0f / peak;
+    const float to_code = (float)LINEAR_LARGEST_INT8 / peak;
+    int32_t half[2] = {0};
     int8_t codes[LINEAR_UNIT];
-    for (size_t i = 0; i < LINEAR_UNIT; i++)
+    for (size_t i = 0; i < LINEAR_UNIT; i++) {
         codes[i] = (int8_t)lrintf(x[i] * to_code);
-    memset(record, 0, LINEAR_RECORD_INT8);
+        half[i / 16] += codes[i];
+    }
     memcpy(record, codes, sizeof codes);
-    unsigned char *tail = record + LINEAR_PLANE_BYTES;
-    put_scale(tail, peak / 127.0f, put_sums(codes, tail + 8));
+    put_tail(record + LINEAR_PLANE_BYTES, peak / (float)LINEAR_LARGEST_INT8, half);
 }
 
 static void round_int16(const float *x, float peak, unsigned char *record)
 {
     const float to_code = (float)LINEAR_LARGEST_INT16 / peak;
+    int32_t half[2] = {0};
     int8_t high[LINEAR_UNIT], low[LINEAR_UNIT];
     for (size_t i = 0; i < LINEAR_UNIT; i++) {
         const int code = (int)lrintf(x[i] * to_code);
-        high[i] = (int8_t)lrintf((float)code * (1.0f / LINEAR_PLANE_BASE));
-        low[i] = (int8_t)(code - LINEAR_PLANE_BASE * high[i]);
+        high[i] = (int8_t)((code + 128 + (1 << 15)) / 256 - 128); // rounded down
+        const int rest = code - 256 * high[i];
+        low[i] = (int8_t)(rest < LINEAR_SMALLEST_LOW ? LINEAR_SMALLEST_LOW : rest);
+        half[i / 16] += 256 * high[i] + low[i];
     }
     memcpy(record, high, sizeof high);
     memcpy(record + LINEAR_PLANE_BYTES, low, sizeof low);
-    unsigned char *tail = record + 2 * LINEAR_PLANE_BYTES;
-    const int32_t high_sum = put_sums(high, tail + 8), low_sum = put_sums(low, tail + 20);
-    put_scale(tail, peak / (float)LINEAR_LARGEST_INT16, LINEAR_PLANE_BASE * high_sum + low_sum);
+    put_tail(record + 2 * LINEAR_PLANE_BYTES, peak / (float)LINEAR_LARGEST_INT16, half);
 }
 
 static void round_block(const float *x, linear_format format, unsigned char *record)

@@ -43,59 +43,59 @@ static inline __m256i narrow(const __m256i *codes)
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-// Minus the sums of a plane of codes: of all, of the first and of the last 16. Returns all.
-static inline int32_t put_sums(__m256i codes, unsigned char *to)
+// The sums of the first and the last 16 codes of a plane.
+static inline void half_sums(__m256i codes, int32_t half[2])
 {
     // Raised by 128 the codes are unsigned, which the instruction for sums of bytes wants.
     const __m256i raised = _mm256_xor_si256(codes, _mm256_set1_epi8(INT8_MIN));
     const __m256i eights = _mm256_sad_epu8(raised, _mm256_setzero_si256());
     const __m128i first = _mm256_castsi256_si128(eights);
     const __m128i last = _mm256_extracti128_si256(eights, 1);
-    int32_t sums[3];
-    sums[1] = 16 * 128 - _mm_cvtsi128_si32(first) - _mm_extract_epi32(first, 2);
-    sums[2] = 16 * 128 - _mm_cvtsi128_si32(last) - _mm_extract_epi32(last, 2);
-    sums[0] = sums[1] + sums[2];
-    memcpy(to, sums, sizeof sums);
-    return sums[0];
+    half[0] = _mm_cvtsi128_si32(first) + _mm_extract_epi32(first, 2) - 16 * 128;
+    half[1] = _mm_cvtsi128_si32(last) + _mm_extract_epi32(last, 2) - 16 * 128;
 }
 
-static inline void put_scale(unsigned char *tail, float scale, int32_t minus_sum)
+static inline void put_tail(unsigned char *tail, float scale, const int32_t half[2])
 {
-    const float values[2] = {scale, scale * (float)-minus_sum};
+    const int32_t sum = half[0] + half[1];
+    const float values[4] = {scale, scale * (float)sum, scale * (float)half[0],
+                             scale * (float)half[1]};
     memcpy(tail, values, sizeof values);
+    memcpy(tail + LINEAR_TAIL_SUM, &sum, sizeof sum);
 }
 
 static void round_int8(const block *block, float peak, unsigned char *record)
 {
-    const __m256 to_code = _mm256_set1_ps(127.0f / peak);
+    const __m256 to_code = _mm256_set1_ps((float)LINEAR_LARGEST_INT8 / peak);
     __m256i codes[VECTORS];
     for (int i = 0; i < VECTORS; i++)
         codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
     const __m256i plane = narrow(codes);
-    memset(record + LINEAR_PLANE_BYTES, 0, LINEAR_RECORD_INT8 - LINEAR_PLANE_BYTES);
+    int32_t half[2];
+    half_sums(plane, half);
     _mm256_storeu_si256((__m256i *)record, plane);
-    unsigned char *tail = record + LINEAR_PLANE_BYTES;
-    put_scale(tail, peak / 127.0f, put_sums(plane, tail + 8));
+    put_tail(record + LINEAR_PLANE_BYTES, peak / (float)LINEAR_LARGEST_INT8, half);
 }
 
 static void round_int16(const block *block, float peak, unsigned char *record)
 {
     const __m256 to_code = _mm256_set1_ps((float)LINEAR_LARGEST_INT16 / peak);
-    const __m256 to_high = _mm256_set1_ps(1.0f / LINEAR_PLANE_BASE);
     __m256i high[VECTORS], low[VECTORS];
     for (int i = 0; i < VECTORS; i++) {
         const __m256i code = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
-        high[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(code), to_high));
-        // code - 255 * high
-        low[i] = _mm256_add_epi32(_mm256_sub_epi32(code, _mm256_slli_epi32(high[i], 8)), high[i]);
+        high[i] = _mm256_srai_epi32(_mm256_add_epi32(code, _mm256_set1_epi32(128)), 8);
+        low[i] = _mm256_sub_epi32(code, _mm256_slli_epi32(high[i], 8));
     }
-    const __m256i high_plane = narrow(high), low_plane = narrow(low);
+    const __m256i high_plane = narrow(high);
+    const __m256i low_plane = _mm256_max_epi8(narrow(low), _mm256_set1_epi8(LINEAR_SMALLEST_LOW));
+    int32_t high_half[2], low_half[2], half[2];
+    half_sums(high_plane, high_half);
+    half_sums(low_plane, low_half);
+    for (int i = 0; i < 2; i++)
+        half[i] = 256 * high_half[i] + low_half[i];
     _mm256_storeu_si256((__m256i *)record, high_plane);
     _mm256_storeu_si256((__m256i *)(record + LINEAR_PLANE_BYTES), low_plane);
-    unsigned char *tail = record + 2 * LINEAR_PLANE_BYTES;
-    const int32_t high_sum = put_sums(high_plane, tail + 8);
-    const int32_t low_sum = put_sums(low_plane, tail + 20);
-    put_scale(tail, peak / (float)LINEAR_LARGEST_INT16, LINEAR_PLANE_BASE * high_sum + low_sum);
+    put_tail(record + 2 * LINEAR_PLANE_BYTES, peak / (float)LINEAR_LARGEST_INT16, half);
 }
 
 void linear_round_avx2(const float *x, size_t cols, linear_format format, unsigned char *records,

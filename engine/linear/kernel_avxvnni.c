@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "engine/linear/lanes_avx2.h"
 
-#define ACCUMULATORS 8
+#define SIGNED_8_BITS 0
+// A sum is a chain of instructions, each of which waits for the one before: four of them keep the
+// processor busy, and fit into 16 registers with the weights.
+#define TOKENS_AT_ONCE 4
 
-// The products go straight to 32-bit sums.
-#define DOT_STEP(bits) 8
-#define DOT_SIGNED_8_BITS 0
-
-static inline lanes_int dot(int bits, lanes_int sum, lanes_int weights, lanes_int codes)
+INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *weights,
+                      const unsigned char *codes, size_t stride, int quads)
 {
     (void)bits;
-    return _mm256_dpbusd_avx_epi32(sum, weights, codes);
-}
-
-static inline lanes_int dot_start(int bits, lanes_int sum)
-{
-    (void)bits;
-    return sum;
-}
-
-static inline lanes_int dot_end(int bits, lanes_int sum, lanes_int part)
-{
-    (void)bits;
-    (void)sum;
-    return part;
+    UNROLL
+    for (int quad = 0; quad < quads; quad++) {
+        UNROLL
+        for (int i = 0; i < tokens * VECTORS; i++) {
+            const lanes_int word = all_int(int_at(codes + i / VECTORS * stride + 4 * quad));
+            sums[i] =
+                _mm256_dpbusd_avx_epi32(sums[i], weights[i % VECTORS * LINEAR_QUADS + quad], word);
+        }
+    }
 }
 
 #define LINEAR_TILE linear_tile_avxvnni

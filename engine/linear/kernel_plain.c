@@ -8,10 +8,10 @@
 // The part of a record behind the codes of its planes.
 typedef struct record_tail {
     float scale;
-    float scaled_sum;
+    float scaled_sum[3]; // of all codes, of the first and of the last 16
 } record_tail;
 
-static int32_t dot(const int8_t *weights, const unsigned char *codes, size_t first, size_t end)
+static int32_t dot(const uint8_t *weights, const unsigned char *codes, size_t first, size_t end)
 {
     int32_t sum = 0;
     for (size_t i = first; i < end; i++)
@@ -19,30 +19,32 @@ static int32_t dot(const int8_t *weights, const unsigned char *codes, size_t fir
     return sum;
 }
 
-// The exact integer product of inputs first to end - 1 of a unit, rounded to a float.
-static float unit_dot(const int8_t *weights, const unsigned char *record, linear_format format,
-                      size_t first, size_t end)
+// The exact integer product of inputs first to end - 1 of a unit.
+static int32_t product(const uint8_t *weights, const unsigned char *record, linear_format format,
+                       size_t first, size_t end)
 {
     const int32_t high = dot(weights, record, first, end);
     if (format == LINEAR_FORMAT_INT8)
-        return (float)high;
-    const int32_t low = dot(weights, record + LINEAR_PLANE_BYTES, first, end);
-    return (float)(LINEAR_PLANE_BASE * high + low);
+        return high;
+    return 256 * high + dot(weights, record + LINEAR_PLANE_BYTES, first, end);
 }
 
 // Adds a unit's part to the sum of one output of one token.
 static float add_unit(const linear_tile *tile, const linear_unit *unit, size_t row,
-                      const int8_t *weights, const unsigned char *record, float sum)
+                      const uint8_t *weights, const unsigned char *record, float sum)
 {
     const size_t planes = tile->format == LINEAR_FORMAT_INT8 ? 1 : 2;
+    const size_t parts = tile->type == GGUF_TYPE_Q6_K ? 2 : 1; // with scales of their own
+    const size_t inputs = LINEAR_UNIT / parts;
     record_tail tail;
     memcpy(&tail, record + planes * LINEAR_PLANE_BYTES, sizeof tail);
-    const size_t step = tile->type == GGUF_TYPE_Q6_K ? 16 : 32; // inputs that share a scale
-    for (size_t first = 0; first < LINEAR_UNIT; first += step) {
-        const float product = unit_dot(weights, record, tile->format, first, first + step);
-        sum = fmaf(unit->scale[first / 16][row] * tail.scale, product, sum);
+    for (size_t part = 0; part < parts; part++) {
+        const int32_t whole =
+            product(weights, record, tile->format, part * inputs, (part + 1) * inputs);
+        sum = fmaf(unit->scale[part][row] * tail.scale, (float)whole, sum);
+        sum = fmaf(unit->minimum[part][row], tail.scaled_sum[parts == 1 ? 0 : 1 + part], sum);
     }
-    return unit->has_minimum ? fmaf(unit->minimum[row], tail.scaled_sum, sum) : sum;
+    return sum;
 }
 
 typedef float sums_of_group[LINEAR_ROWS][LINEAR_GROUP];
@@ -55,7 +57,7 @@ static void quantized_sums(const linear_tile *tile, sums_of_group sums)
         linear_unit unit;
         linear_unpack_scales(tile->type, tile->weights, u, &unit);
         for (size_t row = 0; row < tile->rows; row++) {
-            int8_t weights[LINEAR_UNIT];
+            uint8_t weights[LINEAR_UNIT];
             linear_unpack_codes(tile->type, &unit, row, weights);
             for (size_t t = 0; t < tile->tokens; t++)
                 sums[row][t] =

@@ -167,9 +167,9 @@ kvern_status linear_create(linear_arena *arena, const gguf_file *file, const ggu
         .rows = shape.rows,
         .cols = shape.cols,
         .type = tensor->type,
-        .format = !shape.layout.quantized     ? LINEAR_FORMAT_F32
-                  : precision == LINEAR_INT16 ? LINEAR_FORMAT_INT16
-                                              : LINEAR_FORMAT_INT8,
+        .format = shape.layout.source_inputs == 1 ? LINEAR_FORMAT_F32
+                  : precision == LINEAR_INT16     ? LINEAR_FORMAT_INT16
+                                                  : LINEAR_FORMAT_INT8,
         .tiles = tiles,
         .tile_bytes = shape.tile_bytes,
         .kernel = select_kernel(features),
@@ -177,17 +177,25 @@ kvern_status linear_create(linear_arena *arena, const gguf_file *file, const ggu
     return KVERN_OK;
 }
 
+// Types without a minimum of their own: scale * (code - zero), which is the same value, and its
+// zero has the sign that engine_dequantize gives it.
+static float value_of(const linear_unit *unit, size_t part, size_t row, int code, int zero)
+{
+    if (zero)
+        return unit->scale[part][row] * (float)(code - zero);
+    return unit->scale[part][row] * (float)code + unit->minimum[part][row];
+}
+
 static void quantized_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
 {
+    const int zero = linear_layout_of(weights->type).zero;
     for (size_t u = 0; u < weights->cols / LINEAR_UNIT; u++) {
         linear_unit unit;
-        int8_t codes[LINEAR_UNIT];
+        uint8_t codes[LINEAR_UNIT];
         linear_unpack_scales(weights->type, tile, u, &unit);
         linear_unpack_codes(weights->type, &unit, row, codes);
-        for (size_t i = 0; i < LINEAR_UNIT; i++) {
-            const float product = unit.scale[i / 16][row] * (float)codes[i];
-            out[LINEAR_UNIT * u + i] = unit.has_minimum ? product + unit.minimum[row] : product;
-        }
+        for (size_t i = 0; i < LINEAR_UNIT; i++)
+            out[LINEAR_UNIT * u + i] = value_of(&unit, i / 16, row, codes[i], zero);
     }
 }
 

@@ -52,12 +52,12 @@ typedef struct linear {
     size_t cols;   // inputs
     uint32_t type; // a gguf_type
     linear_format format;
-    const unsigned char *tiles; // ceil(rows / 16) tiles
+    const unsigned char *tiles; // ceil(rows / 32) tiles
     size_t tile_bytes;
     void (*kernel)(const linear_tile *tile);
 } linear;
 
-// Bytes that the tensor takes in an arena: those of the file, rows rounded up to a multiple of 16,
+// Bytes that the tensor takes in an arena: those of the file, rows rounded up to a multiple of 32,
 // and the whole to a multiple of 64. Errors: KVERN_ERR_UNSUPPORTED (a type that the reader does not
 // know, or more than two dimensions), KVERN_ERR_FORMAT (cols are no multiple of the type's block or
 // do not fit tensor->bytes), KVERN_ERR_OVERFLOW.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Repacks blocks of the file into tiles of 16 rows. Each function moves the blocks of one row;
+// Repacks blocks of the file into tiles. Each function moves the blocks of one row;
 // 32-bit words are quads, so that a loop over words is a loop over four inputs at a time.
 #include "engine/linear/layout.h"
 
@@ -26,7 +26,7 @@ static void put_half(place to, size_t offset, const unsigned char *half)
 
 static void put_quad(place to, size_t offset, size_t quad, uint32_t word)
 {
-    store_u32(to.at + offset + LINEAR_QUAD_BYTES * quad + 4 * to.row, word);
+    store_u32(to.at + offset + LINEAR_QUAD * quad + 4 * to.row, word);
 }
 
 // Four-bit codes that the file already pairs as we do: input i with input i + 16.
@@ -68,32 +68,32 @@ static void put_fifth_bits(place to, size_t offset, uint32_t bits)
 static void pack_q4_0(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
-    put_paired_codes(to, 32, in + 2);
+    put_paired_codes(to, LINEAR_HALVES, in + 2);
 }
 
 // scale, minimum, codes[16]
 static void pack_q4_1(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
-    put_half(to, 32, in + 2);
-    put_paired_codes(to, 64, in + 4);
+    put_half(to, LINEAR_HALVES, in + 2);
+    put_paired_codes(to, 2 * LINEAR_HALVES, in + 4);
 }
 
 // scale, fifth bits, codes[16]
 static void pack_q5_0(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
-    put_fifth_bits(to, 32, engine_load_u32(in + 2));
-    put_paired_codes(to, 96, in + 6);
+    put_fifth_bits(to, LINEAR_HALVES, engine_load_u32(in + 2));
+    put_paired_codes(to, LINEAR_HALVES + LINEAR_QUAD, in + 6);
 }
 
 // scale, minimum, fifth bits, codes[16]
 static void pack_q5_1(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
-    put_half(to, 32, in + 2);
-    put_fifth_bits(to, 64, engine_load_u32(in + 4));
-    put_paired_codes(to, 128, in + 8);
+    put_half(to, LINEAR_HALVES, in + 2);
+    put_fifth_bits(to, 2 * LINEAR_HALVES, engine_load_u32(in + 4));
+    put_paired_codes(to, 2 * LINEAR_HALVES + LINEAR_QUAD, in + 8);
 }
 
 // scale, signed codes[32]
@@ -101,7 +101,7 @@ static void pack_q8_0(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
     for (size_t quad = 0; quad < LINEAR_QUADS; quad++)
-        put_quad(to, 32, quad, engine_load_u32(in + 2 + 4 * quad) ^ 0x80808080);
+        put_quad(to, LINEAR_HALVES, quad, engine_load_u32(in + 2 + 4 * quad) ^ 0x80808080);
 }
 
 // The six-bit scale and minimum of unit 0 to 7 of a Q4_K or Q5_K block. Of the 12 bytes, four hold
@@ -123,12 +123,12 @@ static void six_bit_pair(const unsigned char *packed, unsigned unit, unsigned *s
 static void pack_k_header(const unsigned char *in, place to)
 {
     put_half(to, 0, in);
-    put_half(to, 32, in + 2);
+    put_half(to, LINEAR_HALVES, in + 2);
     for (unsigned unit = 0; unit < LINEAR_SUPER; unit++) {
         unsigned scale, minimum;
         six_bit_pair(in + 4, unit, &scale, &minimum);
-        unsigned char *low = to.at + LINEAR_HEADER_LOW + LINEAR_ROWS * unit + to.row;
-        unsigned char *high = to.at + LINEAR_HEADER_HIGH + LINEAR_ROWS * (unit / 2) + to.row;
+        unsigned char *low = to.at + LINEAR_HEADER_LOW + LINEAR_BYTES * unit + to.row;
+        unsigned char *high = to.at + LINEAR_HEADER_HIGH + LINEAR_BYTES * (unit / 2) + to.row;
         *low = (unsigned char)((scale & 15) | (minimum & 15) << 4);
         *high |= (unsigned char)((scale >> 4 | minimum >> 4 << 2) << (unit % 2 * 4));
     }
@@ -138,8 +138,8 @@ static void pack_k_header(const unsigned char *in, place to)
 static void pack_q4_k(const unsigned char *in, place to)
 {
     pack_k_header(in, to);
-    to.at += 256;
-    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 256)
+    to.at += LINEAR_K_HEADER;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 4 * LINEAR_QUAD)
         put_nibbles(to, 0, in + 16 + unit / 2 * 32, unit % 2 * 4);
 }
 
@@ -147,13 +147,13 @@ static void pack_q4_k(const unsigned char *in, place to)
 static void pack_q5_k(const unsigned char *in, place to)
 {
     pack_k_header(in, to);
-    to.at += 256;
-    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 320) {
+    to.at += LINEAR_K_HEADER;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 5 * LINEAR_QUAD) {
         uint32_t fifth = 0;
         for (int quad = 0; quad < LINEAR_QUADS; quad++)
             fifth |= (engine_load_u32(in + 16 + 4 * quad) >> unit & 0x01010101) << quad;
         put_quad(to, 0, 0, fifth);
-        put_nibbles(to, 64, in + 48 + unit / 2 * 32, unit % 2 * 4);
+        put_nibbles(to, LINEAR_QUAD, in + 48 + unit / 2 * 32, unit % 2 * 4);
     }
 }
 
@@ -176,13 +176,15 @@ static void put_bit_pairs(place to, size_t offset, const unsigned char *pairs, i
 static void pack_q6_k(const unsigned char *in, place to)
 {
     put_half(to, 0, in + 208);
-    to.at += 32;
-    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 416) {
+    to.at += LINEAR_HALVES;
+    const size_t unit_bytes = 2 * LINEAR_BYTES + 6 * LINEAR_QUAD;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += unit_bytes) {
         const int half = unit / 4, quarter = unit % 4;
         to.at[to.row] = in[192 + 2 * unit];
-        to.at[LINEAR_ROWS + to.row] = in[192 + 2 * unit + 1];
-        put_bit_pairs(to, 32, in + 128 + half * 32, 2 * quarter);
-        put_nibbles(to, 160, in + half * 64 + quarter % 2 * 32, quarter / 2 * 4);
+        to.at[LINEAR_BYTES + to.row] = in[192 + 2 * unit + 1];
+        put_bit_pairs(to, 2 * LINEAR_BYTES, in + 128 + half * 32, 2 * quarter);
+        put_nibbles(to, 2 * LINEAR_BYTES + 2 * LINEAR_QUAD, in + half * 64 + quarter % 2 * 32,
+                    quarter / 2 * 4);
     }
 }
 
@@ -224,7 +226,7 @@ void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes
                       size_t cols, unsigned char *tile)
 {
     const linear_layout layout = linear_layout_of(type);
-    if (!layout.quantized) {
+    if (layout.source_inputs == 1) {
         pack_floats(&layout, rows, row_bytes, row_count, cols, tile);
         return;
     }
