@@ -16,5 +16,6 @@ extern const command command_run;
 extern const command command_inspect;
 extern const command command_tokenize;
 extern const command command_logits;
+extern const command command_bench;
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const command *const COMMANDS[] = {&command_run, &command_inspect, &command_tokenize,
-                                          &command_logits};
+                                          &command_logits, &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static const command *find_command(const char *name)

@@ -12,9 +12,15 @@ add_library(kvern_engine STATIC ${ENGINE_SOURCES})
 target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(kvern_engine PUBLIC kvern_static PkgConfig::JANSSON PkgConfig::PCRE2)
 
+# What `kvern bench` measures with: timing, the machine's limits, peers.
+file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/measure/*.c)
+kvern_set_isa_flags(MEASURE_SOURCES ${MEASURE_GLOB})
+add_library(kvern_measure STATIC ${MEASURE_SOURCES})
+target_link_libraries(kvern_measure PUBLIC kvern_engine m)
+
 file(GLOB CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
 if(CLI_SOURCES)
     add_executable(kvern_program ${CLI_SOURCES})
     set_target_properties(kvern_program PROPERTIES OUTPUT_NAME kvern)
-    target_link_libraries(kvern_program PRIVATE kvern_engine PkgConfig::LIBEDIT)
+    target_link_libraries(kvern_program PRIVATE kvern_measure kvern_engine PkgConfig::LIBEDIT)
 endif()

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CLI_BENCH_H
+#define KVERN_CLI_BENCH_H
+
+#include "cli/command.h"
+
+// The two things that `kvern bench` measures; argv[0] is the title. The result is an exit code.
+int bench_attention(int argc, char **argv);
+int bench_model(int argc, char **argv);
+
+#endif
