@@ -8,8 +8,8 @@ find_library(MPFR_LIBRARY mpfr)
 
 # Areas in which the kernels in use make no difference; the others run again with KVERN_CPU.
 set(AREAS_WITHOUT_KERNELS base cli fuzz)
-# What qemu is patient enough for; the names left out here take minutes there.
-set(CROSS_LEFT_OUT "mpfr|hostile|fuzz|random_operations")
+# The rest takes minutes under qemu, and is left to make test-long there.
+set(QUICK_EMULATED "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
 
 # Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
 function(set_common_properties name labels)
@@ -24,12 +24,15 @@ function(kvern_add_test area name)
     if(KVERN_SANITIZE STREQUAL "thread" AND NOT full_name MATCHES "thread")
         return() # only these have something to find
     endif()
-    if(CMAKE_CROSSCOMPILING AND name MATCHES "${CROSS_LEFT_OUT}")
-        return()
+    if(CMAKE_CROSSCOMPILING AND area STREQUAL "cli")
+        return() # these run the program themselves, without the emulator
     endif()
     set(labels ${area})
     if(full_name MATCHES "thread")
         list(APPEND labels threads)
+    endif()
+    if(CMAKE_CROSSCOMPILING AND NOT "${area}/${name}" MATCHES "${QUICK_EMULATED}")
+        list(APPEND labels long)
     endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})
     set_common_properties(${full_name} "${labels}")
@@ -119,6 +122,13 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/digest/digest.c)
     kvern_add_test(digest library kvern_digest ${CMAKE_SOURCE_DIR}/tests/golden/digest.txt)
 endif()
 
+if(CMAKE_CROSSCOMPILING AND TARGET kvern_program)
+    add_test(NAME ${KVERN_TEST_PREFIX}samebits/whole_model
+             COMMAND ${CMAKE_SOURCE_DIR}/tests/samebits/whole_model.sh
+             ${CMAKE_SOURCE_DIR}/build/kvern ${CMAKE_CROSSCOMPILING_EMULATOR}
+             $<TARGET_FILE:kvern_program>)
+    set_common_properties(${KVERN_TEST_PREFIX}samebits/whole_model "samebits;long")
+endif()
 if(NOT KVERN_TEST_PREFIX)
     include(cmake/suite.cmake)
 endif()

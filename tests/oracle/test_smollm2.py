@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 MEAN_KL_LIMIT = 0.003
 SAME_TOP_LIMIT = 0.95
 # Two tokens are nearly tied when their exact log probabilities are closer than this.
-NEAR_TIE = 0.25
+NEAR_TIE = 0.1
 GREEDY_TOKENS = 64
 GREEDY_PROMPTS = [
     "The capital of France is",
