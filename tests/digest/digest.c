@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: MIT
+// Digests of the library's results, one line per scenario: the same numbers from every compiler,
+// build, instruction set and architecture.
+//
+//     digest             prints them
+//     digest FILE        compares them with a file of such lines; 1 when one differs
+//
+// Inputs come from integers, so that no library of the machine has a part in them. Only the public
+// headers are used.
+
+#include <kvern/kvern.h>
+#include <kvern/math.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Digest ----
+
+// FNV-1a over the bytes of 32-bit words, the lowest first.
+typedef struct digest {
+    uint64_t hash;
+} digest;
+
+static digest digest_begin(void)
+{
+    return (digest){UINT64_C(0xcbf29ce484222325)};
+}
+
+static void add_word(digest *d, uint32_t word)
+{
+    for (int i = 0; i < 4; i++) {
+        d->hash ^= word >> (8 * i) & 0xff;
+        d->hash *= UINT64_C(0x100000001b3);
+    }
+}
+
+// Every NaN counts as the same one: payloads are not part of the promise.
+static void add_float(digest *d, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    add_word(d, x != x ? 0x7fc00000 : bits);
+}
+
+static void add_text(digest *d, const char *text)
+{
+    for (; *text; text++)
+        add_word(d, (unsigned char)*text);
+}
+
+// ---- Reporting ----
+
+static FILE *expected; // NULL: print
+static int differences;
+
+static void report(const char *name, digest d)
+{
+    char line[128], wanted[128];
+    snprintf(line, sizeof line, "%016" PRIx64 " %s\n", d.hash, name);
+    if (!expected) {
+        fputs(line, stdout);
+        return;
+    }
+    if (!fgets(wanted, sizeof wanted, expected))
+        strcpy(wanted, "nothing\n");
+    if (strcmp(line, wanted) != 0) {
+        printf("got      %sexpected %s", line, wanted);
+        differences++;
+    }
+}
+
+static void check(kvern_status status, int line)
+{
+    if (!status)
+        return;
+    printf("digest.c:%d: %s: %s\n", line, kvern_status_name(status), kvern_error_detail());
+    exit(2);
+}
+#define CHECK(call) check((call), __LINE__)
+
+static void *take(size_t count, size_t size)
+{
+    void *memory = calloc(count + 1, size);
+    if (!memory) {
+        puts("out of memory");
+        exit(2);
+    }
+    return memory;
+}
+
+// ---- Inputs ----
+
+// A hash of up to four numbers (the mixing of splitmix64).
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b * UINT64_C(0xd1b54a32d192ed03) +
+                 c * UINT64_C(0x8cb92ba72f3d8dd7) + d * UINT64_C(0xaaaaaaaaaaaaaaab) + 1;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+// In [-1, 1), a multiple of 2^-23: exact in float.
+static float value(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    return (float)((int32_t)(mix(a, b, c, d) >> 40) - (1 << 23)) * 0x1p-23f;
+}
+
+static uint64_t sequence = 1; // tokens of a row follow from it, the row and the position
+
+static void fill(float *x, uint64_t stream, size_t row, int64_t position, size_t count, float size)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = size * value(sequence * 4 + stream, row, (uint64_t)position, i);
+}
+
+// ---- Serving ----
+
+#define MOST_ROWS 8
+
+typedef struct options {
+    kvern_layer layer;
+    size_t query_heads, rows;
+    kvern_type in_type, out_type;
+    float scale, softcap; // scale 0: the default one
+    float k_size, q_size;
+    const float *sinks;
+    size_t threads; // that the executor claims to have
+} options;
+
+static options options_default(size_t kv_heads, size_t dim, size_t query_heads)
+{
+    return (options){.layer = kvern_layer_default(kv_heads, dim),
+                     .query_heads = query_heads,
+                     .rows = 1,
+                     .in_type = KVERN_F32,
+                     .out_type = KVERN_F32,
+                     .k_size = 1,
+                     .q_size = 4,
+                     .threads = 1};
+}
+
+typedef struct server {
+    options o;
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_cache *cache;
+} server;
+
+// Runs tasks backwards, on this thread.
+static void run_backwards(void *user, size_t tasks, void (*task)(void *arg, size_t index),
+                          void *arg)
+{
+    (void)user;
+    while (tasks > 0)
+        task(arg, --tasks);
+}
+
+static server server_create(const options *o)
+{
+    server s = {.o = *o};
+    kvern_context_options context = kvern_context_options_default();
+    context.executor = (kvern_executor){NULL, run_backwards, o->threads};
+    CHECK(kvern_context_create(&context, &s.context));
+    CHECK(kvern_composition_create(s.context, &o->layer, 1, &s.composition));
+    CHECK(kvern_cache_create(s.composition, 0, o->rows, &s.cache));
+    return s;
+}
+
+static void server_destroy(server *s)
+{
+    kvern_cache_destroy(s->cache);
+    kvern_composition_release(s->composition);
+    kvern_context_release(s->context);
+}
+
+static size_t in_bytes(const options *o)
+{
+    return o->in_type == KVERN_F32 ? 4 : 2;
+}
+
+static void store(const options *o, void *tensor, size_t at, const float *x, size_t count)
+{
+    char *to = (char *)tensor + at * in_bytes(o);
+    if (o->in_type == KVERN_F32)
+        memcpy(to, x, count * sizeof *x);
+    else if (o->in_type == KVERN_BF16)
+        kvern_f32_to_bf16_array(0, count, x, (uint16_t *)to);
+    else
+        kvern_f32_to_f16_array(0, count, x, (uint16_t *)to);
+}
+
+// The tensors of an append: packed, rows behind each other.
+typedef struct tensors {
+    void *k, *v, *q, *out;
+    size_t out_count;
+} tensors;
+
+static tensors make_tensors(const server *s, const int64_t *counts)
+{
+    const options *o = &s->o;
+    const size_t k = o->layer.kv_heads * o->layer.k_dim, v = o->layer.kv_heads * o->layer.v_dim;
+    const size_t q = o->query_heads * o->layer.k_dim;
+    size_t total = 0, token = 0;
+    for (size_t r = 0; r < o->rows; r++)
+        total += (size_t)counts[r];
+    tensors t = {take(total * k, 4), take(total * v, 4), take(total * q, 4),
+                 take(total * o->query_heads * o->layer.v_dim, 4),
+                 total * o->query_heads * o->layer.v_dim};
+    float *x = take(k + v + q, sizeof *x);
+    for (size_t r = 0; r < o->rows; r++) {
+        for (int64_t i = 0; i < counts[r]; i++, token++) {
+            const int64_t position = kvern_cache_length(s->cache, r) + i;
+            fill(x, 0, r, position, k, o->k_size);
+            store(o, t.k, token * k, x, k);
+            fill(x, 1, r, position, v, 1);
+            store(o, t.v, token * v, x, v);
+            fill(x, 2, r, position, q, o->q_size);
+            store(o, t.q, token * q, x, q);
+        }
+    }
+    free(x);
+    return t;
+}
+
+static void free_tensors(tensors *t)
+{
+    free(t->k);
+    free(t->v);
+    free(t->q);
+    free(t->out);
+}
+
+static void add_output(digest *d, const options *o, const tensors *t)
+{
+    for (size_t i = 0; i < t->out_count; i++) {
+        if (o->out_type == KVERN_F32)
+            add_float(d, ((const float *)t->out)[i]);
+        else
+            add_word(d, ((const uint16_t *)t->out)[i]);
+    }
+}
+
+// Appends counts[r] tokens to each row and, when d is not NULL, adds what they attend to it.
+static void serve(server *s, const int64_t *counts, digest *d)
+{
+    const options *o = &s->o;
+    tensors t = make_tensors(s, counts);
+    kvern_tokens tokens = kvern_tokens_default(&o->layer);
+    kvern_queries queries = kvern_queries_default(&o->layer, o->query_heads);
+    kvern_read *read = NULL;
+    tokens.k = t.k;
+    tokens.v = t.v;
+    tokens.counts = counts;
+    tokens.k_type = tokens.v_type = queries.q_type = o->in_type;
+    queries.q = t.q;
+    queries.out = t.out;
+    queries.out_type = o->out_type;
+    queries.softcap = o->softcap;
+    queries.sinks = o->sinks;
+    queries.scale = o->scale != 0 ? o->scale : queries.scale;
+    CHECK(kvern_cache_append_window(s->cache, &tokens, d ? &read : NULL));
+    if (d) {
+        CHECK(kvern_read_attend(read, &queries));
+        add_output(d, o, &t);
+        kvern_read_release(read);
+    }
+    free_tensors(&t);
+}
+
+// A new cache of one row, `before` tokens that nobody looks at, and then `count` that are attended.
+static void serve_once(const options *o, int64_t before, int64_t count, digest *d)
+{
+    server s = server_create(o);
+    serve(&s, &before, NULL);
+    serve(&s, &count, d);
+    server_destroy(&s);
+}
+
+// ---- Scenarios ----
+
+static void every_dim(void)
+{
+    static const char *const names[] = {"dims f32", "dims bf16", "dims f16"};
+    for (int type = 0; type < 3; type++) {
+        digest d = digest_begin();
+        for (size_t dim = 8; dim <= KVERN_MAX_HEAD_DIM; dim += 8) {
+            options o = options_default(1, dim, 1);
+            o.layer.k_codec = o.layer.v_codec = (kvern_type)type;
+            o.layer.v_dim = KVERN_MAX_HEAD_DIM + 8 - dim;
+            serve_once(&o, 13, 7, &d);
+        }
+        report(names[type], d);
+    }
+}
+
+static void every_group(void)
+{
+    static const size_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14, 16, 31, 32, 33, 40, 64};
+    for (int type = 0; type < 3; type++) {
+        digest d = digest_begin();
+        for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+            options o = options_default(2, 24, 2 * groups[i]);
+            o.layer.k_codec = (kvern_type)type;
+            o.layer.v_codec = (kvern_type)((type + 1) % 3);
+            serve_once(&o, 60, 9, &d);
+        }
+        report(type == 0 ? "groups f32 bf16" : type == 1 ? "groups bf16 f16" : "groups f16 f32", d);
+    }
+}
+
+static void every_length(void)
+{
+    static const int64_t lengths[] = {1,  2,   15,  16,  17,   31,   32,   48,   63,  64,
+                                      65, 127, 128, 129, 1000, 1023, 1024, 1025, 1088};
+    digest d = digest_begin();
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        options o = options_default(1, 32, 3);
+        serve_once(&o, lengths[i] - 1, 1, &d);
+    }
+    report("lengths", d);
+}
+
+// Cut by spans when the executor has threads, and not: the two lines are the same number.
+static void long_row(size_t threads, const char *name)
+{
+    digest d = digest_begin();
+    options o = options_default(1, 64, 4);
+    o.threads = threads;
+    serve_once(&o, 4500, 2, &d);
+    report(name, d);
+}
+
+// One window, and the same tokens by chunks: the two lines are the same number.
+static void chunks(int64_t chunk, const char *name)
+{
+    digest d = digest_begin();
+    options o = options_default(3, 64, 9);
+    server s = server_create(&o);
+    for (int64_t done = 0, count; done < 100; done += count) {
+        count = chunk < 100 - done ? chunk : 100 - done;
+        serve(&s, &count, &d);
+    }
+    server_destroy(&s);
+    report(name, d);
+}
+
+static void element_types(void)
+{
+    for (int in = 0; in < 3; in++) {
+        for (int out = 0; out < 3; out++) {
+            static const char *const names[3] = {"f32", "bf16", "f16"};
+            char name[64];
+            digest d = digest_begin();
+            options o = options_default(2, 40, 4);
+            o.in_type = (kvern_type)in;
+            o.out_type = (kvern_type)out;
+            serve_once(&o, 70, 5, &d);
+            snprintf(name, sizeof name, "from %s to %s", names[in], names[out]);
+            report(name, d);
+        }
+    }
+}
+
+static void softcap_and_sinks(void)
+{
+    static const float sinks[4] = {0, 5, -20, 0.5f};
+    digest d = digest_begin();
+    options o = options_default(2, 64, 4);
+    for (int i = 0; i < 4; i++) {
+        o.softcap = (float)(i * 25) * 0.5f;
+        o.scale = i % 2 ? 0.3f : 0;
+        o.sinks = i > 1 ? sinks : NULL;
+        serve_once(&o, 65, 4, &d);
+    }
+    report("softcap, scale, sinks", d);
+}
+
+// Rows of different lengths that come and go.
+static void batches(void)
+{
+    digest d = digest_begin();
+    options o = options_default(2, 32, 6);
+    o.rows = MOST_ROWS;
+    server s = server_create(&o);
+    for (uint64_t round = 0; round < 6; round++) {
+        int64_t counts[MOST_ROWS];
+        for (size_t r = 0; r < MOST_ROWS; r++)
+            counts[r] = (int64_t)(mix(1, round, r, 0) % 24);
+        serve(&s, counts, &d);
+        for (size_t r = 0; r < MOST_ROWS; r++)
+            CHECK(
+                kvern_cache_trim(s.cache, r, (int64_t)(mix(2, round, r, 0) % 9) % (counts[r] + 1)));
+    }
+    CHECK(kvern_cache_reset(s.cache, 3));
+    serve(&s, (int64_t[MOST_ROWS]){1, 1, 0, 1, 1, 0, 1, 1}, &d);
+    server_destroy(&s);
+    report("batches", d);
+}
+
+static void forks(void)
+{
+    static const size_t rows[2] = {0, 0};
+    digest d = digest_begin();
+    options o = options_default(1, 48, 4);
+    server s = server_create(&o), fork;
+    serve(&s, (int64_t[]){100}, NULL);
+    fork = s;
+    fork.o.rows = 2;
+    CHECK(kvern_cache_fork(s.cache, rows, 2, &fork.cache));
+    sequence = 2;
+    serve(&fork, (int64_t[]){30, 5}, &d);
+    sequence = 3;
+    serve(&s, (int64_t[]){40}, &d);
+    sequence = 1;
+    kvern_cache_destroy(fork.cache);
+    server_destroy(&s);
+    report("forks", d);
+}
+
+// Scores from far below the smallest weight to overflow; subnormal keys; results stay defined.
+static void extremes(void)
+{
+    static const float sizes[] = {1e-30f, 1e-6f, 100, 1e4f, 1e18f, 3e38f};
+    for (int type = 0; type < 3; type++) {
+        digest d = digest_begin();
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            options o = options_default(1, 16, 2);
+            o.layer.k_codec = (kvern_type)type;
+            o.k_size = sizes[i];
+            serve_once(&o, 70, 4, &d);
+            o.q_size = 1e-20f;
+            serve_once(&o, 70, 4, &d);
+        }
+        report(type == 0 ? "extremes f32" : type == 1 ? "extremes bf16" : "extremes f16", d);
+    }
+}
+
+static void stored_values(void)
+{
+    for (int type = 0; type < 3; type++) {
+        float k[130 * 2 * 24], v[130 * 2 * 72];
+        digest d = digest_begin();
+        options o = options_default(2, 24, 2);
+        o.layer.v_dim = 72;
+        o.layer.k_codec = o.layer.v_codec = (kvern_type)type;
+        o.k_size = 1e-5f; // partly below the normal numbers of f16
+        server s = server_create(&o);
+        serve(&s, (int64_t[]){130}, NULL);
+        CHECK(kvern_cache_export(s.cache, 0, 0, 130, k, v));
+        for (size_t i = 0; i < sizeof k / sizeof k[0]; i++)
+            add_float(&d, k[i]);
+        for (size_t i = 0; i < sizeof v / sizeof v[0]; i++)
+            add_float(&d, v[i]);
+        server_destroy(&s);
+        report(type == 0 ? "stored f32" : type == 1 ? "stored bf16" : "stored f16", d);
+    }
+}
+
+static void facts(void)
+{
+    static const size_t shapes[][3] = {{3, 64, 64}, {5, 64, 64}, {8, 128, 128}, {1, 576, 512}};
+    digest d = digest_begin();
+    kvern_context *context;
+    CHECK(kvern_context_create(NULL, &context));
+    for (size_t i = 0; i < 12; i++) {
+        kvern_composition *composition;
+        kvern_layer layer = kvern_layer_default(shapes[i % 4][0], shapes[i % 4][1]);
+        layer.v_dim = shapes[i % 4][2];
+        layer.k_codec = (kvern_type)(i % 3);
+        CHECK(kvern_composition_create(context, &layer, 1, &composition));
+        add_text(&d, kvern_composition_signature(composition, 0));
+        add_word(&d, (uint32_t)kvern_composition_bytes_per_token(composition));
+        add_word(&d, (uint32_t)kvern_composition_row_bytes(composition, 1000));
+        kvern_composition_release(composition);
+    }
+    kvern_context_release(context);
+    report("signatures and sizes", d);
+}
+
+// ---- Functions of kvern/math.h ----
+
+#define SAMPLES 4000
+
+static float base_to_half(float x)
+{
+    return kvern_pow(x < 0 ? -x : x, 0.5f);
+}
+
+static void functions(void)
+{
+    static const struct {
+        const char *name;
+        float (*function)(float);
+        float size;
+    } list[] = {{"exp", kvern_exp, 90},          {"tanh", kvern_tanh, 10},
+                {"sigmoid", kvern_sigmoid, 100}, {"log1p", kvern_log1p, 1},
+                {"sin", kvern_sin, 1e4f},        {"cos", kvern_cos, 1e4f},
+                {"pow 1/2", base_to_half, 1e3f}};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        digest d = digest_begin();
+        for (uint64_t j = 0; j < SAMPLES; j++)
+            add_float(&d, list[i].function(list[i].size * value(7, i, j, 0)));
+        report(list[i].name, d);
+    }
+}
+
+static void arrays(void)
+{
+    static float x[SAMPLES], y[SAMPLES];
+    static uint16_t half[SAMPLES];
+    const uint32_t features = kvern_cpu_features();
+    digest d = digest_begin();
+    for (uint64_t i = 0; i < SAMPLES; i++)
+        x[i] = 30 * value(8, i, 0, 0);
+    kvern_silu_array(features, SAMPLES, x, y);
+    for (size_t i = 0; i < SAMPLES; i++)
+        add_float(&d, y[i]);
+    kvern_gelu_array(features, SAMPLES, x, y);
+    for (size_t i = 0; i < SAMPLES; i++)
+        add_float(&d, y[i]);
+    kvern_f32_to_f16_array(features, SAMPLES, x, half);
+    for (size_t i = 0; i < SAMPLES; i++)
+        add_word(&d, half[i]);
+    kvern_f32_to_bf16_array(features, SAMPLES, x, half);
+    for (size_t i = 0; i < SAMPLES; i++)
+        add_word(&d, half[i]);
+    report("arrays", d);
+}
+
+static void run_all(void)
+{
+    facts();
+    functions();
+    arrays();
+    stored_values();
+    every_dim();
+    every_group();
+    every_length();
+    long_row(1, "long row");
+    long_row(5, "long row, by spans");
+    chunks(100, "one window");
+    chunks(1, "decodes");
+    chunks(7, "chunks of 7");
+    element_types();
+    softcap_and_sinks();
+    batches();
+    forks();
+    extremes();
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1 && !(expected = fopen(arguments[1], "r"))) {
+        printf("%s cannot be read\n", arguments[1]);
+        return 2;
+    }
+    run_all();
+    if (!expected)
+        return 0;
+    if (fgetc(expected) != EOF) {
+        puts("the file has more lines");
+        differences++;
+    }
+    fclose(expected);
+    return differences != 0;
+}
