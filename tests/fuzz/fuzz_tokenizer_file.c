@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Any bytes as a GGUF file with a tokenizer and a chat template: made or refused with a sentence;
+// and what is made can be asked for everything, and writes a text that it gives back or refuses.
+
+#include "engine/chat.h"
+#include "engine/tokenizer.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check_status(kvern_status status, const void *made, const engine_error *error)
+{
+    if ((status == KVERN_OK) != (made != NULL))
+        abort();
+    if (status != KVERN_OK && (error->status != status || error->text[0] == '\0'))
+        abort();
+}
+
+static void ask_everything(const tokenizer *t)
+{
+    size_t bytes = 0;
+    for (int32_t id = -1; id <= (int32_t)tokenizer_size(t); id++) {
+        const tokenizer_text piece = tokenizer_piece(t, id);
+        const tokenizer_text special = tokenizer_piece_special(t, id);
+        if (piece.size > special.size || tokenizer_find(t, special.data, special.size) < -1)
+            abort();
+        for (size_t i = 0; i < special.size; i++)
+            bytes += (unsigned char)special.data[i];
+        bytes += tokenizer_is_control(t, id) + tokenizer_is_end(t, id);
+    }
+    if (bytes == SIZE_MAX || !tokenizer_name(t)[0] || !tokenizer_pre(t)[0])
+        abort();
+    const int32_t ids[] = {tokenizer_bos(t), tokenizer_eos(t), tokenizer_eot(t),
+                           tokenizer_unknown(t), tokenizer_padding(t)};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (ids[i] < TOKENIZER_NO_TOKEN || (ids[i] >= 0 && (size_t)ids[i] >= tokenizer_size(t)))
+            abort();
+}
+
+static void write_text(const tokenizer *t, const char *text, size_t size, const chat_text *parts)
+{
+    token_buffer ids = TOKEN_BUFFER_INIT;
+    engine_error error = {0};
+    const kvern_status status =
+        parts ? tokenizer_encode_parts(t, text, parts->parts, parts->part_count, 0, &ids, &error)
+              : tokenizer_encode(t, text, size, TOKENIZER_PARSE_SPECIAL, &ids, &error);
+    size_t at = 0;
+    for (size_t i = 0; i < ids.count; i++) {
+        const tokenizer_text piece = tokenizer_piece_special(t, ids.ids[i]);
+        if (piece.size > size - at || memcmp(piece.data, text + at, piece.size) != 0)
+            abort();
+        at += piece.size;
+    }
+    if (status == KVERN_OK ? at != size : ids.count != 0)
+        abort();
+    token_buffer_free(&ids);
+}
+
+static void write_conversation(const gguf_file *file, const tokenizer *t)
+{
+    static const chat_message messages[] = {{"user", "ab a<|im_end|>", 14}, {"assistant", "b", 1}};
+    chat_template *chat;
+    engine_error error = {0};
+    chat_text text = CHAT_TEXT_INIT;
+    check_status(chat_template_detect(file, &chat, &error), chat, &error);
+    if (chat && chat_render(chat, messages, 2, true, &text) != KVERN_OK)
+        abort();
+    if (chat && t)
+        write_text(t, text.text.data, text.text.size, &text);
+    chat_text_free(&text);
+    chat_template_destroy(chat);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    gguf_file *file;
+    if (gguf_open_memory(data, size, &file, NULL) != KVERN_OK)
+        return 0;
+    tokenizer *t;
+    engine_error error = {0};
+    check_status(tokenizer_create(file, &t, &error), t, &error);
+    if (t) {
+        static const char text[] = "ab abab <|im_end|>\n\xff 12";
+        ask_everything(t);
+        write_text(t, text, sizeof text - 1, NULL);
+        write_text(t, (const char *)data, size, NULL);
+    }
+    write_conversation(file, t);
+    tokenizer_destroy(t);
+    gguf_close(file);
+    return 0;
+}
