@@ -35,7 +35,8 @@ foreach(file IN LISTS ORACLES)
     endif()
     get_filename_component(name ${file} NAME_WE)
     string(REGEX REPLACE "^test_" "" name ${name})
-    add_test(NAME oracle/${name} COMMAND ${TOOLS}/oracle-python ${file} $<TARGET_FILE:kvern_program>)
+    add_test(NAME oracle/${name}
+             COMMAND ${TOOLS}/oracle-python ${file} $<TARGET_FILE:kvern_program>)
     set_tests_properties(oracle/${name} PROPERTIES LABELS oracle PROCESSORS 2
                          FIXTURES_REQUIRED oracle)
 endforeach()

@@ -9,7 +9,8 @@ find_library(MPFR_LIBRARY mpfr)
 # Areas in which the kernels in use make no difference; the others run again with KVERN_CPU.
 set(AREAS_WITHOUT_KERNELS base cli fuzz)
 # The rest takes minutes under qemu, and is left to make test-long there.
-set(QUICK_EMULATED "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
+set(QUICK_EMULATED
+    "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
 
 # Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
 function(set_common_properties name labels)

@@ -27,14 +27,14 @@
 #define GPT2_PATTERN \
     CONTRACTION "| ?\\p{L}+| ?\\p{N}+| ?" SYMBOLS "|" LAST_SPACE_APART
 
-// Every digit is a word, and the text between digits is split as GPT-2 does it: so white space before a
-// digit is whole, as at the end of a text.
+// Every digit is a word, and the text between digits is split as GPT-2 does it: so white space
+// before a digit is whole, as at the end of a text.
 #define DIGITS_GPT2_PATTERN \
     CONTRACTION "| ?\\p{L}+|\\p{N}| ?" SYMBOLS \
     "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+"
 
-// Llama 3 and Qwen 2: any sign may stand before a word, line ends stay with the signs before them, and
-// numbers are cut into groups.
+// Llama 3 and Qwen 2: any sign may stand before a word, line ends stay with the signs before them,
+// and numbers are cut into groups.
 #define GROUPED_PATTERN(number) \
     "(?i:" CONTRACTION ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number "| ?" SYMBOLS "[\\r\\n]*" \
     "|[" SPACE "]*[\\r\\n]+|" LAST_SPACE_APART

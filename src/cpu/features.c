@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Detects instruction sets. AVX needs more than the processor's word: the operating system must save the
-// wide registers on a context switch, which XCR0 tells. A program that skips this check dies of an illegal
-// instruction under a kernel or hypervisor that masks them.
+// Detects instruction sets. AVX needs more than the processor's word: the operating system must
+// save the wide registers on a context switch, which XCR0 tells. A program that skips this check
+// dies of an illegal instruction under a kernel or hypervisor that masks them.
 #include <kvern/cpu.h>
 
 #include <stdbool.h>

@@ -175,7 +175,10 @@ def variants():
     """name -> (rounding of matrix inputs, rounding of K and V)."""
     table = {
         "a  int8 / 32, half to even": (everywhere(int8), None),
-        "a' int8 / 32, half away": (everywhere(lambda x: round_blocks(x, 32, rint=half_away)), None),
+        "a' int8 / 32, half away": (
+            everywhere(lambda x: round_blocks(x, 32, rint=half_away)),
+            None,
+        ),
         "b  int8 / 32, f16 scale": (
             everywhere(lambda x: round_blocks(x, 32, scale_type=np.float16)),
             None,
@@ -246,7 +249,9 @@ def check_forward(model, network, prompt):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--text", action="append", default=[], help="a UTF-8 file to add windows of")
+    parser.add_argument(
+        "--text", action="append", default=[], help="a UTF-8 file to take windows of"
+    )
     parser.add_argument("--length", type=int, default=200, help="tokens of each window of a file")
     parser.add_argument("--count", type=int, default=3, help="windows of each file")
     parser.add_argument("--only", help="measure the variants whose name contains this")
