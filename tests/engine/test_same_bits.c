@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #define TINY_TOKENS 150 // more than two pages of positions
+#define WIDE_TOKENS 70  // more than one, for wide models
 #define POOL_STEPS 12
 #define REAL_TOKENS 40
 #define REAL_PLAIN_TOKENS 6 // the plain kernels take their time
@@ -223,10 +224,11 @@ static void check_tiny(const tiny_llama *model, kvern_type kv)
     engine_fixture_options options = engine_fixture_default(file, bytes);
     options.kv = kv;
     int32_t tokens[TINY_TOKENS];
+    size_t count = model->width > 128 ? WIDE_TOKENS : TINY_TOKENS;
     test_random random = test_random_seed(model->type);
-    fill_tokens(&random, model->vocabulary, TINY_TOKENS, tokens);
-    sequence expected = {.tokens = tokens, .count = TINY_TOKENS};
-    float *logits = reference(&options, tokens, TINY_TOKENS, &expected.vocabulary);
+    fill_tokens(&random, model->vocabulary, count, tokens);
+    sequence expected = {.tokens = tokens, .count = count};
+    float *logits = reference(&options, tokens, count, &expected.vocabulary);
     expected.logits = logits;
     on_every_instruction_set(options, &expected, serve_all_ways);
     on_every_split(options, &expected, serve_all_ways);
