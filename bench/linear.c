@@ -22,18 +22,27 @@ typedef struct region {
     size_t cols;
 } region;
 
-// SmolLM2-135M.
-static const region REGIONS[] = {
-    {3, {576, 192, 192}, 576},
-    {1, {576}, 576},
-    {2, {1536, 1536}, 576},
-    {1, {576}, 1536},
-};
-#define REGION_COUNT (sizeof REGIONS / sizeof *REGIONS)
+// The shapes of SmolLM2-135M, and of a model a third wider for types with blocks of 256.
+#define REGION_COUNT 4
 #define LAYERS 30
 #define VOCABULARY 49152
 
+typedef struct geometry {
+    size_t width, feed_forward;
+    region regions[REGION_COUNT];
+} geometry;
+
+static const geometry SMALL = {
+    576,
+    1536,
+    {{3, {576, 192, 192}, 576}, {1, {576}, 576}, {2, {1536, 1536}, 576}, {1, {576}, 1536}}};
+static const geometry WIDE = {
+    768,
+    2048,
+    {{3, {768, 256, 256}, 768}, {1, {768}, 768}, {2, {2048, 2048}, 768}, {1, {768}, 2048}}};
+
 typedef struct bench {
+    const geometry *geometry;
     uint32_t type, output_type;
     linear_precision precision;
     uint32_t features;
@@ -69,11 +78,17 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 32);
 }
 
-// Any bytes are a block; exponents of half floats are kept small so that no sum overflows.
-static void fill(unsigned char *bytes, size_t size, uint64_t *state)
+// Any bytes are a block; exponents of half floats are kept small so that no sum overflows. Float
+// matrices: numbers near one.
+static void fill(uint32_t type, unsigned char *bytes, size_t size, uint64_t *state)
 {
-    for (size_t i = 0; i < size; i++)
+    const size_t element = type == GGUF_TYPE_F32 ? 4 : 2;
+    const bool floats = type == GGUF_TYPE_F32 || type == GGUF_TYPE_F16 || type == GGUF_TYPE_BF16;
+    for (size_t i = 0; i < size; i++) {
         bytes[i] = (unsigned char)next_random(state) & 0xb3;
+        if (floats && i % element == element - 1)
+            bytes[i] = 0x3b | (bytes[i] & 0x80);
+    }
 }
 
 static gguf_tensor make_tensor(uint32_t type, size_t rows, size_t cols, uint64_t *state)
@@ -91,7 +106,7 @@ static gguf_tensor make_tensor(uint32_t type, size_t rows, size_t cols, uint64_t
     unsigned char *data = malloc(tensor.bytes);
     if (!data)
         exit(1);
-    fill(data, tensor.bytes, state);
+    fill(type, data, tensor.bytes, state);
     tensor.data = data;
     return tensor;
 }
@@ -128,20 +143,22 @@ static void make_linear(bench *b, uint32_t type, size_t rows, size_t cols, uint6
 static void make_model(bench *b)
 {
     uint64_t state = 1;
-    b->arena_bytes = packed_bytes(b->output_type, VOCABULARY, 576);
-    b->output_macs = (size_t)VOCABULARY * 576;
+    b->arena_bytes = packed_bytes(b->output_type, VOCABULARY, b->geometry->width);
+    b->output_macs = (size_t)VOCABULARY * b->geometry->width;
     for (size_t r = 0; r < REGION_COUNT; r++)
-        for (size_t m = 0; m < REGIONS[r].count; m++) {
-            b->arena_bytes += LAYERS * packed_bytes(b->type, REGIONS[r].rows[m], REGIONS[r].cols);
-            b->macs_per_token += LAYERS * REGIONS[r].rows[m] * REGIONS[r].cols;
+        for (size_t m = 0; m < b->geometry->regions[r].count; m++) {
+            b->arena_bytes += LAYERS * packed_bytes(b->type, b->geometry->regions[r].rows[m],
+                                                    b->geometry->regions[r].cols);
+            b->macs_per_token +=
+                LAYERS * b->geometry->regions[r].rows[m] * b->geometry->regions[r].cols;
         }
     check(linear_arena_create(b->arena_bytes, &b->arena, NULL));
     for (size_t l = 0; l < LAYERS; l++)
         for (size_t r = 0; r < REGION_COUNT; r++)
-            for (size_t m = 0; m < REGIONS[r].count; m++)
-                make_linear(b, b->type, REGIONS[r].rows[m], REGIONS[r].cols, &state,
-                            &b->layers[l][r][m]);
-    make_linear(b, b->output_type, VOCABULARY, 576, &state, &b->output);
+            for (size_t m = 0; m < b->geometry->regions[r].count; m++)
+                make_linear(b, b->type, b->geometry->regions[r].rows[m],
+                            b->geometry->regions[r].cols, &state, &b->layers[l][r][m]);
+    make_linear(b, b->output_type, VOCABULARY, b->geometry->width, &state, &b->output);
     b->first = &b->layers[0][0][0];
 }
 
@@ -149,7 +166,7 @@ typedef struct buffers {
     size_t tokens;
     float *x, *y, *logits;
     void *memory[2];
-    linear_input input[2], last; // 576 and 1536 wide; the last token for the output
+    linear_input input[2], last; // width and feed_forward wide; the last token for the output
     void *last_memory;
 } buffers;
 
@@ -177,14 +194,14 @@ static buffers make_buffers(const bench *b, size_t tokens)
 {
     buffers s = {.tokens = tokens};
     uint64_t state = 2;
-    s.x = take(tokens * 1536 * sizeof(float));
-    s.y = take(3 * tokens * 1536 * sizeof(float));
+    s.x = take(tokens * b->geometry->feed_forward * sizeof(float));
+    s.y = take(3 * tokens * b->geometry->feed_forward * sizeof(float));
     s.logits = take(VOCABULARY * sizeof(float));
-    for (size_t i = 0; i < tokens * 1536; i++)
+    for (size_t i = 0; i < tokens * b->geometry->feed_forward; i++)
         s.x[i] = (float)(int32_t)next_random(&state) * 0x1p-31f;
-    prepare_input(b, &s.input[0], &s.memory[0], 576, tokens);
-    prepare_input(b, &s.input[1], &s.memory[1], 1536, tokens);
-    prepare_input(b, &s.last, &s.last_memory, 576, 1);
+    prepare_input(b, &s.input[0], &s.memory[0], b->geometry->width, tokens);
+    prepare_input(b, &s.input[1], &s.memory[1], b->geometry->feed_forward, tokens);
+    prepare_input(b, &s.last, &s.last_memory, b->geometry->width, 1);
     return s;
 }
 
@@ -222,12 +239,14 @@ static void round_tokens(const bench *b, const linear_input *input, const float 
 static void run_region(const bench *b, buffers *s, size_t layer, size_t r)
 {
     linear_job jobs[3];
-    const linear_input *input = &s->input[REGIONS[r].cols == 1536];
+    const linear_input *input =
+        &s->input[b->geometry->regions[r].cols == b->geometry->feed_forward];
     round_tokens(b, input, s->x);
-    for (size_t m = 0; m < REGIONS[r].count; m++)
-        jobs[m] = (linear_job){&b->layers[layer][r][m], input, s->y + m * s->tokens * 1536,
-                               REGIONS[r].rows[m], false};
-    check(linear_apply(jobs, REGIONS[r].count, &b->executor));
+    for (size_t m = 0; m < b->geometry->regions[r].count; m++)
+        jobs[m] = (linear_job){&b->layers[layer][r][m], input,
+                               s->y + m * s->tokens * b->geometry->feed_forward,
+                               b->geometry->regions[r].rows[m], false};
+    check(linear_apply(jobs, b->geometry->regions[r].count, &b->executor));
 }
 
 static void run_pass(const bench *b, buffers *s)
@@ -350,6 +369,8 @@ int main(int argc, char **argv)
     }
     b.type = type_by_name(type);
     b.output_type = type_by_name(output);
+    size_t block = 0, bytes;
+    b.geometry = gguf_type_block(b.type, &block, &bytes) && block == 256 ? &WIDE : &SMALL;
     printf("%s, output %s, %s activations, %s kernels\n", type, output,
            b.precision == LINEAR_INT8 ? "8-bit" : "16-bit", kvern_cpu_name(kvern_cpu_features()));
     printf("threads tokens   ms/pass   fastest    GMAC/s   tokens/s     GB/s read GB/s  share\n");

@@ -22,8 +22,15 @@
 // Float weights: tokens whose sums are in registers at once.
 #define FLOAT_TOKENS (LANES == 16 ? 8 : 2)
 
-// Weights are read once per token when there is one: ask for them ahead of time.
-#define PREFETCH_BYTES 2048
+// Weights are asked for this far ahead: the processor's own prefetching alone leaves a third of the
+// memory bandwidth unused.
+#define PREFETCH_BYTES 4096
+
+INLINE void prefetch(const unsigned char *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + PREFETCH_BYTES + i);
+}
 
 INLINE lanes_int shift_left(lanes_int a, int bits)
 {
@@ -205,12 +212,6 @@ INLINE void add_unit(uint32_t type, int planes, int n, const lanes_int *weights,
     }
 }
 
-INLINE void prefetch(const unsigned char *at, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(at + PREFETCH_BYTES + i);
-}
-
 // One unit for the rows of a pass and all tokens.
 INLINE void add_pass(uint32_t type, int planes, size_t tokens, const unsigned char *header,
                      const unsigned char *unit, size_t index, size_t pass,
@@ -249,8 +250,7 @@ INLINE void quantized_sums(uint32_t type, int planes, size_t tokens, const linea
             header = at;
             at += layout.header;
         }
-        if (tokens == 1)
-            prefetch(at, layout.unit);
+        prefetch(at, layout.unit);
         for (size_t pass = 0; pass < PASSES; pass++)
             add_pass(type, planes, tokens, header, at, unit % LINEAR_SUPER, pass, records,
                      y + pass * tokens * VECTORS);
@@ -279,6 +279,7 @@ INLINE void float_sums(uint32_t type, size_t n, const linear_tile *tile, size_t 
         const size_t left = tile->cols - col;
         const size_t end = left < LINEAR_UNIT ? left : LINEAR_UNIT;
         for (size_t i = 0; i < end; i++, at += col_bytes) {
+            prefetch(at, col_bytes);
             UNROLL
             for (size_t k = 0; k < n * ALL_VECTORS; k++) {
                 const size_t offset = k / n * (col_bytes / ALL_VECTORS);
