@@ -1,6 +1,21 @@
 # SPDX-License-Identifier: MIT
 # Instruction-set flags by file name. A file named *_avx2.c holds kernels only and is the only kind
 # of file that is compiled for AVX2; nothing else leaves the architecture's baseline.
+
+# Kernels are unrolled many times over, and sanitizers multiply that: minutes per file. They keep
+# AddressSanitizer, by calls instead of inline checks; what UBSan would find shows in the plain kernels,
+# which they equal bit for bit.
+set(KERNEL_SANITIZE_FLAGS "")
+if(KVERN_SANITIZE MATCHES "undefined")
+    list(APPEND KERNEL_SANITIZE_FLAGS -fno-sanitize=undefined)
+endif()
+if(CMAKE_C_COMPILER_ID MATCHES "Clang" AND KVERN_SANITIZE MATCHES "address")
+    list(APPEND KERNEL_SANITIZE_FLAGS -mllvm -asan-instrumentation-with-call-threshold=0)
+endif()
+if(KVERN_FUZZ)
+    list(APPEND KERNEL_SANITIZE_FLAGS -fno-sanitize=fuzzer-no-link)
+endif()
+
 function(kvern_set_isa_flags OUT)
     set(kept "")
     foreach(file IN LISTS ARGN)
@@ -23,6 +38,7 @@ function(kvern_set_isa_flags OUT)
             continue()
         endif()
         if(flags)
+            list(APPEND flags ${KERNEL_SANITIZE_FLAGS})
             set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
         endif()
         list(APPEND kept ${file})
