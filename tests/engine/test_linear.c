@@ -4,6 +4,7 @@
 
 #include "engine/dequantize.h"
 #include "engine/linear/layout.h"
+#include "tests/support/gguf_builder.h"
 #include "tests/support/guarded.h"
 #include "tests/support/matrices.h"
 
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -784,6 +786,45 @@ static void packed_weights_take_the_bytes_of_the_file(void **state)
     }
 }
 
+// Packing gives pages of the file back band by band; the weights must not depend on it. The tensor
+// is larger than a band.
+static void a_mapped_file_packs_like_memory(void **state)
+{
+    (void)state;
+    enum { ROWS = 9001, COLS = 1024 };
+    test_random random = test_random_seed(19);
+    gguf_tensor tensor = matrix_make(GGUF_TYPE_Q8_0, ROWS, COLS, MATRIX_ORDINARY, &random);
+    char path[] = "/tmp/kvern-linear-XXXXXX";
+    const int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    gguf_builder *builder = gguf_builder_create();
+    gguf_builder_tensor(builder, "before", GGUF_TYPE_F32, 1, (uint64_t[]){3}, "123456789012", 12);
+    gguf_builder_tensor(builder, "matrix", tensor.type, 2, tensor.shape, tensor.data, tensor.bytes);
+    gguf_builder_save(builder, path);
+    gguf_builder_destroy(builder);
+
+    gguf_file *file;
+    assert_int_equal(gguf_open(path, &file, NULL), KVERN_OK);
+    const gguf_tensor *mapped = gguf_find_tensor(file, "matrix");
+    packed expected = pack(&tensor, LINEAR_INT16, 0, NULL);
+    size_t bytes;
+    linear_arena *arena;
+    linear weights;
+    assert_int_equal(linear_packed_bytes(mapped, &bytes, NULL), KVERN_OK);
+    assert_int_equal(linear_arena_create(bytes, &arena, NULL), KVERN_OK);
+    static size_t threads = 2;
+    const kvern_executor executor = threads_of(&threads);
+    assert_int_equal(linear_create(arena, file, mapped, LINEAR_INT16, 0, &executor, &weights, NULL),
+                     KVERN_OK);
+    gguf_close(file);
+    unlink(path);
+    assert_memory_equal(expected.weights.tiles, weights.tiles, bytes);
+    linear_arena_destroy(arena);
+    linear_arena_destroy(expected.arena);
+    matrix_free(&tensor);
+}
+
 // --- Failures -----------------------------------------------------------------------------------
 
 static void bad_tensors_are_refused(void **state)
@@ -913,6 +954,7 @@ int main(void)
         cmocka_unit_test(a_value_that_is_not_finite_stays_in_its_token),
         cmocka_unit_test(nothing_outside_the_buffers_is_touched),
         cmocka_unit_test(packed_weights_take_the_bytes_of_the_file),
+        cmocka_unit_test(a_mapped_file_packs_like_memory),
         cmocka_unit_test(bad_tensors_are_refused),
         cmocka_unit_test(missing_memory_is_reported),
         cmocka_unit_test(jobs_that_do_not_fit_are_refused),
