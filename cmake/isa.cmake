@@ -3,8 +3,8 @@
 # of file that is compiled for AVX2; nothing else leaves the architecture's baseline.
 
 # Kernels are unrolled many times over, and sanitizers multiply that: minutes per file. They keep
-# AddressSanitizer, by calls instead of inline checks; what UBSan would find shows in the plain kernels,
-# which they equal bit for bit.
+# AddressSanitizer, by calls instead of inline checks; what UBSan would find shows in the plain
+# kernels, which they equal bit for bit.
 set(KERNEL_SANITIZE_FLAGS "")
 if(KVERN_SANITIZE MATCHES "undefined")
     list(APPEND KERNEL_SANITIZE_FLAGS -fno-sanitize=undefined)

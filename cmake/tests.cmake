@@ -6,9 +6,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 find_library(MPFR_LIBRARY mpfr)
 
-# Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with whatever a
-# context chose. Kernel tests compare all variants themselves, and other tests do not compute.
-set(REPEATED "^(samebits|property|digest)/|^unit/(attend|float_environment)$|^engine/(same_bits|llama)$")
+# Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
+# whatever a context chose. Kernel tests compare all variants themselves, others do not compute.
+set(REPEATED
+    "^(samebits|property|digest)/|^unit/(attend|float_environment)$|^engine/(same_bits|llama)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
     "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
