@@ -122,8 +122,9 @@ static kvern_status check_fields(const kvern_read *read, const kvern_queries *q)
                           q->query_heads, read->geometry.kv_heads);
     if (!kvern_type_bytes(q->q_type) || !kvern_type_bytes(q->out_type))
         return kvern_fail(KVERN_ERR_ARGUMENT, "unknown element type of q or out");
-    if (isnan(q->scale) || !(q->softcap >= 0))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "scale must be a number and softcap not negative");
+    if (!isfinite(q->scale) || !isfinite(q->softcap) || q->softcap < 0)
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "scale and softcap must be finite, softcap not negative");
     if (q->q_token_stride < 0 || q->q_head_stride < 0 || q->out_token_stride < 0 ||
         q->out_head_stride < 0)
         return kvern_fail(KVERN_ERR_RANGE, "a stride is negative");
