@@ -156,7 +156,7 @@ static void byte_character(unsigned byte, char text[3])
 static void add_tokenizer(const tiny_llama *options, gguf_builder *builder)
 {
     size_t count = options->vocabulary;
-    char(*text)[32] = calloc(count, sizeof *text);
+    char(*text)[40] = calloc(count, sizeof *text);
     const char **tokens = calloc(count, sizeof *tokens);
     int32_t *types = calloc(count, sizeof *types);
     if (!text || !tokens || !types || count < 260) {
