@@ -31,4 +31,7 @@ foreach(kind STATIC SHARED)
         $<$<BOOL:${KVERN_PTHREADPOOL}>:$<INSTALL_INTERFACE:pthreadpool>> Threads::Threads m)
 endforeach()
 # Only the marked symbols leave the shared library; the ones it links statically stay inside.
-target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)
+target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL)
+if(NOT KVERN_SANITIZE) # a sanitizer's symbols are in the program
+    target_link_options(kvern_shared PRIVATE -Wl,-z,defs)
+endif()
