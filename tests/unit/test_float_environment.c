@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define TOKENS 1100 // two spans: results are merged
+#define QUERIES 6   // the last ones: arithmetic with subnormal numbers is slow
 #define HEADS 2
 #define DIM 40
 
@@ -27,6 +28,7 @@ static void shrink(float *x, size_t count, float factor)
         x[i] *= factor;
 }
 
+static const int64_t query_count = QUERIES, first_query = TOKENS - QUERIES;
 static const float sink_logits[HEADS] = {0.5f, -2};
 
 static void make_tokens(const kvern_cache *cache, feed *f)
@@ -35,6 +37,8 @@ static void make_tokens(const kvern_cache *cache, feed *f)
     shrink(f->k, TOKENS * DIM, 1e-40f);
     shrink(f->v, TOKENS * DIM, 1e-39f);
     shrink(f->q, TOKENS * HEADS * DIM, 1e-38f);
+    f->queries.counts = &query_count;
+    f->queries.first = f->queries.q_start = &first_query;
     f->queries.softcap = 20;
     f->queries.sinks = sink_logits;
 }
@@ -91,7 +95,8 @@ static void compare(kvern_executor executor, uint32_t features, kvern_type store
     float *wanted = results_in(FLOAT_DEFAULT, executor_backwards(1), 0, stored, make);
     for (int e = FLOAT_DEFAULT; e < FLOAT_ENVIRONMENTS; e++) {
         float *got = results_in((float_environment)e, executor, features, stored, make);
-        check_same_bytes(wanted, got, TOKENS * HEADS * DIM * sizeof *got, "in another environment");
+        check_same_bytes(wanted, got, QUERIES * HEADS * DIM * sizeof *got,
+                         "in another environment");
         free(got);
     }
     free(wanted);
@@ -113,9 +118,9 @@ static void subnormal_values_survive(void **state)
     const kernel_variants variants = kernel_variants_here();
     float *out = results_in(FLOAT_FLUSH, executor_backwards(1), 0, KVERN_F32, make_small_tokens);
     int subnormal = 0;
-    for (size_t i = 0; i < TOKENS * HEADS * DIM; i++)
+    for (size_t i = 0; i < QUERIES * HEADS * DIM; i++)
         subnormal += fpclassify(out[i]) == FP_SUBNORMAL;
-    assert_true(subnormal > 1000); // the test would find flushing
+    assert_true(subnormal > 100); // the test would find flushing
     free(out);
     for (size_t v = 0; v < variants.count; v++)
         compare(executor_backwards(2), variants.features[v], KVERN_F32, make_small_tokens);
