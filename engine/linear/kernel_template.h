@@ -139,6 +139,10 @@ INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const u
         out.scale[0] = load_f16(unit + 2 * lane);
         out.minimum[0] = times(out.scale[0], minus_zero);
     }
+    if (!has_half_scales(type)) {
+        out.scale[1] = out.scale[0];
+        out.minimum[1] = out.minimum[0];
+    }
     return out;
 }
 
