@@ -71,11 +71,27 @@ static void every_instruction_set(void **state)
     served_sequence_free(&s);
 }
 
+static void a_pool_of_threads(void **state)
+{
+    (void)state;
+    engine_fixture_options options;
+    if (!find_model(&options)) {
+        skip();
+    }
+    served_sequence s = served_sequence_create(&options, PLAIN_TOKENS, 20000, 3);
+    options.context.threads = 2;
+    engine_fixture f = engine_fixture_open(&options);
+    serve_window(&f, &s);
+    engine_fixture_close(&f);
+    served_sequence_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way),
         cmocka_unit_test(every_instruction_set),
+        cmocka_unit_test(a_pool_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
