@@ -86,8 +86,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_
 // are those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
 //
 // Errors of all: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a negative count, start or stride; more than
-// 2^40 positions), KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to a
-// state: use its steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// 2^40 positions), KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to
+// a state: use its steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 
 // Decode: at most one new token per row; a larger count is KVERN_ERR_RANGE.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_append_decode(kvern_cache *cache,

@@ -62,10 +62,10 @@ KVERN_API kvern_queries kvern_queries_default(const kvern_layer *layer, size_t q
 // arithmetic is that of docs/arithmetic.md: a result depends on its own query, the stored positions
 // that it sees, and scale, softcap and sinks, and on nothing else. A query that sees no position
 // gives zeros. On failure nothing was written to `out`. Errors: KVERN_ERR_ARGUMENT (a NULL pointer
-// with work to do, heads that do not divide, an unknown type, a scale or softcap that is not finite,
-// a negative softcap), KVERN_ERR_RANGE (a query beyond the tokens of the append, a negative count,
-// start or stride), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (scratch beyond what
-// was reserved).
+// with work to do, heads that do not divide, an unknown type, a scale or softcap that is not
+// finite, a negative softcap), KVERN_ERR_RANGE (a query beyond the tokens of the append, a negative
+// count, start or stride), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (scratch beyond
+// what was reserved).
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend(const kvern_read *read,
                                                      const kvern_queries *queries);
 
