@@ -5,8 +5,8 @@
 
 // A task is about this many multiplications at least: a few microseconds.
 #define LEAST_WORK ((size_t)1 << 15)
-// Tiles that several groups of tokens go over, one group after the other, should stay in a core's
-// cache.
+// What a task of several groups of tokens goes over again and again should stay in a core's cache:
+// this much of activations, and of weights.
 #define CACHED_BYTES ((size_t)256 << 10)
 #define TASKS_PER_THREAD 8
 
@@ -38,22 +38,27 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static size_t tile_work(const linear_job *job)
+static size_t tile_work(const linear_job *job, size_t tokens)
 {
-    return job->weights->cols * LINEAR_ROWS * job->input->tokens;
+    return job->weights->cols * LINEAR_ROWS * tokens;
 }
 
 static pieces cut(const split *split, const linear_job *job)
 {
-    const size_t tokens = job->input->tokens;
-    const size_t tiles = divide_up(job->weights->rows, LINEAR_ROWS);
+    const linear *weights = job->weights;
+    const size_t tokens = job->input->tokens, cols = weights->cols;
+    const size_t tiles = divide_up(weights->rows, LINEAR_ROWS);
     const size_t groups = divide_up(tokens, LINEAR_GROUP);
-    size_t tile_step = at_least_1(split->work_per_task / at_least_1(tile_work(job)));
+    const size_t group_bytes =
+        linear_units(cols) * linear_record_bytes(weights->format) * LINEAR_GROUP;
+    const size_t group_work = tile_work(job, LINEAR_GROUP);
+    const size_t most_groups =
+        smaller(CACHED_BYTES / group_bytes, split->work_per_task / group_work);
+    const size_t group_step = at_least_1(smaller(groups, most_groups));
+    const size_t work = tile_work(job, smaller(tokens, group_step * LINEAR_GROUP));
+    size_t tile_step = at_least_1(split->work_per_task / at_least_1(work));
     if (groups > 1)
-        tile_step = smaller(tile_step, at_least_1(CACHED_BYTES / job->weights->tile_bytes));
-    const size_t group_work = job->weights->cols * LINEAR_ROWS * LINEAR_GROUP;
-    const size_t group_step =
-        tile_step > 1 ? at_least_1(groups) : at_least_1(split->work_per_task / group_work);
+        tile_step = smaller(tile_step, at_least_1(CACHED_BYTES / weights->tile_bytes));
     return (pieces){tiles,
                     groups,
                     tile_step,
@@ -128,7 +133,8 @@ kvern_status linear_apply(const linear_job *jobs, size_t count, const kvern_exec
     for (size_t i = 0; i < count; i++) {
         if (!fits(&jobs[i]))
             return KVERN_ERR_ARGUMENT;
-        work += tile_work(&jobs[i]) * divide_up(jobs[i].weights->rows, LINEAR_ROWS);
+        work += tile_work(&jobs[i], jobs[i].input->tokens) *
+                divide_up(jobs[i].weights->rows, LINEAR_ROWS);
     }
     const size_t threads = executor ? executor->threads : 1;
     const size_t share = work / (threads * TASKS_PER_THREAD);

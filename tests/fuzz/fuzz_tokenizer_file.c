@@ -63,7 +63,8 @@ static void write_conversation(const gguf_file *file, const tokenizer *t)
     chat_template *chat;
     engine_error error = {0};
     chat_text text = CHAT_TEXT_INIT;
-    check_status(chat_template_detect(file, &chat, &error), chat, &error);
+    const kvern_status status = chat_template_detect(file, &chat, &error);
+    check_status(status, chat, &error);
     if (chat && chat_render(chat, messages, 2, true, &text) != KVERN_OK)
         abort();
     if (chat && t)
@@ -81,7 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     tokenizer *t;
     engine_error error = {0};
-    check_status(tokenizer_create(file, &t, &error), t, &error);
+    const kvern_status status = tokenizer_create(file, &t, &error);
+    check_status(status, t, &error);
     if (t) {
         static const char text[] = "ab abab <|im_end|>\n\xff 12";
         ask_everything(t);
