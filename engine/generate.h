@@ -23,7 +23,7 @@ typedef struct generator_options {
     size_t chunk;          // most prompt tokens of one forward pass; 0: GENERATOR_CHUNK
 } generator_options;
 
-#define GENERATOR_CHUNK 256
+#define GENERATOR_CHUNK 128
 
 // Makes a generator with an empty sequence. `composition` is of the model's geometry
 // (model_composition). Borrows the model until generator_destroy and keeps a reference to the

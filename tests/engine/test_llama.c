@@ -404,6 +404,33 @@ static void every_failed_allocation_is_survived(void **unused)
     free(data);
 }
 
+// Once room is reserved, a decoded token takes nothing from the allocator.
+static void decoding_allocates_nothing(void **unused)
+{
+    (void)unused;
+    tiny_llama model = tiny_llama_default(GGUF_TYPE_Q4_1);
+    size_t bytes;
+    void *data = tiny_llama_build(&model, &bytes);
+    engine_fixture_options options = engine_fixture_default(data, bytes);
+    engine_fixture f = engine_fixture_open(&options);
+    kvern_state *state = engine_fixture_state(&f, 1);
+    float *logits = must_allocate(model.vocabulary * sizeof *logits);
+    assert_int_equal(kvern_state_reserve(state, 0, 200, model.heads), KVERN_OK);
+    uint64_t first = 0;
+    for (int i = 0; i < 200; i++) {
+        engine_fixture_forward(&f, state, KVERN_PHASE_DECODE, (int32_t[]){i % 100}, &(int64_t){1},
+                               logits);
+        kvern_memory memory = {.size = sizeof memory};
+        assert_int_equal(kvern_context_memory(f.context, &memory), KVERN_OK);
+        first = i == 0 ? memory.allocations : first;
+        assert_int_equal(memory.allocations, first);
+    }
+    free(logits);
+    kvern_state_destroy(state);
+    engine_fixture_close(&f);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +441,7 @@ int main(void)
         cmocka_unit_test(another_geometry_is_refused),
         cmocka_unit_test(a_budget_that_is_too_small_fails_cleanly),
         cmocka_unit_test(every_failed_allocation_is_survived),
+        cmocka_unit_test(decoding_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
