@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define MOST_THREADS 1024
-
 // Idle buffers that a context keeps. Scratch: as many as calls commonly run at once. Objects: a
 // read per layer of a large model may be open at the same time.
 #define MOST_IDLE_SCRATCH 4
@@ -31,8 +29,8 @@ static kvern_status check_options(const kvern_context_options *options)
         return kvern_fail(KVERN_ERR_ARGUMENT, "an allocator needs both of its functions");
     if (options->executor.run && options->executor.threads == 0)
         return kvern_fail(KVERN_ERR_ARGUMENT, "an executor has at least one thread");
-    if (options->threads > MOST_THREADS || options->executor.threads > MOST_THREADS)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "more than %d threads", MOST_THREADS);
+    if (options->threads > KVERN_MOST_THREADS || options->executor.threads > KVERN_MOST_THREADS)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "more than %d threads", KVERN_MOST_THREADS);
     return KVERN_OK;
 }
 

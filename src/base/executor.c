@@ -22,7 +22,9 @@ static size_t usable_processors(void)
 }
 
 #ifdef KVERN_HAVE_PTHREADPOOL
+#include <pthread.h>
 #include <pthreadpool.h>
+#include <stdbool.h>
 
 typedef struct pool_job {
     void (*task)(void *arg, size_t index);
@@ -41,9 +43,32 @@ static void run_pool(void *user, size_t tasks, void (*task)(void *arg, size_t in
     pthreadpool_parallelize_1d(user, run_job, &job, tasks, 0);
 }
 
+static void *wait_for_start(void *arg)
+{
+    pthread_mutex_lock(arg);
+    pthread_mutex_unlock(arg);
+    return NULL;
+}
+
+// Whether `count` more threads can live at the same time. The pool must not find out: it waits
+// forever for a thread that could not be started.
+static bool can_start(size_t count)
+{
+    pthread_t threads[KVERN_MOST_THREADS];
+    pthread_mutex_t start = PTHREAD_MUTEX_INITIALIZER;
+    size_t started = 0;
+    pthread_mutex_lock(&start);
+    while (started < count && pthread_create(&threads[started], NULL, wait_for_start, &start) == 0)
+        started++;
+    pthread_mutex_unlock(&start);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    return started == count;
+}
+
 static kvern_status start_pool(size_t threads, kvern_executor *executor, void **pool)
 {
-    pthreadpool_t made = pthreadpool_create(threads);
+    pthreadpool_t made = can_start(threads - 1) ? pthreadpool_create(threads) : NULL;
     if (!made)
         return kvern_fail(KVERN_ERR_THREADS, "%zu threads could not be started", threads);
     *pool = made;

@@ -4,6 +4,8 @@
 
 #include <kvern/context.h>
 
+#define KVERN_MOST_THREADS 1024
+
 // The executor that is used when the caller brings none: `threads` threads (0: one per processor),
 // the calling one among them. *pool receives what kvern_executor_stop takes back; NULL for a single
 // thread, which needs none.
