@@ -17,9 +17,5 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/kvern-config-version.cmake
 install(FILES ${CMAKE_BINARY_DIR}/kvern-config.cmake ${CMAKE_BINARY_DIR}/kvern-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvern)
 file(RELATIVE_PATH KVERN_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-set(KVERN_PC_PRIVATE "")
-if(KVERN_PTHREADPOOL)
-    set(KVERN_PC_PRIVATE -lpthreadpool)
-endif()
 configure_file(${CMAKE_SOURCE_DIR}/cmake/kvern.pc.in ${CMAKE_BINARY_DIR}/kvern.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/kvern.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

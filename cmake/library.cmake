@@ -5,16 +5,9 @@ file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)
-option(KVERN_PTHREADPOOL "pthreadpool runs the default threads; without it, the default is one" ON)
-if(KVERN_PTHREADPOOL)
-    find_library(PTHREADPOOL_LIBRARY pthreadpool REQUIRED)
-endif()
 
 add_library(kvern_objects OBJECT ${KVERN_SOURCES})
 set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
-if(KVERN_PTHREADPOOL)
-    target_compile_definitions(kvern_objects PRIVATE KVERN_HAVE_PTHREADPOOL)
-endif()
 target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include
                                          PRIVATE ${CMAKE_SOURCE_DIR})
 
@@ -25,10 +18,7 @@ foreach(kind STATIC SHARED)
                           VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
     target_include_directories(kvern_${suffix} PUBLIC
         $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-    # By name in the installed package: the path is this machine's.
-    target_link_libraries(kvern_${suffix} PRIVATE
-        $<BUILD_INTERFACE:${PTHREADPOOL_LIBRARY}>
-        $<$<BOOL:${KVERN_PTHREADPOOL}>:$<INSTALL_INTERFACE:pthreadpool>> Threads::Threads m)
+    target_link_libraries(kvern_${suffix} PRIVATE Threads::Threads m)
 endforeach()
 # Only the marked symbols leave the shared library; the ones it links statically stay inside.
 target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL)

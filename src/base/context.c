@@ -37,7 +37,8 @@ static kvern_status check_options(const kvern_context_options *options)
 static kvern_status start_threads(kvern_context *context, const kvern_context_options *options)
 {
     if (!options->executor.run)
-        return kvern_executor_start(options->threads, &context->executor, &context->own_threads);
+        return kvern_executor_start(&context->heap, options->threads, &context->executor,
+                                    &context->own_threads);
     context->executor = options->executor;
     return KVERN_OK;
 }
@@ -104,7 +105,7 @@ void kvern_context_release(kvern_context *context)
         return;
     kvern_shelf_clear(context, &context->scratch);
     kvern_shelf_clear(context, &context->objects);
-    kvern_executor_stop(context->own_threads);
+    kvern_thread_pool_stop(context->own_threads);
     pthread_mutex_destroy(&context->lock);
     free_context(context);
 }

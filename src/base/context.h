@@ -13,7 +13,7 @@ struct kvern_context {
     _Atomic size_t references;
     kvern_heap heap;
     kvern_executor executor;
-    void *own_threads; // the default executor's pool, or NULL
+    struct kvern_thread_pool *own_threads; // the default executor's pool, or NULL
     uint32_t cpu_features;
     _Atomic uint64_t page_bytes; // pages in use, for kvern_memory
 
