@@ -34,8 +34,10 @@ function(kvern_add_test area name)
     if(CMAKE_CROSSCOMPILING AND NOT "${area}/${name}" MATCHES "${QUICK_EMULATED}")
         list(APPEND labels long)
     endif()
-    if(KVERN_SANITIZE AND "${area}/${name}" STREQUAL "engine/same_bits_model")
-        list(APPEND labels long) # a whole model with checks on every access
+    # With checks on every access, a whole model takes long, and typing at a program that lags is
+    # no steady test.
+    if(KVERN_SANITIZE AND "${area}/${name}" MATCHES "^(engine/same_bits_model|cli/conversation)$")
+        list(APPEND labels long)
     endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})
     set_common_properties(${full_name} "${labels}")
