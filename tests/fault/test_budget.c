@@ -92,6 +92,34 @@ static void a_budget_is_used_to_its_last_page(void **state)
     ledger_finish(&books);
 }
 
+// Arenas double while they may; when only less is left, less is taken: page after page until the
+// budget is full.
+static void a_budget_is_filled_page_by_page(void **state)
+{
+    (void)state;
+    enum { PAGE = 64 * 2 * 64 * 2, PAGES = 11 };
+    kvern_context_options options = kvern_context_options_default();
+    const kvern_layer layer = kvern_layer_default(1, 64);
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_cache *cache;
+    options.threads = 1;
+    options.budget_bytes = PAGES * PAGE + PAGE / 2; // the half for everything else
+    assert_ok(kvern_context_create(&options, &context));
+    assert_ok(kvern_composition_create(context, &layer, 1, &composition));
+    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
+    for (int page = 0; page < PAGES; page++)
+        feed_one(cache, KVERN_PHASE_WINDOW, 1, 64, 1, NULL);
+    feed f = feed_create(cache, &(uint64_t){1}, &(int64_t){1}, 1);
+    assert_status(KVERN_ERR_BUDGET, feed_append(cache, KVERN_PHASE_DECODE, &f, NULL));
+    feed_destroy(&f);
+    assert_int_equal(kvern_cache_length(cache, 0), 64 * PAGES);
+    assert_int_equal(kvern_cache_bytes(cache), PAGES * PAGE);
+    kvern_cache_destroy(cache);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+}
+
 // The budget bounds all objects of a context together, and what one gives back another may take.
 static void rows_share_one_budget(void **state)
 {
@@ -131,10 +159,11 @@ int main(void)
 {
     struct CMUnitTest tests[32] = {
         cmocka_unit_test(a_budget_is_used_to_its_last_page),
+        cmocka_unit_test(a_budget_is_filled_page_by_page),
         cmocka_unit_test(rows_share_one_budget),
         cmocka_unit_test(a_context_needs_room_for_itself),
     };
-    size_t count = 3;
+    size_t count = 4;
     for (size_t i = 1; i < fault_operation_count; i++) // the first one makes a context: above
         tests[count++] = (struct CMUnitTest){.name = fault_operations[i].name,
                                              .test_func = budgets_below_the_need_are_kept,

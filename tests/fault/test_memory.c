@@ -225,6 +225,61 @@ static void reserved_room_of_a_fork_covers_the_shared_page(void **state)
     ledger_finish(&books);
 }
 
+// A row that leaves its pages to a fork takes its reserved room along: taken anew once, then
+// enough.
+static void reserved_room_outlives_a_fork(void **state)
+{
+    (void)state;
+    static const size_t row = 0;
+    ledger books;
+    ledger_init(&books);
+    kvern_layer layer = kvern_layer_default(2, 64);
+    kvern_context *context = new_context(&books, 1);
+    kvern_composition *composition = new_composition(context, &layer, 1);
+    kvern_cache *cache, *fork;
+    float out[4 * 64];
+    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
+    assert_ok(kvern_cache_reserve(cache, 0, 500, 4));
+    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    assert_ok(kvern_cache_fork(cache, &row, 1, &fork));
+    feed_one(cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
+    kvern_cache_destroy(fork);
+    const uint64_t before = memory_of(context).allocations, bytes = kvern_cache_bytes(cache);
+    assert_int_equal(bytes, kvern_composition_row_bytes(composition, 500));
+    for (int i = 101; i < 500; i++)
+        feed_one(cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
+    assert_int_equal(memory_of(context).allocations, before);
+    kvern_cache_destroy(cache);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    ledger_finish(&books);
+}
+
+static void reservations_never_shrink(void **state)
+{
+    (void)state;
+    ledger books;
+    ledger_init(&books);
+    kvern_layer layer = kvern_layer_default(2, 64);
+    kvern_context *context = new_context(&books, 1);
+    kvern_composition *composition = new_composition(context, &layer, 1);
+    kvern_cache *cache;
+    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
+    assert_ok(kvern_cache_reserve(cache, 0, 500, 4));
+    const uint64_t bytes = kvern_cache_bytes(cache);
+    assert_int_equal(bytes, kvern_composition_row_bytes(composition, 500));
+    assert_ok(kvern_cache_reserve(cache, 0, 10, 4));
+    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    assert_ok(kvern_cache_trim(cache, 0, 90));
+    assert_int_equal(kvern_cache_bytes(cache), bytes);
+    assert_ok(kvern_cache_reset(cache, 0)); // this is what gives it back
+    assert_int_equal(kvern_cache_bytes(cache), 0);
+    kvern_cache_destroy(cache);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    ledger_finish(&books);
+}
+
 // huggingface/transformers#30312: a rollback built new, shorter buffers.
 static void fault_K4_rollback_reallocates(void **state)
 {
@@ -424,6 +479,8 @@ int main(void)
         cmocka_unit_test(decoding_in_reserved_room_allocates_nothing),
         cmocka_unit_test(reserved_room_covers_attends_of_few_rows),
         cmocka_unit_test(reserved_room_of_a_fork_covers_the_shared_page),
+        cmocka_unit_test(reserved_room_outlives_a_fork),
+        cmocka_unit_test(reservations_never_shrink),
         cmocka_unit_test(fault_K4_rollback_reallocates),
         cmocka_unit_test(trimmed_pages_are_given_back),
         cmocka_unit_test(fault_S4_retained_branches),

@@ -14,6 +14,7 @@
 
 #include <kvern/kvern.h>
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -482,6 +483,45 @@ static void subsets_of_queries_are_equal(void **state)
     }
 }
 
+// A tile whose first queries see one span and whose last ones see two: spans that a query does not
+// see are left out of its result, not added as zeros, which would lose the sign of -0. Values that
+// are too small for their weights make such a sum.
+static void zeros_keep_their_sign_at_the_border_of_a_span(void **state)
+{
+    (void)state;
+    enum { DIM = 8, TOKENS = 1040, FIRST = 1010, QUERIES = TOKENS - FIRST };
+    const shape sh = {1, DIM, DIM, 1, KVERN_F32, KVERN_F32, 0, false};
+    const setting fast = fast_alone();
+    server s = server_create(&sh, &fast, 1, 0);
+    feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, 1);
+    for (int i = 0; i < TOKENS * DIM; i++) {
+        f.k[i] = i == 0 ? 2.0f : 0.0f; // position 0 has weight 1, the others exp(-2)
+        f.v[i] = i < DIM ? 0.0f : -1e-45f;
+        f.q[i] = i % DIM ? 0.0f : 1.0f;
+    }
+    kvern_read *read;
+    assert_ok(feed_append(s.cache, KVERN_PHASE_WINDOW, &f, &read));
+    kvern_queries queries = f.queries;
+    const int64_t first = FIRST, count = QUERIES, one = 1;
+    float alone[DIM];
+    queries.scale = 1;
+    queries.counts = &count;
+    queries.first = queries.q_start = &first;
+    assert_ok(kvern_read_attend(read, &queries));
+    for (int64_t i = 0; i < QUERIES; i++) {
+        const int64_t at = FIRST + i;
+        queries.counts = &one;
+        queries.first = queries.q_start = &at;
+        queries.out = alone;
+        assert_ok(kvern_read_attend(read, &queries));
+        check_same_bytes(alone, f.out + i * DIM, sizeof alone, "a query among others");
+        assert_true(alone[0] == 0 && (signbit(alone[0]) || at >= 1024));
+    }
+    kvern_read_release(read);
+    feed_destroy(&f);
+    server_destroy(&s);
+}
+
 // ---- The definition ----
 
 // The library against docs/arithmetic.md as written down in tests/support, for positions around the
@@ -546,6 +586,7 @@ int main(void)
         cmocka_unit_test(trimmed_rows_are_equal),
         cmocka_unit_test(forks_are_equal),
         cmocka_unit_test(subsets_of_queries_are_equal),
+        cmocka_unit_test(zeros_keep_their_sign_at_the_border_of_a_span),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

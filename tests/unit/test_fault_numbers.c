@@ -327,10 +327,16 @@ static void fault_P4_infinite_scores(void **state)
         v[i] = (float)(1 + i / DIM);
     k[0] = k[DIM] = -INFINITY; // positions 0 and 1
     q[0] = q[DIM] = q[2 * DIM] = 1;
-    append_values(b->cache, 3, k, v, 1, NULL, q, out);
-    for (int d = 0; d < DIM; d++) {
-        assert_true(out[d] == 0 && out[DIM + d] == 0); // every visible weight is zero
-        assert_true(out[2 * DIM + d] == 3);
+    static const float sinks[] = {-INFINITY, 2};
+    for (int i = -1; i < 2; i++) { // without a sink, with one of no weight, with one
+        kvern_queries options = kvern_queries_default(kvern_cache_layer(b->cache), 1);
+        options.sinks = i < 0 ? NULL : &sinks[i];
+        append_values(b->cache, 3, k, v, 1, &options, q, out);
+        assert_ok(kvern_cache_trim(b->cache, 0, 3));
+        for (int d = 0; d < DIM; d++) {
+            assert_true(out[d] == 0 && out[DIM + d] == 0); // every visible weight is zero
+            assert_true(i == 1 ? out[2 * DIM + d] < 3 : out[2 * DIM + d] == 3);
+        }
     }
     bed_destroy(b);
 }

@@ -155,40 +155,57 @@ static void default_scales_do_not_depend_on_the_environment(void **state)
     }
 }
 
-// A caller that traps on floating-point exceptions: none of ours reaches it.
-static void nothing_traps(void **state)
-{
-    (void)state;
 #if defined(__x86_64__)
-    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW);
-    const kvern_layer layer = kvern_layer_default(1, DIM);
-    const float scale = kvern_queries_default(&layer, 1).scale;
-    fedisableexcept(FE_ALL_EXCEPT);
-    assert_true(scale > 0);
+#define TRAPS (FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW)
+
+// Appends and attends with traps on; the values overflow f16, and some are infinite.
+static void append_and_attend_with_traps(kvern_type stored)
+{
+    kvern_layer layer = kvern_layer_default(1, DIM);
     kvern_context_options options = kvern_context_options_default();
     kvern_context *context;
     kvern_composition *composition;
     kvern_cache *cache;
     kvern_read *read;
     options.threads = 1;
+    layer.k_codec = layer.v_codec = stored;
     assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
     assert_ok(kvern_cache_create(composition, 0, 1, &cache));
     feed f;
     make_tokens(cache, &f);
     f.k[5] = f.v[7] = INFINITY;
-    f.q[11] = 3e38f;
-    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW);
+    f.k[8] = f.v[9] = 1e30f;
+    f.q[first_query * HEADS * DIM + 11] = 3e38f;
+    feenableexcept(TRAPS);
     kvern_status append = kvern_cache_append_window(cache, &f.tokens, &read);
     kvern_status attend = kvern_read_attend(read, &f.queries);
+    const int kept = fegetexcept() == TRAPS;
     fedisableexcept(FE_ALL_EXCEPT);
     assert_ok(append);
     assert_ok(attend);
+    assert_true(kept);
     feed_destroy(&f);
     kvern_read_release(read);
     kvern_cache_destroy(cache);
     kvern_composition_release(composition);
     kvern_context_release(context);
+}
+#endif
+
+// A caller that traps on floating-point exceptions: none of ours reaches it.
+static void nothing_traps(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    const kvern_layer layer = kvern_layer_default(1, DIM);
+    feenableexcept(TRAPS);
+    const float scale = kvern_queries_default(&layer, 1).scale;
+    fedisableexcept(FE_ALL_EXCEPT);
+    assert_true(scale > 0);
+    append_and_attend_with_traps(KVERN_F32);
+    append_and_attend_with_traps(KVERN_BF16);
+    append_and_attend_with_traps(KVERN_F16);
 #else
     skip();
 #endif
