@@ -7,9 +7,8 @@ pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 find_library(MPFR_LIBRARY mpfr)
 
 # Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
-# whatever a context chose. Kernel tests compare all variants themselves, others do not compute.
-set(REPEATED
-    "^(samebits|property|digest)/|^unit/(attend|float_environment)$|^engine/(same_bits|llama)$")
+# whatever a context chose. The library's own tests choose among all variants themselves.
+set(REPEATED "^digest/|^engine/(same_bits|llama)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
     "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
