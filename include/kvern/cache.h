@@ -72,8 +72,10 @@ KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
 KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 
 // Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
-// and attends of up to `query_heads` query heads included (0: appends only). Room is kept until
-// kvern_cache_reset. Never shrinks. On failure nothing changed. Errors: KVERN_ERR_RANGE,
+// and attends of one query per row with up to `query_heads` query heads included (0: appends only).
+// Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
+// to an older read or to a fork takes new ones, room included, once; release reads before the next
+// append to avoid it. On failure nothing changed. Errors: KVERN_ERR_RANGE,
 // KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);

@@ -44,8 +44,9 @@ KVERN_API const char *kvern_status_name(kvern_status status);
 // One sentence about the last call that failed on the calling thread: which argument, which layer,
 // how many bytes. It is kept per thread, so contexts shared by threads do not mix their messages,
 // and so that a failed kvern_context_create has one too. The string belongs to the library and is
-// valid until the next failing call on the same thread. Successful calls leave it alone. Empty
-// before the first failure.
+// valid until the next failing call on the same thread. Look at it after a failure only: a call
+// that succeeded at its second attempt may have left the sentence of the first. Empty before the
+// first failure.
 KVERN_API const char *kvern_error_detail(void);
 
 #ifdef __cplusplus

@@ -59,17 +59,6 @@ static void numbers_of_the_interface(void **state)
     assert_int_equal(kvern_type_bytes((kvern_type)-1), 0);
 }
 
-static void details_outlive_successes(void **state)
-{
-    (void)state;
-    kvern_context *context;
-    assert_status(KVERN_ERR_ARGUMENT, kvern_context_create(NULL, NULL));
-    assert_string_equal(kvern_error_detail(), "out is NULL");
-    assert_ok(kvern_context_create(NULL, &context));
-    assert_string_equal(kvern_error_detail(), "out is NULL");
-    kvern_context_release(context);
-}
-
 // ---- Compositions ----
 
 #define LAYERS 3
@@ -322,7 +311,6 @@ int main(void)
         cmocka_unit_test(version_is_that_of_the_headers),
         cmocka_unit_test(every_status_has_a_name_and_a_message),
         cmocka_unit_test(numbers_of_the_interface),
-        cmocka_unit_test(details_outlive_successes),
         cmocka_unit_test(signatures_name_the_storage),
         cmocka_unit_test(plans_are_kept_as_given),
         cmocka_unit_test(bytes_are_whole_pages),
