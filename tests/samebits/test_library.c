@@ -189,7 +189,7 @@ static void expect_served(const float *wanted, const shape *shape, const setting
     free(got);
 }
 
-#define SHORT_TOKENS 150
+#define SHORT_TOKENS 135
 
 static void windows_decodes_and_chunks_are_equal(void **state)
 {
