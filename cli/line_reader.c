@@ -174,6 +174,9 @@ static const char *read_line(line_reader *reader, size_t *size)
 {
     int count = 0;
     reader->interrupted = false;
+    // By itself, libedit shows the prompt first: what is typed in between would be echoed twice,
+    // and a Ctrl-D lost.
+    el_set(reader->editor, EL_PREP_TERM, 1);
     const char *line = el_gets(reader->editor, &count);
     if (!line || count <= 0) {
         return NULL;
