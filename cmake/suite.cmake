@@ -16,7 +16,7 @@ add_check(install ${TOOLS}/check-install ${CMAKE_BINARY_DIR})
 add_check(checks python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_checks.py)
 
 # Uninitialised memory that reaches a result is what the sanitizers do not see.
-foreach(test IN ITEMS engine_generate unit_cache unit_attend)
+foreach(test IN ITEMS engine_generate engine_chat unit_arguments unit_fault_rows)
     if(TARGET test_${test})
         add_test(NAME valgrind/${test} COMMAND valgrind --quiet --error-exitcode=99
                  --leak-check=full --errors-for-leak-kinds=definite,indirect
