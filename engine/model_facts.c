@@ -295,8 +295,8 @@ kvern_status model_composition(const model_facts *facts, kvern_context *context,
     for (size_t i = 0; i < facts->layers; i++) {
         layers[i] = kvern_layer_default(facts->kv_heads, facts->head_dim);
         layers[i].v_dim = facts->value_dim;
-        layers[i].k_codec = k;
-        layers[i].v_codec = v;
+        layers[i].k_codec = kvern_codec_dense(k);
+        layers[i].v_codec = kvern_codec_dense(v);
     }
     kvern_status status = kvern_composition_create(context, layers, facts->layers, out);
     free(layers);

@@ -100,7 +100,7 @@ static kvern_status open_setup(const attention_case *cell, size_t cold_bytes, se
     options.threads = cell->threads;
     s->rows = row_count(cell, cold_bytes);
     s->layer = kvern_layer_default(cell->kv_heads, cell->head_dim);
-    s->layer.k_codec = s->layer.v_codec = cell->storage;
+    s->layer.k_codec = s->layer.v_codec = kvern_codec_dense(cell->storage);
     kvern_status status = kvern_context_create(&options, &s->context);
     if (!status)
         status = kvern_composition_create(s->context, &s->layer, 1, &s->composition);

@@ -23,6 +23,32 @@ typedef enum kvern_type {
 // Bytes of one element: 4, 2, 2; 0 for an unknown type.
 KVERN_API size_t kvern_type_bytes(kvern_type type);
 
+// How a stream of a layer, its keys or its values, is stored.
+typedef enum kvern_codec_kind {
+    KVERN_CODEC_F32 = 0, // dense: every value by itself, in the kvern_type of the same number
+    KVERN_CODEC_BF16 = 1,
+    KVERN_CODEC_F16 = 2,
+    KVERN_CODEC_AFFINE = 3 // integer codes, with a scale and a bias for every group of values
+} kvern_codec_kind;
+
+// A codec with its parameters. Made by kvern_codec_dense and kvern_codec_affine; fields that a kind
+// does not have are 0.
+typedef struct kvern_codec {
+    kvern_codec_kind kind;
+    uint32_t bits;     // affine: bits of a code: 2, 3, 4, 5, 6 or 8
+    uint32_t group;    // affine: consecutive values of a head that share a scale: 32, 64 or 128
+    kvern_type scales; // affine: the type of scales and biases, which values are rounded to first
+} kvern_codec;
+
+// A dense codec: values are rounded once to `type`.
+KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
+
+// The affine codec of MLX: a value is scale * code + bias, scale and bias in bf16. Stored codes,
+// scales and biases equal those of mx.quantize on the values in bf16 (`scales` may be set to
+// another type afterwards), as its CPU definition states: docs/arithmetic.md, "Affine codes". A
+// value takes bits + 32 / group bits. Nothing is checked yet.
+KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
+
 // What a layer keeps per position.
 typedef enum kvern_layer_kind {
     KVERN_LAYER_FULL = 0 // keys and values of every position
@@ -42,10 +68,10 @@ typedef struct kvern_layer {
     size_t size;           // sizeof(kvern_layer); set by kvern_layer_default
     kvern_layer_kind kind; // KVERN_LAYER_FULL
     size_t kv_heads;       // 1 to KVERN_MAX_KV_HEADS
-    size_t k_dim;       // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
-    size_t v_dim;       // head dim of values and outputs: likewise, may differ from k_dim
-    kvern_type k_codec; // how keys are stored
-    kvern_type v_codec; // how values are stored
+    size_t k_dim; // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
+    size_t v_dim; // head dim of values and outputs: likewise, may differ from k_dim
+    kvern_codec k_codec; // how keys are stored
+    kvern_codec v_codec; // how values are stored
 } kvern_layer;
 
 // A full-attention layer with both head dims `head_dim`, stored in bf16. Nothing is checked yet.

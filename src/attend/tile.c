@@ -27,7 +27,7 @@ kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
 
 size_t kvern_workspace_bytes(const kvern_attend_job *job)
 {
-    return VECTORS * ((job->geometry->k_dim + SLOTS) * sizeof(float) + sizeof(uint64_t)) +
+    return VECTORS * ((job->geometry->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t)) +
            2 * kvern_partial_bytes(job);
 }
 
@@ -39,7 +39,7 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     kvern_workspace work;
     char *at = memory;
     work.q = (float *)at;
-    at += VECTORS * job->geometry->k_dim * sizeof(float);
+    at += VECTORS * job->geometry->query_floats * sizeof(float);
     work.weights = (float *)at;
     at += VECTORS * SLOTS * sizeof(float);
     work.visible = (uint64_t *)at;
@@ -82,12 +82,15 @@ static int64_t head_of(const kvern_attend_job *job, const kvern_tile *tile, size
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
 {
     const kvern_queries *q = job->queries;
-    const size_t dim = job->geometry->k_dim;
+    const kvern_geometry *g = job->geometry;
     for (size_t i = 0; i < tile->count; i++) {
+        float *to = work->q + i * g->query_floats;
         const int64_t at = (q->q_start[tile->row] + query_of(job, tile, i)) * q->q_token_stride +
                            head_of(job, tile, i) * q->q_head_stride;
-        for (size_t d = 0; d < dim; d++)
-            work->q[i * dim + d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
+        for (size_t d = 0; d < g->k_dim; d++)
+            to[d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
+        if (g->k_layout->prepare)
+            g->k_layout->prepare(&g->k_codec, g->k_dim, to);
     }
 }
 
@@ -111,14 +114,15 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
                               int64_t block_begin, const void *block, const float *weights,
                               float *acc, const void *next)
 {
-    const size_t dim = job->geometry->v_dim;
+    const kvern_geometry *g = job->geometry;
+    const size_t dim = g->v_dim;
     for (size_t i = from; i < tile->count;) {
         const size_t slots = visible_slots(job, tile, i, block_begin);
         size_t end = i + 1;
         while (end < tile->count && visible_slots(job, tile, end, block_begin) == slots)
             end++;
-        job->geometry->v_kernels.accumulate(block, dim, 0, slots, end - i, weights + i * SLOTS,
-                                            acc + i * dim, next);
+        g->v_kernels.accumulate(&g->v_codec, block, dim, 0, slots, end - i, weights + i * SLOTS,
+                                acc + i * dim, next);
         i = end;
     }
 }
@@ -141,8 +145,8 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, si
         work->visible[i] = first_bits(visible_slots(job, tile, i, begin));
     const size_t most = visible_slots(job, tile, tile->count - 1, begin);
     float *weights = work->weights + from * SLOTS;
-    g->k_kernels.score(k, g->k_dim, 0, kvern_ceil_div(most, 16), tile->count - from,
-                       work->q + from * g->k_dim, weights, v);
+    g->k_kernels.score(&g->k_codec, k, g->k_dim, 0, kvern_ceil_div(most, 16), tile->count - from,
+                       work->q + from * g->query_floats, g->query_floats, weights, v);
     job->kernels.softmax(tile->count - from, weights, work->visible + from, job->queries->softcap,
                          out->m + from, out->l + from, out->acc + from * g->v_dim, g->v_dim);
     accumulate_values(job, tile, from, begin, v, work->weights, out->acc, next);

@@ -3,6 +3,8 @@
 
 #include "src/codec/dense/dense.h"
 
+#include <stdio.h>
+
 size_t kvern_type_bytes(kvern_type type)
 {
     switch (type) {
@@ -15,21 +17,49 @@ size_t kvern_type_bytes(kvern_type type)
     return 0;
 }
 
-const kvern_codec *kvern_codec_of(kvern_type type)
+kvern_codec kvern_codec_dense(kvern_type type)
 {
-    switch (type) {
-    case KVERN_F32:
+    return (kvern_codec){.kind = (kvern_codec_kind)type};
+}
+
+kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group)
+{
+    return (kvern_codec){KVERN_CODEC_AFFINE, bits, group, KVERN_BF16};
+}
+
+const kvern_codec_layout *kvern_codec_layout_of(const kvern_codec *codec)
+{
+    switch (codec->kind) {
+    case KVERN_CODEC_F32:
         return &kvern_dense_f32;
-    case KVERN_BF16:
+    case KVERN_CODEC_BF16:
         return &kvern_dense_bf16;
-    case KVERN_F16:
+    case KVERN_CODEC_F16:
         return &kvern_dense_f16;
+    case KVERN_CODEC_AFFINE:
+        return NULL;
     }
     return NULL;
 }
 
-kvern_codec_kernels kvern_codec_kernels_of(kvern_type type, uint32_t features)
+bool kvern_codec_fits(const kvern_codec *codec, size_t dim)
 {
+    return codec->kind != KVERN_CODEC_AFFINE || dim % codec->group == 0;
+}
+
+void kvern_codec_name(const kvern_codec *codec, char name[KVERN_CODEC_NAME_BYTES])
+{
+    static const char *const types[] = {"f32", "bf16", "f16"};
+    if (codec->kind == KVERN_CODEC_AFFINE)
+        snprintf(name, KVERN_CODEC_NAME_BYTES, "affine%ug%u%s", (unsigned)codec->bits,
+                 (unsigned)codec->group, types[codec->scales]);
+    else
+        snprintf(name, KVERN_CODEC_NAME_BYTES, "%s", types[codec->kind]);
+}
+
+kvern_codec_kernels kvern_codec_kernels_of(const kvern_codec *codec, uint32_t features)
+{
+    const kvern_type type = (kvern_type)codec->kind;
 #if defined(__x86_64__)
     if (features & KVERN_CPU_AVX512)
         return kvern_dense_kernels_avx512(type);

@@ -10,9 +10,11 @@
 typedef struct kvern_geometry {
     size_t kv_heads;
     size_t k_dim, v_dim;
-    const kvern_codec *k_codec, *v_codec;
+    kvern_codec k_codec, v_codec;
+    const kvern_codec_layout *k_layout, *v_layout;
     kvern_codec_kernels k_kernels, v_kernels;
     size_t k_block_bytes, v_block_bytes;
+    size_t query_floats; // of a prepared query
     size_t page_bytes;
 } kvern_geometry;
 

@@ -110,10 +110,10 @@ static void store_token(const kvern_geometry *g, void *page, size_t slot, const 
                         int64_t k_token, const tensor *v, int64_t v_token)
 {
     for (size_t h = 0; h < g->kv_heads; h++) {
-        g->k_kernels.encode(KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot, k->type,
-                            values_of(k, k_token, h));
-        g->v_kernels.encode(KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot, v->type,
-                            values_of(v, v_token, h));
+        g->k_kernels.encode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
+                            k->type, values_of(k, k_token, h));
+        g->v_kernels.encode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
+                            v->type, values_of(v, v_token, h));
     }
 }
 

@@ -214,11 +214,11 @@ static void export_position(const kvern_geometry *g, void *page, size_t slot, fl
 {
     for (size_t h = 0; h < g->kv_heads; h++) {
         if (k)
-            g->k_codec->decode(KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
-                               k + h * g->k_dim);
+            g->k_layout->decode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim,
+                                slot, k + h * g->k_dim);
         if (v)
-            g->v_codec->decode(KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
-                               v + h * g->v_dim);
+            g->v_layout->decode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim,
+                                slot, v + h * g->v_dim);
     }
 }
 

@@ -17,16 +17,26 @@ kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
     layer.kind = KVERN_LAYER_FULL;
     layer.kv_heads = kv_heads;
     layer.k_dim = layer.v_dim = head_dim;
-    layer.k_codec = layer.v_codec = KVERN_BF16;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_BF16);
     return layer;
 }
 
-static kvern_status check_dim(size_t index, const char *name, size_t dim)
+static kvern_status check_stream(size_t index, const char *name, const kvern_codec *codec,
+                                 size_t dim)
 {
+    if (!kvern_codec_layout_of(codec))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: %s_codec is unknown: kind %d, %u bits, group %u, scales %d",
+                          index, name, (int)codec->kind, (unsigned)codec->bits,
+                          (unsigned)codec->group, (int)codec->scales);
     if (dim == 0 || dim % 8 != 0 || dim > KVERN_MAX_HEAD_DIM)
         return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: %s is %zu, not a multiple of 8 from 8 to %d", index, name,
+                          "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %d", index, name,
                           dim, KVERN_MAX_HEAD_DIM);
+    if (!kvern_codec_fits(codec, dim))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: a group of %u does not divide %s_dim, which is %zu", index,
+                          (unsigned)codec->group, name, dim);
     return KVERN_OK;
 }
 
@@ -41,11 +51,8 @@ static kvern_status check_layer(size_t index, const kvern_layer *layer)
     if (layer->kv_heads == 0 || layer->kv_heads > KVERN_MAX_KV_HEADS)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
                           layer->kv_heads, KVERN_MAX_KV_HEADS);
-    if (!kvern_codec_of(layer->k_codec) || !kvern_codec_of(layer->v_codec))
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: codec %d or %d is unknown", index,
-                          (int)layer->k_codec, (int)layer->v_codec);
-    kvern_status status = check_dim(index, "k_dim", layer->k_dim);
-    return status ? status : check_dim(index, "v_dim", layer->v_dim);
+    kvern_status status = check_stream(index, "k", &layer->k_codec, layer->k_dim);
+    return status ? status : check_stream(index, "v", &layer->v_codec, layer->v_dim);
 }
 
 static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_t features,
@@ -54,12 +61,15 @@ static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_
     g->kv_heads = plan->kv_heads;
     g->k_dim = plan->k_dim;
     g->v_dim = plan->v_dim;
-    g->k_codec = kvern_codec_of(plan->k_codec);
-    g->v_codec = kvern_codec_of(plan->v_codec);
-    g->k_kernels = kvern_codec_kernels_of(plan->k_codec, features);
-    g->v_kernels = kvern_codec_kernels_of(plan->v_codec, features);
-    g->k_block_bytes = g->k_codec->block_bytes(g->k_dim);
-    g->v_block_bytes = g->v_codec->block_bytes(g->v_dim);
+    g->k_codec = plan->k_codec;
+    g->v_codec = plan->v_codec;
+    g->k_layout = kvern_codec_layout_of(&g->k_codec);
+    g->v_layout = kvern_codec_layout_of(&g->v_codec);
+    g->k_kernels = kvern_codec_kernels_of(&g->k_codec, features);
+    g->v_kernels = kvern_codec_kernels_of(&g->v_codec, features);
+    g->k_block_bytes = g->k_layout->block_bytes(&g->k_codec, g->k_dim);
+    g->v_block_bytes = g->v_layout->block_bytes(&g->v_codec, g->v_dim);
+    g->query_floats = g->k_layout->query_floats(&g->k_codec, g->k_dim);
     if (!kvern_size_mul(g->k_block_bytes + g->v_block_bytes, g->kv_heads, &g->page_bytes) ||
         g->page_bytes > MOST_PAGE_BYTES)
         return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
@@ -92,8 +102,11 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     if (status)
         return status;
     layer->plan = *plan;
+    char k_name[KVERN_CODEC_NAME_BYTES], v_name[KVERN_CODEC_NAME_BYTES];
+    kvern_codec_name(&g->k_codec, k_name);
+    kvern_codec_name(&g->v_codec, v_name);
     snprintf(layer->signature, sizeof layer->signature, "full:h%zu:k%zu=%s:v%zu=%s", g->kv_heads,
-             g->k_dim, g->k_codec->name, g->v_dim, g->v_codec->name);
+             g->k_dim, k_name, g->v_dim, v_name);
     return choose_pool(composition, index);
 }
 

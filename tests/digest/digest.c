@@ -288,7 +288,7 @@ static void every_dim(void)
         digest d = digest_begin();
         for (size_t dim = 8; dim <= KVERN_MAX_HEAD_DIM; dim += 8) {
             options o = options_default(1, dim, 1);
-            o.layer.k_codec = o.layer.v_codec = (kvern_type)type;
+            o.layer.k_codec = o.layer.v_codec = kvern_codec_dense((kvern_type)type);
             o.layer.v_dim = KVERN_MAX_HEAD_DIM + 8 - dim;
             serve_once(&o, 13, 7, &d);
         }
@@ -303,8 +303,8 @@ static void every_group(void)
         digest d = digest_begin();
         for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
             options o = options_default(2, 24, 2 * groups[i]);
-            o.layer.k_codec = (kvern_type)type;
-            o.layer.v_codec = (kvern_type)((type + 1) % 3);
+            o.layer.k_codec = kvern_codec_dense((kvern_type)type);
+            o.layer.v_codec = kvern_codec_dense((kvern_type)((type + 1) % 3));
             serve_once(&o, 60, 9, &d);
         }
         report(type == 0 ? "groups f32 bf16" : type == 1 ? "groups bf16 f16" : "groups f16 f32", d);
@@ -428,7 +428,7 @@ static void extremes(void)
         digest d = digest_begin();
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             options o = options_default(1, 16, 2);
-            o.layer.k_codec = (kvern_type)type;
+            o.layer.k_codec = kvern_codec_dense((kvern_type)type);
             o.k_size = sizes[i];
             serve_once(&o, 70, 4, &d);
             o.q_size = 1e-20f;
@@ -445,7 +445,7 @@ static void stored_values(void)
         digest d = digest_begin();
         options o = options_default(2, 24, 2);
         o.layer.v_dim = 72;
-        o.layer.k_codec = o.layer.v_codec = (kvern_type)type;
+        o.layer.k_codec = o.layer.v_codec = kvern_codec_dense((kvern_type)type);
         o.k_size = 1e-5f; // partly below the normal numbers of f16
         server s = server_create(&o);
         serve(&s, (int64_t[]){130}, NULL);
@@ -469,7 +469,7 @@ static void facts(void)
         kvern_composition *composition;
         kvern_layer layer = kvern_layer_default(shapes[i % 4][0], shapes[i % 4][1]);
         layer.v_dim = shapes[i % 4][2];
-        layer.k_codec = (kvern_type)(i % 3);
+        layer.k_codec = kvern_codec_dense((kvern_type)(i % 3));
         CHECK(kvern_composition_create(context, &layer, 1, &composition));
         add_text(&d, kvern_composition_signature(composition, 0));
         add_word(&d, (uint32_t)kvern_composition_bytes_per_token(composition));

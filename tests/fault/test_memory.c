@@ -117,7 +117,7 @@ static void held_bytes_stay_within_two_percent_and_an_arena(void **state)
         {kvern_layer_default(1, 64), 1, 1, 3000},  // uneven: K and V of different size and type
     };
     shapes[6].layer.v_dim = 24;
-    shapes[6].layer.k_codec = KVERN_F32;
+    shapes[6].layer.k_codec = kvern_codec_dense(KVERN_F32);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         check_bound(&shapes[i]);
 }
@@ -409,7 +409,7 @@ static void unwritten_memory_reaches_no_result(void **state)
     ledger_init(&books);
     test_random random = test_random_seed(check_seed());
     kvern_layer layer = kvern_layer_default(2, 24);
-    layer.k_codec = KVERN_F16;
+    layer.k_codec = kvern_codec_dense(KVERN_F16);
     kvern_context *context = new_context(&books, 2);
     kvern_composition *composition = new_composition(context, &layer, 1);
     static float out[300 * 4 * 24];

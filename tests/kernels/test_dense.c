@@ -56,15 +56,23 @@ static void fill(test_random *random, mixture kind, float *x, size_t count)
 
 // ---- Storing ----
 
+static size_t block_bytes_of(kvern_type type, size_t dim)
+{
+    const kvern_codec codec = kvern_codec_dense(type);
+    return kvern_codec_layout_of(&codec)->block_bytes(&codec, dim);
+}
+
 static void check_stored(const kvern_codec *codec, kvern_stream stream, const void *block,
                          size_t dim, size_t slot, const float *wanted)
 {
     float got[MOST_DIM];
-    codec->decode(stream, block, dim, slot, got);
+    char name[KVERN_CODEC_NAME_BYTES];
+    kvern_codec_name(codec, name);
+    kvern_codec_layout_of(codec)->decode(codec, stream, block, dim, slot, got);
     for (size_t d = 0; d < dim; d++) {
         if (memcmp(&wanted[d], &got[d], sizeof got[d]) != 0 && !(isnan(wanted[d]) && isnan(got[d])))
-            fail_msg("%s, stream %d, dim %zu, slot %zu: element %zu is %a, not %a", codec->name,
-                     stream, dim, slot, d, (double)got[d], (double)wanted[d]);
+            fail_msg("%s, stream %d, dim %zu, slot %zu: element %zu is %a, not %a", name, stream,
+                     dim, slot, d, (double)got[d], (double)wanted[d]);
     }
 }
 
@@ -81,9 +89,10 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
 {
     static float wanted[SLOTS][MOST_DIM];
     float source[MOST_DIM];
-    const kvern_codec *codec = kvern_codec_of(stored);
+    const kvern_codec codec = kvern_codec_dense(stored);
     const kernel_variants variants = kernel_variants_here();
-    const size_t bytes = codec->block_bytes(dim), input_bytes = dim * kvern_type_bytes(type);
+    const size_t bytes = kvern_codec_layout_of(&codec)->block_bytes(&codec, dim),
+                 input_bytes = dim * kvern_type_bytes(type);
     guarded blocks[MOST_KERNEL_VARIANTS], input = guarded_at_end(input_bytes);
     for (size_t v = 0; v < variants.count; v++)
         blocks[v] = v % 2 ? guarded_at_start(bytes) : guarded_at_end(bytes);
@@ -97,12 +106,12 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
             wanted[slot][d] = rounded(stored, element_get(type, input.data, d));
         }
         for (size_t v = 0; v < variants.count; v++)
-            kvern_codec_kernels_of(stored, variants.features[v])
-                .encode(stream, blocks[v].data, dim, slot, type, input.data);
-        check_stored(codec, stream, blocks[0].data, dim, slot, wanted[slot]);
+            kvern_codec_kernels_of(&codec, variants.features[v])
+                .encode(&codec, stream, blocks[v].data, dim, slot, type, input.data);
+        check_stored(&codec, stream, blocks[0].data, dim, slot, wanted[slot]);
     }
     for (size_t slot = 0; slot < SLOTS; slot++)
-        check_stored(codec, stream, blocks[0].data, dim, slot, wanted[slot]);
+        check_stored(&codec, stream, blocks[0].data, dim, slot, wanted[slot]);
     for (size_t v = 0; v < variants.count; v++) {
         check_same_bytes(blocks[0].data, blocks[v].data, bytes,
                          kvern_cpu_name(variants.features[v]));
@@ -144,7 +153,7 @@ static void blocks_have_no_padding(void **state)
     (void)state;
     for (size_t t = 0; t < 3; t++) {
         for (size_t dim = 8; dim <= MOST_DIM; dim += 8) {
-            const size_t bytes = kvern_codec_of(types[t])->block_bytes(dim);
+            const size_t bytes = block_bytes_of(types[t], dim);
             assert_int_equal(bytes, dim * SLOTS * kvern_type_bytes(types[t]));
             assert_int_equal(bytes % 64, 0);
         }
@@ -154,8 +163,9 @@ static void blocks_have_no_padding(void **state)
 static void unknown_types_have_no_codec(void **state)
 {
     (void)state;
-    assert_null(kvern_codec_of((kvern_type)3));
-    assert_null(kvern_codec_of((kvern_type)-1));
+    const kvern_codec above = {.kind = (kvern_codec_kind)4}, below = {.kind = (kvern_codec_kind)-1};
+    assert_null(kvern_codec_layout_of(&above));
+    assert_null(kvern_codec_layout_of(&below));
 }
 
 // ---- Kernels ----
@@ -167,7 +177,7 @@ static void unknown_types_have_no_codec(void **state)
 // Everything that one comparison works with. The buffers end where their memory ends; the block
 // may also begin where its memory begins.
 typedef struct bench {
-    kvern_type type;
+    kvern_codec codec;
     kvern_stream stream;
     size_t dim;
     kvern_codec_kernels plain;
@@ -205,18 +215,18 @@ static void bench_destroy(bench *b)
 
 static void encode_slot(bench *b, size_t slot)
 {
-    b->plain.encode(b->stream, b->block, b->dim, slot, KVERN_F32, b->block_values[slot]);
+    b->plain.encode(&b->codec, b->stream, b->block, b->dim, slot, KVERN_F32, b->block_values[slot]);
 }
 
 // Chooses a shape and fills a block that lies at the end or at the beginning of its memory.
 static void bench_fill(bench *b, test_random *random, kvern_type type, kvern_stream stream,
                        size_t dim, mixture kind)
 {
-    b->type = type;
+    b->codec = kvern_codec_dense(type);
     b->stream = stream;
     b->dim = dim;
-    b->plain = kvern_codec_kernels_of(type, 0);
-    const size_t bytes = kvern_codec_of(type)->block_bytes(dim);
+    b->plain = kvern_codec_kernels_of(&b->codec, 0);
+    const size_t bytes = block_bytes_of(type, dim);
     b->block = test_random_next(random) & 1 ? last_of(&b->block_at_end, BLOCK_BYTES, bytes)
                                             : b->block_at_start.data;
     for (size_t slot = 0; slot < SLOTS; slot++) {
@@ -243,13 +253,15 @@ static void expect_same(const bench *b, const float *got, size_t count, size_t n
 {
     if (memcmp(b->wanted, got, count * sizeof *got) == 0)
         return;
+    char name[KVERN_CODEC_NAME_BYTES];
+    kvern_codec_name(&b->codec, name);
     for (size_t i = 0; i < count; i++) {
         if (memcmp(&b->wanted[i], &got[i], sizeof *got) != 0 &&
             !(isnan(b->wanted[i]) && isnan(got[i])))
             fail_msg("%s: %s, stream %d, dim %zu, %zu vectors, [%zu, %zu): element %zu is %a, "
                      "not %a",
-                     kvern_cpu_name(features), kvern_codec_of(b->type)->name, b->stream, b->dim, n,
-                     begin, end, i, (double)got[i], (double)b->wanted[i]);
+                     kvern_cpu_name(features), name, b->stream, b->dim, n, begin, end, i,
+                     (double)got[i], (double)b->wanted[i]);
     }
 }
 
@@ -264,7 +276,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
     memcpy(q, b->input, n * b->dim * sizeof(float));
     for (size_t i = 0; i < count; i++)
         b->wanted[i] = SENTINEL;
-    b->plain.score(b->block, b->dim, tile_begin, tile_end, n, q, b->wanted, NULL);
+    b->plain.score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, b->wanted,
+                   NULL);
     for (size_t i = 0; i < count; i++) {
         const size_t slot = i % SLOTS;
         if (slot < tile_begin * 16 || slot >= tile_end * 16)
@@ -273,8 +286,9 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
     for (size_t v = 1; v < b->variants.count; v++) {
         for (size_t i = 0; i < count; i++)
             scores[i] = SENTINEL;
-        kvern_codec_kernels_of(b->type, b->variants.features[v])
-            .score(b->block, b->dim, tile_begin, tile_end, n, q, scores, random_next(b, random));
+        kvern_codec_kernels_of(&b->codec, b->variants.features[v])
+            .score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, scores,
+                   random_next(b, random));
         expect_same(b, scores, count, n, tile_begin, tile_end, b->variants.features[v]);
     }
 }
@@ -328,15 +342,15 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
     float *acc = last_of(&b->output_at_end, OUTPUT_BYTES, count * sizeof(float));
     memcpy(w, b->input, n * SLOTS * sizeof(float));
     memcpy(b->wanted, b->before, count * sizeof(float));
-    b->plain.accumulate(b->block, b->dim, begin, end, n, w, b->wanted, NULL);
+    b->plain.accumulate(&b->codec, b->block, b->dim, begin, end, n, w, b->wanted, NULL);
     for (size_t i = 0; i < n * SLOTS; i++) {
         if (i % SLOTS < begin || i % SLOTS >= end)
             w[i] = NAN;
     }
     for (size_t v = 1; v < b->variants.count; v++) {
         memcpy(acc, b->before, count * sizeof(float));
-        kvern_codec_kernels_of(b->type, b->variants.features[v])
-            .accumulate(b->block, b->dim, begin, end, n, w, acc, random_next(b, random));
+        kvern_codec_kernels_of(&b->codec, b->variants.features[v])
+            .accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc, random_next(b, random));
         expect_same(b, acc, count, n, begin, end, b->variants.features[v]);
     }
 }
@@ -459,7 +473,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
                          rounded(type, b->block_values[i % SLOTS][d]), s);
             b->wanted[i] = s;
         }
-        b->plain.score(b->block, dim, 0, 4, n, b->input, b->before, NULL);
+        b->plain.score(&b->codec, b->block, dim, 0, 4, n, b->input, dim, b->before, NULL);
         check_same_floats(b->wanted, b->before, n * SLOTS, "scores");
         fill_for_sums(b, &random, type, dim, WIDE);
         for (size_t i = 0; i < n * dim; i++) {
@@ -468,7 +482,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
                 b->wanted[i] = fmaf(b->input[i / dim * SLOTS + p],
                                     rounded(type, b->block_values[p][i % dim]), b->wanted[i]);
         }
-        b->plain.accumulate(b->block, dim, 5, 60, n, b->input, b->before, NULL);
+        b->plain.accumulate(&b->codec, b->block, dim, 5, 60, n, b->input, b->before, NULL);
         check_same_floats(b->wanted, b->before, n * dim, "sums");
     }
     bench_destroy(b);

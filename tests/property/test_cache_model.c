@@ -72,8 +72,8 @@ static kvern_layer random_layer(world *w)
     const size_t most = below(w, 10) ? 16 : KVERN_MAX_HEAD_DIM / 8;
     layer.k_dim = 8 * (1 + below(w, most));
     layer.v_dim = below(w, 2) ? layer.k_dim : 8 * (1 + below(w, most));
-    layer.k_codec = (kvern_type)below(w, 3);
-    layer.v_codec = (kvern_type)below(w, 3);
+    layer.k_codec = kvern_codec_dense((kvern_type)below(w, 3));
+    layer.v_codec = kvern_codec_dense((kvern_type)below(w, 3));
     return layer;
 }
 

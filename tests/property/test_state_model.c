@@ -58,8 +58,8 @@ static kvern_layer random_layer(world *w)
     kvern_layer layer = kvern_layer_default(heads[below(w, 3)], 8 * (1 + below(w, 12)));
     if (below(w, 2))
         layer.v_dim = 8 * (1 + below(w, 12));
-    layer.k_codec = (kvern_type)below(w, 3);
-    layer.v_codec = (kvern_type)below(w, 3);
+    layer.k_codec = kvern_codec_dense((kvern_type)below(w, 3));
+    layer.v_codec = kvern_codec_dense((kvern_type)below(w, 3));
     return layer;
 }
 

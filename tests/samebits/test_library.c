@@ -69,8 +69,8 @@ static server server_create(const shape *s, const setting *at, size_t rows, size
     options.threads = at->threads;
     kvern_layer layer = kvern_layer_default(s->kv_heads, s->k_dim);
     layer.v_dim = s->v_dim;
-    layer.k_codec = s->k_codec;
-    layer.v_codec = s->v_codec;
+    layer.k_codec = kvern_codec_dense(s->k_codec);
+    layer.v_codec = kvern_codec_dense(s->v_codec);
     assert_ok(kvern_context_create(&options, &made.context));
     assert_ok(kvern_composition_create(made.context, &layer, 1, &made.composition));
     assert_ok(kvern_cache_create(made.composition, 0, rows, &made.cache));

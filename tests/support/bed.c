@@ -39,7 +39,7 @@ void bed_destroy(bed *b)
 kvern_layer layer_of(size_t kv_heads, size_t dim, kvern_type type)
 {
     kvern_layer layer = kvern_layer_default(kv_heads, dim);
-    layer.k_codec = layer.v_codec = type;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(type);
     return layer;
 }
 

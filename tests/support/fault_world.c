@@ -21,8 +21,8 @@ static void plan_layers(kvern_layer *layers)
     layers[1] = kvern_layer_default(2, 24);
     layers[2] = kvern_layer_default(1, 8);
     layers[2].v_dim = 40;
-    layers[2].k_codec = KVERN_F32;
-    layers[2].v_codec = KVERN_F16;
+    layers[2].k_codec = kvern_codec_dense(KVERN_F32);
+    layers[2].v_codec = kvern_codec_dense(KVERN_F16);
 }
 
 static kvern_status create_context(ledger *books, uint64_t budget_bytes, kvern_context **out)

@@ -43,9 +43,9 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
     float *to_k = row->k + (size_t)row->length * k_floats(layer);
     float *to_v = row->v + (size_t)row->length * v_floats(layer);
     for (size_t i = 0; i < k_floats(layer); i++)
-        to_k[i] = rounded(layer->k_codec, k[i]);
+        to_k[i] = rounded((kvern_type)layer->k_codec.kind, k[i]);
     for (size_t i = 0; i < v_floats(layer); i++)
-        to_v[i] = rounded(layer->v_codec, v[i]);
+        to_v[i] = rounded((kvern_type)layer->v_codec.kind, v[i]);
     row->length++;
 }
 

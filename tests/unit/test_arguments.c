@@ -197,13 +197,13 @@ static void layers_that_cannot_be(void **state)
     layers[1].kind = (kvern_layer_kind)1;
     refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: kind 1");
     layers[1] = good;
-    layers[1].k_codec = (kvern_type)3;
-    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: codec");
+    layers[1].k_codec = kvern_codec_dense((kvern_type)3);
+    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: k_codec");
     layers[1] = good;
-    layers[1].v_codec = (kvern_type)-1;
-    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: codec");
+    layers[1].v_codec = kvern_codec_dense((kvern_type)-1);
+    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: v_codec");
     layers[1] = kvern_layer_default(KVERN_MAX_KV_HEADS, KVERN_MAX_HEAD_DIM);
-    layers[1].k_codec = layers[1].v_codec = KVERN_F32;
+    layers[1].k_codec = layers[1].v_codec = kvern_codec_dense(KVERN_F32);
     refuse_layers(f, KVERN_ERR_OVERFLOW, layers, 2, "layer 1");
 }
 

@@ -67,8 +67,8 @@ static kvern_composition *new_composition(void)
 {
     kvern_layer layers[LAYERS] = {kvern_layer_default(3, 64), kvern_layer_default(8, 128),
                                   kvern_layer_default(1, 576)};
-    layers[1].k_codec = KVERN_F32;
-    layers[1].v_codec = KVERN_F16;
+    layers[1].k_codec = kvern_codec_dense(KVERN_F32);
+    layers[1].v_codec = kvern_codec_dense(KVERN_F16);
     layers[2].v_dim = 512;
     kvern_context *context;
     kvern_composition *composition;
@@ -192,8 +192,8 @@ static void defaults(void **state)
     assert_int_equal(layer.kv_heads, 3);
     assert_int_equal(layer.k_dim, 64);
     assert_int_equal(layer.v_dim, 64);
-    assert_int_equal(layer.k_codec, KVERN_BF16);
-    assert_int_equal(layer.v_codec, KVERN_BF16);
+    assert_int_equal(layer.k_codec.kind, KVERN_CODEC_BF16);
+    assert_int_equal(layer.v_codec.kind, KVERN_CODEC_BF16);
     const kvern_tokens tokens = kvern_tokens_default(&layer);
     assert_int_equal(tokens.size, sizeof tokens);
     assert_int_equal(tokens.k_type, KVERN_F32);

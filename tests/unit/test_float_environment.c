@@ -66,7 +66,7 @@ static float *results_in(float_environment environment, kvern_executor executor,
     feed f;
     options.executor = executor;
     options.cpu_features = features;
-    layer.k_codec = layer.v_codec = stored;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(stored);
     assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
     assert_ok(kvern_cache_create(composition, 0, 1, &cache));
@@ -168,7 +168,7 @@ static void append_and_attend_with_traps(kvern_type stored)
     kvern_cache *cache;
     kvern_read *read;
     options.threads = 1;
-    layer.k_codec = layer.v_codec = stored;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(stored);
     assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
     assert_ok(kvern_cache_create(composition, 0, 1, &cache));

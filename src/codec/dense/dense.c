@@ -32,34 +32,45 @@ static inline void decode(kvern_type stored, kvern_stream stream, const void *bl
         values[d] = load_value(stored, block, offset_of(stream, stored, dim, slot, d));
 }
 
-static size_t block_bytes_f32(size_t dim)
+static size_t block_bytes_f32(const kvern_codec *codec, size_t dim)
 {
+    (void)codec;
     return dim * KVERN_PAGE_POSITIONS * sizeof(float);
 }
 
-static size_t block_bytes_half(size_t dim)
+static size_t block_bytes_half(const kvern_codec *codec, size_t dim)
 {
+    (void)codec;
     return dim * KVERN_PAGE_POSITIONS * sizeof(uint16_t);
 }
 
-static void decode_f32(kvern_stream stream, const void *block, size_t dim, size_t slot,
-                       float *values)
+static void decode_f32(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
+                       size_t slot, float *values)
 {
+    (void)codec;
     decode(KVERN_F32, stream, block, dim, slot, values);
 }
 
-static void decode_bf16(kvern_stream stream, const void *block, size_t dim, size_t slot,
-                        float *values)
+static void decode_bf16(const kvern_codec *codec, kvern_stream stream, const void *block,
+                        size_t dim, size_t slot, float *values)
 {
+    (void)codec;
     decode(KVERN_BF16, stream, block, dim, slot, values);
 }
 
-static void decode_f16(kvern_stream stream, const void *block, size_t dim, size_t slot,
-                       float *values)
+static void decode_f16(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
+                       size_t slot, float *values)
 {
+    (void)codec;
     decode(KVERN_F16, stream, block, dim, slot, values);
 }
 
-const kvern_codec kvern_dense_f32 = {"f32", block_bytes_f32, decode_f32};
-const kvern_codec kvern_dense_bf16 = {"bf16", block_bytes_half, decode_bf16};
-const kvern_codec kvern_dense_f16 = {"f16", block_bytes_half, decode_f16};
+static size_t query_floats(const kvern_codec *codec, size_t dim)
+{
+    (void)codec;
+    return dim;
+}
+
+const kvern_codec_layout kvern_dense_f32 = {block_bytes_f32, query_floats, NULL, decode_f32};
+const kvern_codec_layout kvern_dense_bf16 = {block_bytes_half, query_floats, NULL, decode_bf16};
+const kvern_codec_layout kvern_dense_f16 = {block_bytes_half, query_floats, NULL, decode_f16};

@@ -98,8 +98,8 @@ kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx2(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx512(kvern_type type);
 
-extern const kvern_codec kvern_dense_f32;
-extern const kvern_codec kvern_dense_bf16;
-extern const kvern_codec kvern_dense_f16;
+extern const kvern_codec_layout kvern_dense_f32;
+extern const kvern_codec_layout kvern_dense_bf16;
+extern const kvern_codec_layout kvern_dense_f16;
 
 #endif

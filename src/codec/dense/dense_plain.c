@@ -16,14 +16,14 @@ static inline float value_at(kvern_type type, const void *block, size_t at)
 }
 
 static inline void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
-                         size_t tile_end, size_t n, const float *q, float *scores)
+                         size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores)
 {
     for (size_t i = 0; i < n; i++) {
         for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
             float s = 0;
             for (size_t d = 0; d < dim; d++)
-                s = fmaf(q[i * dim + d], value_at(type, block, kvern_dense_k_offset(type, p, d)),
-                         s);
+                s = fmaf(q[i * q_stride + d],
+                         value_at(type, block, kvern_dense_k_offset(type, p, d)), s);
             scores[i * KVERN_PAGE_POSITIONS + p] = s;
         }
     }
@@ -57,20 +57,25 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
 
 // Three functions per type; `next` is of no use without prefetching.
 #define DENSE_PLAIN(name, type)                                                                    \
-    static void encode_##name(kvern_stream stream, void *block, size_t dim, size_t slot,           \
-                              kvern_type from, const void *values)                                 \
+    static void encode_##name(const kvern_codec *codec, kvern_stream stream, void *block,          \
+                              size_t dim, size_t slot, kvern_type from, const void *values)        \
     {                                                                                              \
+        (void)codec;                                                                               \
         encode(type, stream, block, dim, slot, from, values);                                      \
     }                                                                                              \
-    static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
-                             size_t n, const float *q, float *scores, const void *next)            \
+    static void score_##name(const kvern_codec *codec, const void *block, size_t dim,              \
+                             size_t tile_begin, size_t tile_end, size_t n, const float *q,         \
+                             size_t q_stride, float *scores, const void *next)                     \
     {                                                                                              \
+        (void)codec;                                                                               \
         (void)next;                                                                                \
-        score(type, block, dim, tile_begin, tile_end, n, q, scores);                               \
+        score(type, block, dim, tile_begin, tile_end, n, q, q_stride, scores);                     \
     }                                                                                              \
-    static void accumulate_##name(const void *block, size_t dim, size_t begin, size_t end,         \
-                                  size_t n, const float *w, float *acc, const void *next)          \
+    static void accumulate_##name(const kvern_codec *codec, const void *block, size_t dim,         \
+                                  size_t begin, size_t end, size_t n, const float *w, float *acc,  \
+                                  const void *next)                                                \
     {                                                                                              \
+        (void)codec;                                                                               \
         (void)next;                                                                                \
         accumulate(type, block, dim, begin, end, n, w, acc);                                       \
     }

@@ -252,7 +252,8 @@ LANES_INLINE void multiply_slots(kvern_type type, size_t n, panel p)
 
 // Keys: the lanes are the slots of the tiles asked for, the rows are all dimensions.
 LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
-                        size_t tile_end, size_t n, const float *q, float *scores, const void *next)
+                        size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores,
+                        const void *next)
 {
     const size_t skipped = tile_begin * 16 * word_bytes(type);
     const panel p = {
@@ -262,7 +263,7 @@ LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t t
         .end = dim,
         .width = (tile_end - tile_begin) * 16,
         .a = q,
-        .a_stride = dim,
+        .a_stride = q_stride,
         .c = scores + tile_begin * 16,
         .c_stride = KVERN_PAGE_POSITIONS,
         .fresh = true,
@@ -297,19 +298,24 @@ LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, siz
 }
 
 #define DENSE_KERNELS(name, type)                                                                  \
-    static void encode_##name(kvern_stream stream, void *block, size_t dim, size_t slot,           \
-                              kvern_type from, const void *values)                                 \
+    static void encode_##name(const kvern_codec *codec, kvern_stream stream, void *block,          \
+                              size_t dim, size_t slot, kvern_type from, const void *values)        \
     {                                                                                              \
+        (void)codec;                                                                               \
         encode(type, stream, block, dim, slot, from, values);                                      \
     }                                                                                              \
-    static void score_##name(const void *block, size_t dim, size_t tile_begin, size_t tile_end,    \
-                             size_t n, const float *q, float *scores, const void *next)            \
+    static void score_##name(const kvern_codec *codec, const void *block, size_t dim,              \
+                             size_t tile_begin, size_t tile_end, size_t n, const float *q,         \
+                             size_t q_stride, float *scores, const void *next)                     \
     {                                                                                              \
-        score(type, block, dim, tile_begin, tile_end, n, q, scores, next);                         \
+        (void)codec;                                                                               \
+        score(type, block, dim, tile_begin, tile_end, n, q, q_stride, scores, next);               \
     }                                                                                              \
-    static void accumulate_##name(const void *block, size_t dim, size_t begin, size_t end,         \
-                                  size_t n, const float *w, float *acc, const void *next)          \
+    static void accumulate_##name(const kvern_codec *codec, const void *block, size_t dim,         \
+                                  size_t begin, size_t end, size_t n, const float *w, float *acc,  \
+                                  const void *next)                                                \
     {                                                                                              \
+        (void)codec;                                                                               \
         accumulate(type, block, dim, begin, end, n, w, acc, next);                                 \
     }
 
