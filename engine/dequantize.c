@@ -114,6 +114,53 @@ static void decode_q8_0(const unsigned char *in, size_t blocks, float *out)
     }
 }
 
+// Groups of 16 values. scale and minimum codes[16] (four bits each, the minimum's the high ones),
+// codes[64], scale f16, minimum scale f16. Each half of 128 values takes 32 bytes of codes; of its
+// eight groups, odd ones are in the second 16 bytes, and two groups share two bits of every byte.
+static void decode_q2_k(const unsigned char *in, size_t blocks, float *out)
+{
+    for (; blocks; blocks--, in += 84, out += QK_K) {
+        for (int group = 0; group < 16; group++) {
+            const unsigned char *codes = in + 16 + group / 8 * 32 + group % 2 * 16;
+            float scale = load_f16(in + 80) * (float)(in[group] & 0xf);
+            float minimum = load_f16(in + 82) * (float)(in[group] >> 4);
+            for (int i = 0; i < 16; i++) {
+                int code = codes[i] >> (group / 2 % 4 * 2) & 3;
+                out[group * 16 + i] = scale * (float)code - minimum;
+            }
+        }
+    }
+}
+
+// The scale of group 0 to 15 of a Q3_K block: six bits, the code 32 is zero. Of the 12 bytes, eight
+// hold the low halves, those of groups 8 to 15 in their high ones; byte 8 + g % 4 holds the high
+// two bits of group g as its bits 2 * (g / 4) and the next one.
+static int q3_k_scale(const unsigned char *packed, int group)
+{
+    int low = packed[group % 8] >> (group / 8 * 4) & 0xf;
+    int high = packed[8 + group % 4] >> (group / 4 * 2) & 3;
+    return (low | high << 4) - 32;
+}
+
+// Groups of 16 values. third bits[32], low codes[64], packed scales[12], scale f16; the code 4 is
+// zero. Low codes lie as the codes of Q2_K do; bit u of byte i of the third bits belongs to value i
+// of the u-th 32 values.
+static void decode_q3_k(const unsigned char *in, size_t blocks, float *out)
+{
+    for (; blocks; blocks--, in += 110, out += QK_K) {
+        for (int group = 0; group < 16; group++) {
+            const unsigned char *third_bits = in + group % 2 * 16;
+            const unsigned char *low_codes = in + 32 + group / 8 * 32 + group % 2 * 16;
+            float scale = load_f16(in + 108) * (float)q3_k_scale(in + 96, group);
+            for (int i = 0; i < 16; i++) {
+                int low = low_codes[i] >> (group / 2 % 4 * 2) & 3;
+                int high = third_bits[i] >> (group / 2) & 1;
+                out[group * 16 + i] = scale * (float)((low | high << 2) - 4);
+            }
+        }
+    }
+}
+
 // The six-bit scale and minimum of group 0 to 7 of a Q4_K or Q5_K block. Of the 12 bytes, the first
 // four hold scales 0 to 3, the next four minimums 0 to 3, and the last four the low halves of the
 // others, whose high two bits fill up the first eight bytes.
@@ -193,8 +240,9 @@ typedef void decoder(const unsigned char *in, size_t blocks, float *out);
 static decoder *const DECODERS[] = {
     [GGUF_TYPE_F32] = decode_f32,   [GGUF_TYPE_F16] = decode_f16,   [GGUF_TYPE_BF16] = decode_bf16,
     [GGUF_TYPE_Q4_0] = decode_q4_0, [GGUF_TYPE_Q4_1] = decode_q4_1, [GGUF_TYPE_Q5_0] = decode_q5_0,
-    [GGUF_TYPE_Q5_1] = decode_q5_1, [GGUF_TYPE_Q8_0] = decode_q8_0, [GGUF_TYPE_Q4_K] = decode_q4_k,
-    [GGUF_TYPE_Q5_K] = decode_q5_k, [GGUF_TYPE_Q6_K] = decode_q6_k,
+    [GGUF_TYPE_Q5_1] = decode_q5_1, [GGUF_TYPE_Q8_0] = decode_q8_0, [GGUF_TYPE_Q2_K] = decode_q2_k,
+    [GGUF_TYPE_Q3_K] = decode_q3_k, [GGUF_TYPE_Q4_K] = decode_q4_k, [GGUF_TYPE_Q5_K] = decode_q5_k,
+    [GGUF_TYPE_Q6_K] = decode_q6_k,
 };
 
 kvern_status engine_dequantize(uint32_t type, const void *blocks, size_t elements, float *out)

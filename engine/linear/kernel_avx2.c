@@ -5,12 +5,12 @@
 #define TOKENS_AT_ONCE 1
 
 // Products of pairs are 16 bits wide and are summed that wide for as long as nothing can overflow:
-// the codes of activations are at most 127, those of weights 15, 31 or 63, and
+// the codes of activations are at most 127, those of weights at most 15, 31 or 63, and
 // 8 * 2 * 15 * 127 = 30480, 4 * 2 * 31 * 127 = 31496, 2 * 2 * 63 * 127 = 32004 fit.
 // Signed weights of eight bits are widened at once: 2 * 128 * 127 = 32512.
 INLINE int quads_in_16_bits(int bits)
 {
-    return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    return bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
 }
 
 INLINE lanes_int multiply_pairs(int bits, lanes_int weights, lanes_int codes)

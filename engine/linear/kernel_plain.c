@@ -34,7 +34,7 @@ static float add_unit(const linear_tile *tile, const linear_unit *unit, size_t r
                       const uint8_t *weights, const unsigned char *record, float sum)
 {
     const size_t planes = tile->format == LINEAR_FORMAT_INT8 ? 1 : 2;
-    const size_t parts = tile->type == GGUF_TYPE_Q6_K ? 2 : 1; // with scales of their own
+    const size_t parts = linear_layout_of(tile->type).scales;
     const size_t inputs = LINEAR_UNIT / parts;
     record_tail tail;
     memcpy(&tail, record + planes * LINEAR_PLANE_BYTES, sizeof tail);

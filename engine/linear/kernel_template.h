@@ -47,6 +47,10 @@ INLINE lanes_int shift_right(lanes_int a, int bits)
 INLINE int code_bits(uint32_t type)
 {
     switch (type) {
+    case GGUF_TYPE_Q2_K:
+        return 2;
+    case GGUF_TYPE_Q3_K:
+        return 3;
     case GGUF_TYPE_Q5_0:
     case GGUF_TYPE_Q5_1:
     case GGUF_TYPE_Q5_K:
@@ -60,31 +64,47 @@ INLINE int code_bits(uint32_t type)
     }
 }
 
-// Moves a field of bits from position `from` to position 4 of each byte.
-INLINE lanes_int to_bit_4(lanes_int a, int from)
+// Moves a field of bits of each byte from position `from` to position `to`, and clears the others:
+// `mask` is the field at its new place.
+INLINE lanes_int move_bits(lanes_int a, int from, int to, int32_t mask)
 {
-    return from < 4 ? shift_left(a, 4 - from) : shift_right(a, from - 4);
+    return bits_and(from < to ? shift_left(a, to - from) : shift_right(a, from - to),
+                    all_int(mask));
+}
+
+// The lowest bits of a quad's codes: eight, four or two.
+INLINE lanes_int low_codes(uint32_t type, const unsigned char *codes, int quad)
+{
+    switch (code_bits(type)) {
+    case 8:
+        return load_int(codes + LINEAR_QUAD * quad);
+    case 2:
+    case 3:
+        return move_bits(load_int(codes + LINEAR_QUAD * (quad / 4)), 2 * (quad % 4), 0, 0x03030303);
+    default:
+        return move_bits(load_int(codes + LINEAR_QUAD * (quad % 4)), quad / 4 * 4, 0, 0x0f0f0f0f);
+    }
 }
 
 // The codes of a quad as bytes. `unit` is where the lanes of this vector begin.
 INLINE lanes_int quad_codes(uint32_t type, const unsigned char *unit, int quad)
 {
     const linear_layout layout = linear_layout_of(type);
-    const unsigned char *codes = unit + layout.codes;
     const unsigned char *high = unit + layout.high_bits;
-    if (type == GGUF_TYPE_Q8_0) {
-        const lanes_int raised = load_int(codes + LINEAR_QUAD * quad);
-        return SIGNED_8_BITS ? (lanes_int)((lanes_u32)raised ^ 0x80808080u) : raised;
-    }
-    const lanes_int pair = load_int(codes + LINEAR_QUAD * (quad % 4));
-    const lanes_int low = bits_and(quad < 4 ? pair : shift_right(pair, 4), all_int(0x0f0f0f0f));
-    if (code_bits(type) == 4)
+    const lanes_int low = low_codes(type, unit + layout.codes, quad);
+    switch (code_bits(type)) {
+    case 3:
+        return bits_or(low, move_bits(load_int(high), quad, 2, 0x04040404));
+    case 5:
+        return bits_or(low, move_bits(load_int(high), quad, 4, 0x10101010));
+    case 6:
+        return bits_or(low, move_bits(load_int(high + LINEAR_QUAD * (quad / 4)), 2 * (quad % 4), 4,
+                                      0x30303030));
+    case 8:
+        return SIGNED_8_BITS ? (lanes_int)((lanes_u32)low ^ 0x80808080u) : low;
+    default:
         return low;
-    if (type == GGUF_TYPE_Q6_K) {
-        const lanes_int plane = load_int(high + LINEAR_QUAD * (quad / 4));
-        return bits_or(low, bits_and(to_bit_4(plane, 2 * (quad % 4)), all_int(0x30303030)));
     }
-    return bits_or(low, bits_and(to_bit_4(load_int(high), quad), all_int(0x10101010)));
 }
 
 // What a code of a vector's rows stands for: scale * code + minimum.
@@ -96,53 +116,93 @@ typedef struct unit_scales {
 // Inputs 0 to 15 and 16 to 31 have scales of their own.
 INLINE int has_half_scales(uint32_t type)
 {
-    return type == GGUF_TYPE_Q6_K;
+    return linear_layout_of(type).scales == 2;
 }
 
-INLINE void k_scales(const unsigned char *header, size_t lane, size_t index, unit_scales *out)
+// The pair of six-bit numbers of a unit.
+INLINE void load_pairs(const unsigned char *pairs, size_t lane, size_t index, lanes_int *first,
+                       lanes_int *second)
 {
-    const lanes_int low = load_u8(header + LINEAR_HEADER_LOW + LINEAR_BYTES * index + lane);
+    const lanes_int low = load_u8(pairs + LINEAR_BYTES * index + lane);
     const lanes_int high =
-        shift_right(load_u8(header + LINEAR_HEADER_HIGH + LINEAR_BYTES * (index / 2) + lane),
+        shift_right(load_u8(pairs + LINEAR_PAIRS_HIGH + LINEAR_BYTES * (index / 2) + lane),
                     (int)(index % 2 * 4));
-    const lanes_int scale =
-        bits_or(bits_and(low, all_int(15)), shift_left(bits_and(high, all_int(3)), 4));
-    const lanes_int minimum =
-        bits_or(shift_right(low, 4), shift_left(bits_and(high, all_int(12)), 2));
+    *first = bits_or(bits_and(low, all_int(15)), shift_left(bits_and(high, all_int(3)), 4));
+    *second = bits_or(shift_right(low, 4), shift_left(bits_and(high, all_int(12)), 2));
+}
+
+// Q4_K, Q5_K: pairs of scale and minimum.
+INLINE void paired_scales(const unsigned char *header, size_t pairs, size_t lane, size_t index,
+                          unit_scales *out)
+{
+    lanes_int scale, minimum;
+    load_pairs(header + pairs, lane, index, &scale, &minimum);
     out->scale[0] = times(load_f16(header + 2 * lane), to_float(scale));
     out->minimum[0] = minus(times(load_f16(header + LINEAR_HALVES + 2 * lane), to_float(minimum)));
+}
+
+// Q3_K: pairs of scales, whose code 32 is zero.
+INLINE void half_pair_scales(const unsigned char *header, size_t pairs, size_t lane, size_t index,
+                             unit_scales *out)
+{
+    const lanes_float scale = load_f16(header + 2 * lane);
+    lanes_int code[2];
+    load_pairs(header + pairs, lane, index, &code[0], &code[1]);
+    for (int half = 0; half < 2; half++)
+        out->scale[half] = times(scale, to_float(add_int(code[half], all_int(-32))));
+}
+
+// Q2_K: bytes of scale and minimum, four bits each.
+INLINE void half_byte_scales(const unsigned char *header, const unsigned char *unit, size_t lane,
+                             unit_scales *out)
+{
+    const lanes_float scale = load_f16(header + 2 * lane);
+    const lanes_float minimum = load_f16(header + LINEAR_HALVES + 2 * lane);
+    for (int half = 0; half < 2; half++) {
+        const lanes_int bytes = load_u8(unit + LINEAR_BYTES * half + lane);
+        out->scale[half] = times(scale, to_float(bits_and(bytes, all_int(15))));
+        out->minimum[half] = minus(times(minimum, to_float(shift_right(bytes, 4))));
+    }
+}
+
+// Q6_K: signed bytes.
+INLINE void signed_byte_scales(const unsigned char *header, const unsigned char *unit, size_t lane,
+                               unit_scales *out)
+{
+    const lanes_float scale = load_f16(header + 2 * lane);
+    for (int half = 0; half < 2; half++)
+        out->scale[half] = times(scale, to_float(load_i8(unit + LINEAR_BYTES * half + lane)));
 }
 
 INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const unsigned char *unit,
                              size_t lane, size_t index)
 {
+    const linear_layout layout = linear_layout_of(type);
     unit_scales out;
-    const lanes_float minus_zero = all_float(-(float)linear_layout_of(type).zero);
     switch (type) {
+    case GGUF_TYPE_Q2_K:
+        half_byte_scales(header, unit, lane, &out);
+        break;
+    case GGUF_TYPE_Q3_K:
+        half_pair_scales(header, layout.pairs, lane, index, &out);
+        break;
     case GGUF_TYPE_Q4_K:
     case GGUF_TYPE_Q5_K:
-        k_scales(header, lane, index, &out);
+        paired_scales(header, layout.pairs, lane, index, &out);
+        break;
+    case GGUF_TYPE_Q6_K:
+        signed_byte_scales(header, unit, lane, &out);
         break;
     case GGUF_TYPE_Q4_1:
     case GGUF_TYPE_Q5_1:
         out.scale[0] = load_f16(unit + 2 * lane);
         out.minimum[0] = load_f16(unit + LINEAR_HALVES + 2 * lane);
         break;
-    case GGUF_TYPE_Q6_K:
-        out.scale[0] = times(load_f16(header + 2 * lane), to_float(load_i8(unit + lane)));
-        out.scale[1] =
-            times(load_f16(header + 2 * lane), to_float(load_i8(unit + LINEAR_BYTES + lane)));
-        out.minimum[0] = times(out.scale[0], minus_zero);
-        out.minimum[1] = times(out.scale[1], minus_zero);
-        break;
     default:
         out.scale[0] = load_f16(unit + 2 * lane);
-        out.minimum[0] = times(out.scale[0], minus_zero);
     }
-    if (!has_half_scales(type)) {
-        out.scale[1] = out.scale[0];
-        out.minimum[1] = out.minimum[0];
-    }
+    for (unsigned half = 0; layout.zero && half < layout.scales; half++)
+        out.minimum[half] = times(out.scale[half], all_float(-(float)layout.zero));
     return out;
 }
 
@@ -387,6 +447,8 @@ QUANTIZED_KERNEL(Q4_1)
 QUANTIZED_KERNEL(Q5_0)
 QUANTIZED_KERNEL(Q5_1)
 QUANTIZED_KERNEL(Q8_0)
+QUANTIZED_KERNEL(Q2_K)
+QUANTIZED_KERNEL(Q3_K)
 QUANTIZED_KERNEL(Q4_K)
 QUANTIZED_KERNEL(Q5_K)
 QUANTIZED_KERNEL(Q6_K)
@@ -407,6 +469,8 @@ void LINEAR_TILE(const linear_tile *tile)
         KERNEL_CASE(Q5_0)
         KERNEL_CASE(Q5_1)
         KERNEL_CASE(Q8_0)
+        KERNEL_CASE(Q2_K)
+        KERNEL_CASE(Q3_K)
         KERNEL_CASE(Q4_K)
         KERNEL_CASE(Q5_K)
         KERNEL_CASE(Q6_K)

@@ -23,16 +23,17 @@
 #define LINEAR_HALVES 64
 #define LINEAR_QUAD 128
 
-// The header of Q4_K and Q5_K: scale and minimum scale, then per unit an array of bytes with low
-// halves (of the unit's six-bit scale, and of its minimum in the upper half), then per two units
-// one with high bits (two of the scale, two of the minimum; the second unit's in the upper half).
-#define LINEAR_HEADER_LOW (2 * LINEAR_HALVES)
-#define LINEAR_HEADER_HIGH (LINEAR_HEADER_LOW + 8 * LINEAR_BYTES)
-#define LINEAR_K_HEADER (LINEAR_HEADER_HIGH + 4 * LINEAR_BYTES)
+// Pairs of six-bit numbers in a header, one pair per unit and row: per unit an array of bytes with
+// their low halves (the second number's in the upper half), then per two units one with their high
+// bits (two of the first number, two of the second; the second unit's in the upper half). In Q4_K
+// and Q5_K a pair is scale and minimum, in Q3_K the scales of the first and the last 16 inputs.
+#define LINEAR_PAIRS_HIGH (8 * LINEAR_BYTES)
+#define LINEAR_PAIRS_BYTES (LINEAR_PAIRS_HIGH + 4 * LINEAR_BYTES)
 
 // Where things are in a unit. Codes of four bits: two quads share an array, quad q (0 to 3) in the
-// low halves, quad q + 4 in the high ones. A fifth bit: one array, bit q of each byte belongs to
-// quad q. A fifth and sixth bit: two arrays, for quads 0 to 3 and 4 to 7, two bits each.
+// low halves, quad q + 4 in the high ones. Codes of two bits: two arrays, for quads 0 to 3 and 4 to
+// 7, two bits each. One more bit: one array, bit q of each byte belongs to quad q. Two more bits:
+// two arrays, like codes of two bits.
 typedef struct linear_layout {
     unsigned source_inputs; // inputs of a block in the file; 1 for float types
     unsigned source_bytes;
@@ -42,34 +43,40 @@ typedef struct linear_layout {
     unsigned codes;     // offset of the quads
     unsigned unit;      // bytes; for float types of 32 rows times one input
     int zero;           // the code that stands for zero
+    unsigned scales;    // of a unit: 1, or 2 for its first and its last 16 inputs
+    unsigned pairs;     // offset of the pairs in the header
 } linear_layout;
 
 // All zero for a type that has no layout. A constant for a constant type, which the kernels need.
 static inline linear_layout linear_layout_of(uint32_t type)
 {
-    enum { B = LINEAR_BYTES, H = LINEAR_HALVES, Q = LINEAR_QUAD };
+    enum { B = LINEAR_BYTES, H = LINEAR_HALVES, Q = LINEAR_QUAD, P = LINEAR_PAIRS_BYTES };
     switch (type) {
     case GGUF_TYPE_F32:
-        return (linear_layout){1, 4, 0, 0, 0, 0, 4 * LINEAR_ROWS, 0};
+        return (linear_layout){1, 4, 0, 0, 0, 0, 4 * LINEAR_ROWS, 0, 1, 0};
     case GGUF_TYPE_F16:
     case GGUF_TYPE_BF16:
-        return (linear_layout){1, 2, 0, 0, 0, 0, 2 * LINEAR_ROWS, 0};
+        return (linear_layout){1, 2, 0, 0, 0, 0, 2 * LINEAR_ROWS, 0, 1, 0};
     case GGUF_TYPE_Q4_0: // scale, quads
-        return (linear_layout){32, 18, 0, 0, 0, H, H + 4 * Q, 8};
+        return (linear_layout){32, 18, 0, 0, 0, H, H + 4 * Q, 8, 1, 0};
     case GGUF_TYPE_Q4_1: // scale, minimum, quads
-        return (linear_layout){32, 20, 0, H, 0, 2 * H, 2 * H + 4 * Q, 0};
+        return (linear_layout){32, 20, 0, H, 0, 2 * H, 2 * H + 4 * Q, 0, 1, 0};
     case GGUF_TYPE_Q5_0: // scale, fifth bits, quads
-        return (linear_layout){32, 22, 0, 0, H, H + Q, H + 5 * Q, 16};
+        return (linear_layout){32, 22, 0, 0, H, H + Q, H + 5 * Q, 16, 1, 0};
     case GGUF_TYPE_Q5_1: // scale, minimum, fifth bits, quads
-        return (linear_layout){32, 24, 0, H, 2 * H, 2 * H + Q, 2 * H + 5 * Q, 0};
+        return (linear_layout){32, 24, 0, H, 2 * H, 2 * H + Q, 2 * H + 5 * Q, 0, 1, 0};
     case GGUF_TYPE_Q8_0: // scale, quads of code + 128
-        return (linear_layout){32, 34, 0, 0, 0, H, H + 8 * Q, 128};
-    case GGUF_TYPE_Q4_K: // quads
-        return (linear_layout){256, 144, LINEAR_K_HEADER, 0, 0, 0, 4 * Q, 0};
-    case GGUF_TYPE_Q5_K: // fifth bits, quads
-        return (linear_layout){256, 176, LINEAR_K_HEADER, 0, 0, Q, 5 * Q, 0};
+        return (linear_layout){32, 34, 0, 0, 0, H, H + 8 * Q, 128, 1, 0};
+    case GGUF_TYPE_Q2_K: // header: scale, minimum scale; scales and minimums [2][32], quads
+        return (linear_layout){256, 84, 2 * H, 0, 0, 2 * B, 2 * B + 2 * Q, 0, 2, 0};
+    case GGUF_TYPE_Q3_K: // header: scale, pairs; third bits, quads
+        return (linear_layout){256, 110, H + P, 0, 0, Q, 3 * Q, 4, 2, H};
+    case GGUF_TYPE_Q4_K: // header: scale, minimum scale, pairs; quads
+        return (linear_layout){256, 144, 2 * H + P, 0, 0, 0, 4 * Q, 0, 1, 2 * H};
+    case GGUF_TYPE_Q5_K: // the same header; fifth bits, quads
+        return (linear_layout){256, 176, 2 * H + P, 0, 0, Q, 5 * Q, 0, 1, 2 * H};
     case GGUF_TYPE_Q6_K: // header: scale; signed scales i8[2][32], high bit pairs, quads
-        return (linear_layout){256, 210, H, 0, 2 * B, 2 * B + 2 * Q, 2 * B + 6 * Q, 32};
+        return (linear_layout){256, 210, H, 0, 2 * B, 2 * B + 2 * Q, 2 * B + 6 * Q, 32, 2, 0};
     default:
         return (linear_layout){0};
     }

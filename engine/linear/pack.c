@@ -119,45 +119,56 @@ static void six_bit_pair(const unsigned char *packed, unsigned unit, unsigned *s
     }
 }
 
-// scale, minimum scale, packed pairs[12]
-static void pack_k_header(const unsigned char *in, place to)
+static void put_pair(place to, size_t pairs, size_t unit, unsigned first, unsigned second)
 {
+    unsigned char *low = to.at + pairs + LINEAR_BYTES * unit + to.row;
+    unsigned char *high = to.at + pairs + LINEAR_PAIRS_HIGH + LINEAR_BYTES * (unit / 2) + to.row;
+    *low = (unsigned char)((first & 15) | (second & 15) << 4);
+    *high |= (unsigned char)((first >> 4 | second >> 4 << 2) << (unit % 2 * 4));
+}
+
+// scale, minimum scale, packed pairs[12]. Returns the header's size.
+static size_t pack_k_header(const unsigned char *in, place to)
+{
+    const size_t pairs = 2 * LINEAR_HALVES;
     put_half(to, 0, in);
     put_half(to, LINEAR_HALVES, in + 2);
     for (unsigned unit = 0; unit < LINEAR_SUPER; unit++) {
         unsigned scale, minimum;
         six_bit_pair(in + 4, unit, &scale, &minimum);
-        unsigned char *low = to.at + LINEAR_HEADER_LOW + LINEAR_BYTES * unit + to.row;
-        unsigned char *high = to.at + LINEAR_HEADER_HIGH + LINEAR_BYTES * (unit / 2) + to.row;
-        *low = (unsigned char)((scale & 15) | (minimum & 15) << 4);
-        *high |= (unsigned char)((scale >> 4 | minimum >> 4 << 2) << (unit % 2 * 4));
+        put_pair(to, pairs, unit, scale, minimum);
     }
+    return pairs + LINEAR_PAIRS_BYTES;
 }
 
 // Header, codes[128]: 32 bytes hold one unit in their low halves and the next in their high ones.
 static void pack_q4_k(const unsigned char *in, place to)
 {
-    pack_k_header(in, to);
-    to.at += LINEAR_K_HEADER;
+    to.at += pack_k_header(in, to);
     for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 4 * LINEAR_QUAD)
         put_nibbles(to, 0, in + 16 + unit / 2 * 32, unit % 2 * 4);
 }
 
-// Header, fifth bits[32], codes[128]: bit u of byte i belongs to input i of unit u.
+// One bit per input of a block of 256, in 32 bytes: bit u of byte i belongs to input i of unit u.
+static void put_unit_bits(place to, size_t offset, const unsigned char *bits, int unit)
+{
+    uint32_t word = 0;
+    for (int quad = 0; quad < LINEAR_QUADS; quad++)
+        word |= (engine_load_u32(bits + 4 * quad) >> unit & 0x01010101) << quad;
+    put_quad(to, offset, 0, word);
+}
+
+// Header, fifth bits[32], codes[128].
 static void pack_q5_k(const unsigned char *in, place to)
 {
-    pack_k_header(in, to);
-    to.at += LINEAR_K_HEADER;
+    to.at += pack_k_header(in, to);
     for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 5 * LINEAR_QUAD) {
-        uint32_t fifth = 0;
-        for (int quad = 0; quad < LINEAR_QUADS; quad++)
-            fifth |= (engine_load_u32(in + 16 + 4 * quad) >> unit & 0x01010101) << quad;
-        put_quad(to, 0, 0, fifth);
+        put_unit_bits(to, 0, in + 16, unit);
         put_nibbles(to, LINEAR_QUAD, in + 48 + unit / 2 * 32, unit % 2 * 4);
     }
 }
 
-// Bit pairs of a unit of Q6_K: bits `shift` and `shift` + 1 of byte i belong to input i.
+// Bit pairs of a unit: bits `shift` and `shift` + 1 of byte i belong to input i.
 static void put_bit_pairs(place to, size_t offset, const unsigned char *pairs, int shift)
 {
     for (size_t plane = 0; plane < 2; plane++) {
@@ -167,6 +178,43 @@ static void put_bit_pairs(place to, size_t offset, const unsigned char *pairs, i
             word |= (source >> shift & 0x03030303) << (2 * quad);
         }
         put_quad(to, offset, plane, word);
+    }
+}
+
+// scales and minimums[16], codes[64], scale, minimum scale. Each half of 128 inputs takes 32 bytes
+// of codes, each of its four units two bits of every byte.
+static void pack_q2_k(const unsigned char *in, place to)
+{
+    put_half(to, 0, in + 80);
+    put_half(to, LINEAR_HALVES, in + 82);
+    to.at += 2 * LINEAR_HALVES;
+    const size_t unit_bytes = 2 * LINEAR_BYTES + 2 * LINEAR_QUAD;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += unit_bytes) {
+        to.at[to.row] = in[2 * unit];
+        to.at[LINEAR_BYTES + to.row] = in[2 * unit + 1];
+        put_bit_pairs(to, 2 * LINEAR_BYTES, in + 16 + unit / 4 * 32, unit % 4 * 2);
+    }
+}
+
+// The scale of half-unit 0 to 15 of a Q3_K block, six bits. Of the 12 bytes, eight hold the low
+// halves, and byte 8 + h % 4 the high two bits of half-units h, h + 4, h + 8 and h + 12.
+static unsigned q3_k_scale(const unsigned char *packed, unsigned half)
+{
+    const unsigned low = packed[half % 8] >> (half / 8 * 4) & 15;
+    return low | (packed[8 + half % 4] >> (half / 4 * 2) & 3u) << 4;
+}
+
+// third bits[32], low codes[64], packed scales[12], scale. The low codes lie as Q2_K's codes do.
+static void pack_q3_k(const unsigned char *in, place to)
+{
+    put_half(to, 0, in + 108);
+    for (unsigned unit = 0; unit < LINEAR_SUPER; unit++)
+        put_pair(to, LINEAR_HALVES, unit, q3_k_scale(in + 96, 2 * unit),
+                 q3_k_scale(in + 96, 2 * unit + 1));
+    to.at += LINEAR_HALVES + LINEAR_PAIRS_BYTES;
+    for (int unit = 0; unit < LINEAR_SUPER; unit++, to.at += 3 * LINEAR_QUAD) {
+        put_unit_bits(to, 0, in, unit);
+        put_bit_pairs(to, LINEAR_QUAD, in + 32 + unit / 4 * 32, unit % 4 * 2);
     }
 }
 
@@ -203,6 +251,10 @@ static pack_block *packer_of(uint32_t type)
         return pack_q5_1;
     case GGUF_TYPE_Q8_0:
         return pack_q8_0;
+    case GGUF_TYPE_Q2_K:
+        return pack_q2_k;
+    case GGUF_TYPE_Q3_K:
+        return pack_q3_k;
     case GGUF_TYPE_Q4_K:
         return pack_q4_k;
     case GGUF_TYPE_Q5_K:

@@ -16,7 +16,8 @@
 
 static const uint32_t all_types[] = {GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0,
                                      GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
-                                     GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K};
+                                     GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K,
+                                     GGUF_TYPE_Q3_K};
 #define TYPES (sizeof all_types / sizeof all_types[0])
 
 static void decode(uint32_t type, const void *blocks, size_t elements, float *out)
@@ -158,6 +159,51 @@ static void q4_k_unpacks_its_groups(void **state)
     }
 }
 
+// scale 0.5, minimum scale 0.25; code (i + group) % 4 for value i of a group of 16.
+static void q2_k_unpacks_its_groups(void **state)
+{
+    (void)state;
+    unsigned char block[84] = {0};
+    memcpy(block + 80, "\x00\x38\x00\x34", 4);
+    for (int group = 0; group < 16; group++) {
+        block[group] = (unsigned char)(group | (15 - group) << 4);
+        for (int i = 0; i < 16; i++) {
+            unsigned char *byte = &block[16 + group / 8 * 32 + group % 2 * 16 + i];
+            *byte |= (unsigned char)((i + group) % 4 << group / 2 % 4 * 2);
+        }
+    }
+    float out[256];
+    decode(GGUF_TYPE_Q2_K, block, 256, out);
+    for (int i = 0; i < 256; i++) {
+        int group = i / 16, code = (i % 16 + group) % 4;
+        assert_true(out[i] == 0.5f * (float)(group * code) - 0.25f * (float)(15 - group));
+    }
+}
+
+// scale 0.5; code (i + 3 * group) % 8 for value i of a group of 16.
+static void q3_k_unpacks_its_groups(void **state)
+{
+    (void)state;
+    const int scales[16] = {0, 63, 32, 31, 33, 15, 16, 48, 1, 62, 47, 5, 20, 44, 3, 60};
+    unsigned char block[110] = {0};
+    memcpy(block + 108, "\x00\x38", 2);
+    for (int group = 0; group < 16; group++) {
+        block[96 + group % 8] |= (unsigned char)((scales[group] & 15) << group / 8 * 4);
+        block[104 + group % 4] |= (unsigned char)(scales[group] >> 4 << group / 4 * 2);
+        for (int i = 0; i < 16; i++) {
+            int code = (i + 3 * group) % 8, at = group % 2 * 16 + i;
+            block[32 + group / 8 * 32 + at] |= (unsigned char)((code & 3) << group / 2 % 4 * 2);
+            block[at] |= (unsigned char)(code >> 2 << group / 2);
+        }
+    }
+    float out[256];
+    decode(GGUF_TYPE_Q3_K, block, 256, out);
+    for (int i = 0; i < 256; i++) {
+        int group = i / 16, code = (i % 16 + 3 * group) % 8;
+        assert_true(out[i] == 0.5f * (float)((scales[group] - 32) * (code - 4)));
+    }
+}
+
 // No order of the products can change a bit: the largest codes of every kind keep within 24 bits.
 static void largest_products_are_exact(void **state)
 {
@@ -203,7 +249,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < 256; i++) {
         out[i] = 42;
     }
-    assert_int_equal(engine_dequantize(10, data, 256, out), KVERN_ERR_UNSUPPORTED);
+    assert_int_equal(engine_dequantize(20, data, 256, out), KVERN_ERR_UNSUPPORTED);
     assert_int_equal(engine_dequantize(UINT32_MAX, data, 256, out), KVERN_ERR_UNSUPPORTED);
     assert_int_equal(engine_dequantize(GGUF_TYPE_Q4_0, data, 31, out), KVERN_ERR_ARGUMENT);
     assert_int_equal(engine_dequantize(GGUF_TYPE_Q6_K, data, 32, out), KVERN_ERR_ARGUMENT);
@@ -221,6 +267,8 @@ int main(void)
         cmocka_unit_test(every_bf16),
         cmocka_unit_test(q4_0_places_its_codes),
         cmocka_unit_test(q5_1_places_its_fifth_bits),
+        cmocka_unit_test(q2_k_unpacks_its_groups),
+        cmocka_unit_test(q3_k_unpacks_its_groups),
         cmocka_unit_test(q4_k_unpacks_its_groups),
         cmocka_unit_test(largest_products_are_exact),
         cmocka_unit_test(many_blocks_equal_one_by_one),

@@ -99,6 +99,8 @@ int main(int argc, char **argv)
                 (uint32_t[]){GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1,
                              GGUF_TYPE_Q8_0},
                 5);
+    make_blocks(folder, "q2_k", (uint32_t[]){GGUF_TYPE_Q2_K}, 1);
+    make_blocks(folder, "q3_k", (uint32_t[]){GGUF_TYPE_Q3_K}, 1);
     make_blocks(folder, "q4_k", (uint32_t[]){GGUF_TYPE_Q4_K}, 1);
     make_blocks(folder, "q5_k", (uint32_t[]){GGUF_TYPE_Q5_K}, 1);
     make_blocks(folder, "q6_k", (uint32_t[]){GGUF_TYPE_Q6_K}, 1);

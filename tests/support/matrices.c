@@ -6,8 +6,9 @@
 #include <string.h>
 
 const uint32_t matrix_types[MATRIX_TYPES] = {
-    GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_0,
-    GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K,
+    GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1,
+    GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K,
+    GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K,
 };
 
 size_t matrix_block(uint32_t type)
@@ -21,8 +22,14 @@ size_t matrix_block(uint32_t type)
 // Where a block keeps its half-precision scale and minimum: SIZE_MAX for none.
 static void half_offsets(uint32_t type, size_t offset[2])
 {
-    offset[0] = type == GGUF_TYPE_Q6_K ? 208 : 0;
+    offset[0] = type == GGUF_TYPE_Q2_K   ? 80
+                : type == GGUF_TYPE_Q3_K ? 108
+                : type == GGUF_TYPE_Q6_K ? 208
+                                         : 0;
     switch (type) {
+    case GGUF_TYPE_Q2_K:
+        offset[1] = 82;
+        break;
     case GGUF_TYPE_Q4_1:
     case GGUF_TYPE_Q5_1:
     case GGUF_TYPE_Q4_K:

@@ -56,6 +56,8 @@ static const block_scales scales[] = {
     {GGUF_TYPE_Q4_K, 0, 2, 1.0f / 8 / 32, 1.0f / 32},
     {GGUF_TYPE_Q5_K, 0, 2, 1.0f / 16 / 32, 1.0f / 32},
     {GGUF_TYPE_Q6_K, 208, 0, 1.0f / 32 / 64, 0},
+    {GGUF_TYPE_Q2_K, 80, 82, 1.0f / 2 / 8, 1.0f / 8},
+    {GGUF_TYPE_Q3_K, 108, 0, 1.0f / 4 / 16, 0},
 };
 
 static void fill_blocks(test_random *random, uint32_t type, float size, size_t blocks,

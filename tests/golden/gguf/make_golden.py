@@ -19,7 +19,7 @@ BLOCKS = 3
 # whose decoding this file is not about: NaN payloads differ between machines.
 F16_FIELDS = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108],
 }
 PLAIN = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16}
 PLAIN_INFINITY = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
