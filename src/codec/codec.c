@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/codec/codec.h"
 
+#include "src/codec/affine/affine.h"
 #include "src/codec/dense/dense.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ const kvern_codec_layout *kvern_codec_layout_of(const kvern_codec *codec)
     case KVERN_CODEC_F16:
         return &kvern_dense_f16;
     case KVERN_CODEC_AFFINE:
-        return NULL;
+        return kvern_affine_exists(codec) ? &kvern_affine_layout : NULL;
     }
     return NULL;
 }
@@ -57,8 +58,17 @@ void kvern_codec_name(const kvern_codec *codec, char name[KVERN_CODEC_NAME_BYTES
         snprintf(name, KVERN_CODEC_NAME_BYTES, "%s", types[codec->kind]);
 }
 
+static kvern_codec_kernels affine_kernels(const kvern_codec *codec, uint32_t features)
+{
+    (void)codec;
+    (void)features;
+    return kvern_affine_kernels_plain();
+}
+
 kvern_codec_kernels kvern_codec_kernels_of(const kvern_codec *codec, uint32_t features)
 {
+    if (codec->kind == KVERN_CODEC_AFFINE)
+        return affine_kernels(codec, features);
     const kvern_type type = (kvern_type)codec->kind;
 #if defined(__x86_64__)
     if (features & KVERN_CPU_AVX512)

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The definition of the kernels (docs/arithmetic.md, "Affine codes"): every vector kernel gives
+// these bits.
+#include "src/codec/affine/affine.h"
+
+#include "src/math/half.h"
+
+#include <math.h>
+
+static float value_at(kvern_type type, const void *values, size_t at)
+{
+    if (type == KVERN_F32)
+        return ((const float *)values)[at];
+    const uint16_t half = ((const uint16_t *)values)[at];
+    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
+}
+
+// ---- Encoding ----
+
+static float rounded_to(kvern_type type, float x)
+{
+    if (type == KVERN_F32)
+        return x;
+    return type == KVERN_BF16 ? kvern_f32_from_bf16(kvern_bf16_from_f32(x))
+                              : kvern_f32_from_f16(kvern_f16_from_f32(x));
+}
+
+// To the nearest point of the grid, ties to even. A NaN, from 0 / 0 where the scale rounds to 0,
+// becomes 0.
+static uint32_t code_of(uint32_t bits, kvern_affine_line line, float value)
+{
+    const float most = (float)((1u << bits) - 1);
+    const float code = rintf((value - line.bias) / line.scale);
+    return code > 0 ? (uint32_t)(code < most ? code : most) : 0;
+}
+
+// Codes of a group; returns its line.
+static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *values,
+                                      uint32_t *codes)
+{
+    float lo = values[0], hi = values[0];
+    bool finite = true;
+    for (size_t i = 0; i < group; i++) {
+        lo = values[i] < lo ? values[i] : lo;
+        hi = values[i] > hi ? values[i] : hi;
+        finite = finite && isfinite(values[i]);
+    }
+    if (!finite) {
+        memset(codes, 0, group * sizeof *codes);
+        return kvern_affine_no_line();
+    }
+    const kvern_affine_line line = kvern_affine_line_of(bits, lo, hi);
+    for (size_t i = 0; i < group; i++)
+        codes[i] = code_of(bits, line, values[i]);
+    return line;
+}
+
+static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                   size_t slot, kvern_type type, const void *values)
+{
+    float wide[KVERN_MAX_HEAD_DIM];
+    uint32_t codes[KVERN_MAX_HEAD_DIM];
+    for (size_t d = 0; d < dim; d++)
+        wide[d] = rounded_to(codec->scales, value_at(type, values, d));
+    for (size_t g = 0; g < dim / codec->group; g++) {
+        const size_t d = g * codec->group;
+        kvern_affine_place_line(codec, stream, block, dim, slot, g,
+                                encode_group(codec->bits, codec->group, wide + d, codes + d));
+    }
+    uint32_t *words = kvern_affine_words(codec, block, dim);
+    if (stream == KVERN_STREAM_K)
+        kvern_affine_place_k(codec->bits, words, dim, slot, codes);
+    else
+        kvern_affine_place_v(codec->bits, words, dim, slot, codes);
+}
+
+// ---- Reading ----
+
+// The codes of 32 dims of a slot, as floats.
+static void load_codes(const kvern_codec *codec, const void *block, size_t dim, size_t slot,
+                       size_t d, float codes[KVERN_AFFINE_COLUMN])
+{
+    const uint32_t *words = kvern_affine_words(codec, block, dim) + d * 2 * codec->bits + slot;
+    for (uint32_t i = 0; i < KVERN_AFFINE_COLUMN; i++)
+        codes[i] = (float)kvern_affine_code(codec->bits, words, KVERN_PAGE_POSITIONS, i);
+}
+
+static void score(const kvern_codec *codec, const void *block, size_t dim, size_t tile_begin,
+                  size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores,
+                  const void *next)
+{
+    (void)next;
+    float codes[KVERN_MAX_HEAD_DIM];
+    for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
+        for (size_t d = 0; d < dim; d += KVERN_AFFINE_COLUMN)
+            load_codes(codec, block, dim, p, d, codes + d);
+        for (size_t i = 0; i < n; i++) {
+            const float *query = q + i * q_stride;
+            float s = 0;
+            for (size_t g = 0; g < dim / codec->group; g++) {
+                float t = 0;
+                for (size_t d = g * codec->group; d < (g + 1) * codec->group; d++)
+                    t = fmaf(query[d], codes[d], t);
+                size_t bias;
+                const size_t at = kvern_affine_side_at(codec, KVERN_STREAM_K, dim, p, g, &bias);
+                s = fmaf(value_at(codec->scales, block, at), t, s);
+                s = fmaf(value_at(codec->scales, block, at + bias), query[dim + g], s);
+            }
+            scores[i * KVERN_PAGE_POSITIONS + p] = s;
+        }
+    }
+}
+
+static void accumulate(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                       size_t end, size_t n, const float *w, float *acc, const void *next)
+{
+    (void)next;
+    float values[KVERN_MAX_HEAD_DIM];
+    for (size_t p = begin; p < end; p++) {
+        kvern_affine_layout.decode(codec, KVERN_STREAM_V, block, dim, p, values);
+        for (size_t i = 0; i < n; i++) {
+            for (size_t d = 0; d < dim; d++)
+                acc[i * dim + d] =
+                    fmaf(w[i * KVERN_PAGE_POSITIONS + p], values[d], acc[i * dim + d]);
+        }
+    }
+}
+
+kvern_codec_kernels kvern_affine_kernels_plain(void)
+{
+    return (kvern_codec_kernels){encode, score, accumulate};
+}
