@@ -67,6 +67,28 @@ KVERN_API size_t kvern_cache_rows(const kvern_cache *cache);
 // range.
 KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
 
+// How many of its newest positions a row can be trimmed by: all of them, unless it has a sliding
+// window that has dropped positions: then as many as leave its last position everything that it
+// saw, which is the layer's slack right after an append. (All positions can be trimmed always.) -1
+// for a row out of range.
+KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
+
+// The least length to which a row can be trimmed and be what it would be if it had never been
+// longer: the larger of what kvern_cache_trimmable leaves and, for a row that was converted at its
+// start, the length that it had then (nothing when start is 0, because then every append but the
+// first was stored in the planned codecs). A prefix of a row below it must not be reused. It can
+// exceed the length of a row that was trimmed nevertheless. -1 for a row out of range.
+KVERN_API int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row);
+
+// Positions that an append may add to a row without crossing its start: whoever cuts there gets the
+// conversion where it belongs. Without a start still to come, what the row can hold at all. -1 for
+// a row out of range.
+KVERN_API int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row);
+
+// Whether a row is stored in its layer's planned codecs: false before its start, and for a row out
+// of range.
+KVERN_API bool kvern_cache_converted(const kvern_cache *cache, size_t row);
+
 // Bytes of the pages that the cache's rows hold. A page that several rows share counts once for
 // each.
 KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
@@ -75,7 +97,8 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 // and attends of one query per row with up to `query_heads` query heads included (0: appends only).
 // Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
 // to an older read or to a fork takes new ones, room included, once; release reads before the next
-// append to avoid it. On failure nothing changed. Errors: KVERN_ERR_RANGE,
+// append to avoid it. The conversion of a row at its start takes pages of the planned codecs then,
+// which no reservation covers. On failure nothing changed. Errors: KVERN_ERR_RANGE,
 // KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);
@@ -109,13 +132,42 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_append_known(kvern_cache *cache,
                                                             kvern_read **read);
 
 // Drops the newest `tokens` positions of a row; their memory above the reserved room is given back.
-// Reads and forks that hold them are unchanged. Never fails halfway. Errors: KVERN_ERR_RANGE (row,
-// a negative number, or more than the row holds), KVERN_ERR_BUSY.
+// Reads and forks that hold them are unchanged. Never fails halfway. A row that was converted stays
+// so, also below its start. Errors: KVERN_ERR_RANGE (row, a negative number, or more than the row
+// holds), KVERN_ERR_UNSUPPORTED (more than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens);
 
 // Back to the constructed state: the row is empty and its reserved room is given back.
 // Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reset(kvern_cache *cache, size_t row);
+
+// Plans where a row may be converted (kvern_layer.start): not before an append leaves it with at
+// least `position` positions. A row that is prefilled in planned chunks next to others is cut where
+// the others' chunks end, too; with the end of its own chunk as boundary those cuts do not move its
+// conversion, and its numbers do not depend on its neighbours. 0, as at first: no boundary.
+// Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache, size_t row,
+                                                             int64_t position);
+
+// A read of what is stored now, for layers or models that share this cache's keys and values
+// without appending any: the queries of row r belong to its last counts[r] positions. After a
+// conversion it reads the converted row, unlike the read of the append that caused it. On failure
+// *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
+// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
+                                                          const int64_t *counts, kvern_read **read);
+
+// Takes the positions of row `from_row` of another cache over into the empty row `row`; both then
+// share the pages until one of them writes. The caches' head counts and dims must be the same, and
+// their windows, unless the source has dropped nothing. The stored form must be the layer's planned
+// codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
+// the start. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT (another context),
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not empty; a cache of a state),
+// KVERN_ERR_UNSUPPORTED (other geometry, codecs or window: the detail names both),
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row,
+                                                     const kvern_cache *from, size_t from_row);
 
 // A new cache whose row i continues row rows[i] of this one. Pages are shared and copied when one
 // side writes, so the cost does not grow with the length. A row may be named several times. On
@@ -125,8 +177,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_fork(const kvern_cache *cache, co
                                                     size_t count, kvern_cache **out);
 
 // The stored values of `count` positions of a row from `position` on, decoded to f32 and packed
-// [count, kv_heads, k_dim] and [count, kv_heads, v_dim]. Either pointer may be NULL.
-// Errors: KVERN_ERR_RANGE, KVERN_ERR_ARGUMENT.
+// [count, kv_heads, k_dim] and [count, kv_heads, v_dim]. Either pointer may be NULL. Positions that
+// a sliding window may have dropped are KVERN_ERR_RANGE; kept ones, and as many newest ones as the
+// window and its slack, are there. Errors: KVERN_ERR_RANGE, KVERN_ERR_ARGUMENT.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_export(const kvern_cache *cache, size_t row,
                                                       int64_t position, int64_t count, float *k,
                                                       float *v);

@@ -49,9 +49,10 @@ KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
 // value takes bits + 32 / group bits. Nothing is checked yet.
 KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 
-// What a layer keeps per position.
+// What a layer keeps.
 typedef enum kvern_layer_kind {
-    KVERN_LAYER_FULL = 0 // keys and values of every position
+    KVERN_LAYER_FULL = 0,  // keys and values of every position
+    KVERN_LAYER_WINDOW = 1 // of the newest positions only: a sliding window
 } kvern_layer_kind;
 
 // Limits of a layer's geometry.
@@ -59,31 +60,57 @@ typedef enum kvern_layer_kind {
 #define KVERN_MAX_KV_HEADS 4096
 #define KVERN_MAX_LAYERS 4096
 #define KVERN_MAX_ROWS 65536
+#define KVERN_MAX_WINDOW (INT64_C(1) << 32)
 
 // One page holds this many consecutive positions of one row and one layer, for all KV heads.
 #define KVERN_PAGE_POSITIONS 64
 
 // The plan of one layer. A capability that a plan asks for is built or refused, never replaced.
 typedef struct kvern_layer {
-    size_t size;           // sizeof(kvern_layer); set by kvern_layer_default
-    kvern_layer_kind kind; // KVERN_LAYER_FULL
-    size_t kv_heads;       // 1 to KVERN_MAX_KV_HEADS
-    size_t k_dim; // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
-    size_t v_dim; // head dim of values and outputs: likewise, may differ from k_dim
+    size_t size; // sizeof(kvern_layer); set by kvern_layer_default
+    kvern_layer_kind kind;
+    size_t kv_heads; // 1 to KVERN_MAX_KV_HEADS
+    size_t k_dim;    // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
+    size_t v_dim;    // head dim of values and outputs: likewise, may differ from k_dim
     kvern_codec k_codec; // how keys are stored
     kvern_codec v_codec; // how values are stored
+
+    // Sliding window (0 in other kinds). A query sees `window` positions at most, its own included:
+    // the first `keep` positions of the row (attention sinks) and the newest window - keep. So the
+    // query at position p sees the positions j <= p with j < keep or j > p - (window - keep).
+    // Pages of which nothing is needed any more are used again, so a row's bytes do not grow with
+    // its length. The newest `slack` positions can always be trimmed; more, once positions have
+    // been dropped, cannot (kvern_cache_trimmable), unless all are.
+    int64_t window; // 1 to KVERN_MAX_WINDOW
+    int64_t keep;   // 0 to window - 1
+    int64_t slack;  // 0 to KVERN_MAX_WINDOW
+
+    // bf16 first, quantized later. KVERN_NO_START: k_codec and v_codec from the first position on.
+    // Otherwise a row begins in bf16, and the append that leaves it with at least `start` positions
+    // is still read in bf16; then the row is converted, once, to k_codec and v_codec, and whatever
+    // follows is stored and read in them. 0 converts after the first append.
+    int64_t start;
 } kvern_layer;
+
+#define KVERN_NO_START (-1)
+
+// Slack of kvern_layer_window: room to take a speculative round back.
+#define KVERN_DEFAULT_SLACK 64
 
 // A full-attention layer with both head dims `head_dim`, stored in bf16. Nothing is checked yet.
 KVERN_API kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim);
+
+// The same with a sliding window of `window` positions, no kept ones, and KVERN_DEFAULT_SLACK.
+KVERN_API kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window);
 
 typedef struct kvern_composition kvern_composition;
 
 // Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call.
 // On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
-// detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_UNSUPPORTED (an
-// unknown kind or codec), KVERN_ERR_OVERFLOW (a page would be larger than 1 GiB), KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
+// slack or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not divide a
+// head dim; a start with codecs that take more room than bf16), KVERN_ERR_OVERFLOW (a page would be
+// larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
                                                             const kvern_layer *layers, size_t count,
                                                             kvern_composition **out);
@@ -112,19 +139,21 @@ KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_compositi
 // The sum over all layers.
 KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
 
-// Bytes of the pages that one row of `tokens` positions holds over all layers: whole pages, nothing
-// else. UINT64_MAX when the number does not fit.
+// Bytes of the pages that one row of `tokens` positions holds at most over all layers, when they
+// arrive one by one: whole pages, nothing else. A layer with a start counts with the larger one of
+// its two forms while `tokens` is below start, and with the planned one from there on. UINT64_MAX
+// when the number does not fit.
 KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
                                                uint64_t tokens);
 
 // What a layer can do. A capability that is reported is honoured; a call that needs an absent one
 // is refused with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_capability {
-    KVERN_CAN_DECODE = 0,        // append_decode
-    KVERN_CAN_WINDOW = 1,        // append_window
-    KVERN_CAN_KNOWN = 2,         // append_known
-    KVERN_CAN_TRIM = 3,          // drop any number of the newest positions
-    KVERN_CAN_FORK = 4,          // share positions with another cache
+    KVERN_CAN_DECODE = 0, // append_decode
+    KVERN_CAN_WINDOW = 1, // append_window
+    KVERN_CAN_KNOWN = 2,  // append_known
+    KVERN_CAN_TRIM = 3,   // drop any number of the newest positions; see kvern_cache_trimmable
+    KVERN_CAN_FORK = 4,   // share positions with another cache
     KVERN_CAN_BIDIRECTIONAL = 5, // append_bidirectional: images before text
     KVERN_CAN_BLOCK = 6,         // a block read that appends nothing
     KVERN_CAN_LATENT = 7,        // append_latent

@@ -43,6 +43,17 @@ KVERN_API const kvern_cache *kvern_state_cache(const kvern_state *state, size_t 
 // Positions that a row holds, the tokens of an open step excluded; -1 for a row out of range.
 KVERN_API int64_t kvern_state_length(const kvern_state *state, size_t row);
 
+// The caches' functions of the same name over all layers: the least, the largest and the least of
+// theirs. -1 for a row out of range.
+KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
+KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
+KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);
+
+// Plans where the layers may convert a row (see kvern_cache_plan_boundary). Errors:
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_state_plan_boundary(kvern_state *state, size_t row,
+                                                             int64_t position);
+
 // Bytes of the pages of all rows and layers (see kvern_cache_bytes).
 KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
 
@@ -74,16 +85,18 @@ KVERN_API int64_t kvern_step_count(const kvern_state *state, size_t row);
 KVERN_API KVERN_CHECK kvern_status kvern_step_append(kvern_state *state, size_t layer,
                                                      const kvern_tokens *tokens, kvern_read **read);
 
-// Ends the step: the rows' lengths advance. KVERN_ERR_BUSY when no step is open or a layer has not
-// appended (the detail names it); the step then stays open.
+// Ends the step: the rows' lengths advance, and rows that have reached the start of a layer are
+// converted there. Release the step's reads before: while one is open, a conversion has to leave it
+// the old pages. Errors, the step stays open: KVERN_ERR_BUSY (no step is open, or a layer has not
+// appended: the detail names it); KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (no room for a conversion).
 KVERN_API KVERN_CHECK kvern_status kvern_step_end(kvern_state *state);
 
 // Abandons the step: every row is as long as it was at its beginning. Without an open step nothing
 // happens.
 KVERN_API void kvern_step_abandon(kvern_state *state);
 
-// Drops the newest `tokens` positions of a row in every layer. Errors: KVERN_ERR_RANGE,
-// KVERN_ERR_BUSY.
+// Drops the newest `tokens` positions of a row in every layer, or in none. Errors: KVERN_ERR_RANGE,
+// KVERN_ERR_UNSUPPORTED (more than kvern_state_trimmable, and not all), KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens);
 
 // Empties a row in every layer. Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.

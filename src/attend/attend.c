@@ -41,23 +41,42 @@ static size_t row_vectors(const plan *p, size_t r)
     return (size_t)p->job.queries->counts[r] * p->job.group;
 }
 
-static kvern_status count_tiles(plan *p, size_t row_count)
+// At most so many spans hold positions that a tile of row r sees.
+static size_t row_spans(const kvern_window *window, int64_t length)
 {
+    const size_t all = kvern_ceil_div((size_t)length, KVERN_SPAN_POSITIONS);
+    if (window->recent >= length)
+        return all;
+    // The recent positions of a tile's vectors; a window lies anywhere within its first span.
+    const int64_t recent = window->recent + KVERN_TILE_VECTORS + 2 * KVERN_SPAN_POSITIONS;
+    const size_t seen = ((size_t)recent + (size_t)window->keep) / KVERN_SPAN_POSITIONS + 1;
+    return kvern_min_size(all, seen);
+}
+
+// Positions that a query of a row sees at most.
+static int64_t seen_positions(const kvern_window *window, int64_t length)
+{
+    return length - window->keep < window->recent ? length : window->recent + window->keep;
+}
+
+static kvern_status count_tiles(plan *p)
+{
+    const kvern_window *window = &p->job.view->window;
     double work = 0;
-    for (size_t r = 0; r < row_count; r++) {
+    for (size_t r = 0; r < p->job.view->row_count; r++) {
+        const int64_t length = p->job.view->rows[r].length;
         size_t vectors, tiles;
         if (!kvern_size_mul((size_t)p->job.queries->counts[r], p->job.group, &vectors) ||
-            !kvern_size_mul(kvern_ceil_div(vectors, KVERN_TILE_VECTORS), p->job.geometry->kv_heads,
-                            &tiles) ||
+            !kvern_size_mul(kvern_ceil_div(vectors, KVERN_TILE_VECTORS),
+                            p->job.view->geometry->kv_heads, &tiles) ||
             !kvern_size_add(p->tile_count, tiles, &p->tile_count))
             return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
         if (!tiles)
             continue;
-        const size_t spans = kvern_ceil_div((size_t)p->job.rows[r].length, KVERN_SPAN_POSITIONS);
-        p->span_count = kvern_max_size(p->span_count, spans);
-        work += (double)vectors * (double)p->job.geometry->kv_heads *
-                (double)p->job.rows[r].length *
-                (double)(p->job.geometry->k_dim + p->job.geometry->v_dim);
+        p->span_count = kvern_max_size(p->span_count, row_spans(window, length));
+        work += (double)vectors * (double)p->job.view->geometry->kv_heads *
+                (double)seen_positions(window, length) *
+                (double)(p->job.view->geometry->k_dim + p->job.view->geometry->v_dim);
     }
     if (work < LEAST_PARALLEL_WORK)
         p->workers = 1;
@@ -102,19 +121,17 @@ static void place_tile(plan *p, kvern_tile *tile, size_t row, size_t head, size_
     tile->head = head;
     tile->first = first;
     tile->count = kvern_min_size(left, KVERN_TILE_VECTORS);
-    tile->first_position = p->job.rows[row].base + q->first[row];
-    const size_t last_token = (first + tile->count - 1) / p->job.group;
-    tile->end = tile->first_position + (int64_t)last_token + 1;
-    tile->spans = kvern_ceil_div((size_t)tile->end, KVERN_SPAN_POSITIONS);
+    tile->first_position = p->job.view->rows[row].base + q->first[row];
+    kvern_tile_place(&p->job, tile);
     tile->pending = tile->spans;
 }
 
-static void place_tiles(plan *p, size_t row_count)
+static void place_tiles(plan *p)
 {
     kvern_tile *tile = p->tiles;
-    for (size_t r = 0; r < row_count; r++) {
+    for (size_t r = 0; r < p->job.view->row_count; r++) {
         for (size_t first = 0; first < row_vectors(p, r); first += KVERN_TILE_VECTORS) {
-            for (size_t head = 0; head < p->job.geometry->kv_heads; head++)
+            for (size_t head = 0; head < p->job.view->geometry->kv_heads; head++)
                 place_tile(p, tile++, r, head, first);
         }
     }
@@ -175,27 +192,25 @@ static void run_worker(void *arg, size_t index)
     kvern_fp_leave(saved);
 }
 
-static void init_plan(plan *p, const kvern_context *context, const kvern_geometry *geometry,
-                      const kvern_read_row *rows, const kvern_queries *queries)
+static void init_plan(plan *p, const kvern_context *context, const kvern_view *view,
+                      const kvern_queries *queries)
 {
     memset(p, 0, sizeof *p);
-    p->job.geometry = geometry;
+    p->job.view = view;
     p->job.kernels = kvern_softmax_kernels_of(context->cpu_features);
-    p->job.rows = rows;
     p->job.queries = queries;
-    p->job.group = queries->query_heads / geometry->kv_heads;
+    p->job.group = queries->query_heads / view->geometry->kv_heads;
     p->workers = context->executor.threads;
     p->slot_bytes = kvern_workspace_bytes(&p->job);
     p->partial_bytes = kvern_partial_bytes(&p->job);
 }
 
-kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry,
-                          const kvern_read_row *rows, size_t row_count,
+kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
                           const kvern_queries *queries)
 {
     plan p;
-    init_plan(&p, context, geometry, rows, queries);
-    kvern_status status = count_tiles(&p, row_count);
+    init_plan(&p, context, view, queries);
+    kvern_status status = count_tiles(&p);
     if (status || p.tile_count == 0)
         return status;
     p.split = wants_split(&p);
@@ -210,7 +225,7 @@ kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry
     p.tiles = scratch;
     p.slots = (char *)scratch + tile_bytes;
     p.partials = p.slots + p.workers * p.slot_bytes;
-    place_tiles(&p, row_count);
+    place_tiles(&p);
     if (p.workers == 1)
         run_worker(&p, 0);
     else
@@ -233,18 +248,19 @@ static size_t most_partial_bytes(const plan *p)
     return kvern_min_size(bytes, MOST_PARTIAL_BYTES);
 }
 
-size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
-                                  size_t row_count, size_t query_heads, int64_t positions)
+size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_view *view,
+                                  size_t query_heads, int64_t positions)
 {
     plan p;
     const kvern_queries queries = {.query_heads = query_heads};
-    init_plan(&p, context, geometry, NULL, &queries);
-    const size_t row_tiles = kvern_ceil_div(p.job.group, KVERN_TILE_VECTORS) * geometry->kv_heads;
+    init_plan(&p, context, view, &queries);
+    const size_t row_tiles =
+        kvern_ceil_div(p.job.group, KVERN_TILE_VECTORS) * view->geometry->kv_heads;
     size_t tile_bytes, bytes;
     if (query_heads == 0)
         return 0;
-    if (!kvern_size_mul(row_tiles, row_count, &p.tile_count))
+    if (!kvern_size_mul(row_tiles, view->row_count, &p.tile_count))
         return SIZE_MAX;
-    p.span_count = kvern_ceil_div((size_t)positions, KVERN_SPAN_POSITIONS);
+    p.span_count = row_spans(&view->window, positions);
     return scratch_bytes(&p, most_partial_bytes(&p), &tile_bytes, &bytes) ? SIZE_MAX : bytes;
 }

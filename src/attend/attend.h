@@ -14,29 +14,40 @@
 #include "src/base/context.h"
 #include "src/rows/geometry.h"
 #include "src/rows/row.h"
+#include "src/rows/window.h"
 
 #include <kvern/read.h>
 
 // One row as a read sees it.
 typedef struct kvern_read_row {
-    kvern_table *table; // NULL when the row is empty
-    int64_t base;       // position of the append's first token
-    int64_t length;     // positions stored when the append ended
+    kvern_table *table;             // NULL when the row is empty
+    const kvern_geometry *geometry; // of its pages
+    int64_t base;                   // position of the append's first token
+    int64_t length;                 // positions stored when the append ended
 } kvern_read_row;
 
 // Positions of a span (docs/arithmetic.md, step 5).
 #define KVERN_SPAN_POSITIONS 1024
 
+// What is attended: rows of one layer. The rows' own geometries differ from `geometry` in nothing
+// but the codecs.
+typedef struct kvern_view {
+    const kvern_geometry *geometry;
+    size_t query_floats; // the largest of all geometries
+    kvern_window window;
+    const kvern_read_row *rows;
+    size_t row_count;
+} kvern_view;
+
 // Attends checked queries (see kvern_read_attend). q_start, out_start, counts and first of *queries
 // are not NULL and agree with the rows.
-KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_geometry *geometry,
-                                      const kvern_read_row *rows, size_t row_count,
+KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
                                       const kvern_queries *queries);
 
 // Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
-// up to `positions` positions; what a reservation sets aside. 0 for no heads; SIZE_MAX when it does
-// not fit.
-size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
-                                  size_t row_count, size_t query_heads, int64_t positions);
+// up to `positions` positions; what a reservation sets aside. view->rows is not looked at. 0 for no
+// heads; SIZE_MAX when it does not fit.
+size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_view *view,
+                                  size_t query_heads, int64_t positions);
 
 #endif

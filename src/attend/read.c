@@ -24,8 +24,7 @@ static size_t view_bytes(size_t row_count)
     return kvern_max_size(1, row_count) * VIEW_ARRAYS * sizeof(int64_t);
 }
 
-kvern_status kvern_read_create(kvern_context *context, const kvern_geometry *geometry,
-                               size_t row_count, kvern_read **out)
+kvern_status kvern_read_create(kvern_context *context, size_t row_count, kvern_read **out)
 {
     void *block;
     *out = NULL;
@@ -37,7 +36,6 @@ kvern_status kvern_read_create(kvern_context *context, const kvern_geometry *geo
     memset(read, 0, read_bytes(row_count));
     kvern_context_retain(context);
     read->context = context;
-    read->geometry = *geometry;
     read->row_count = row_count;
     *out = read;
     return KVERN_OK;
@@ -192,7 +190,14 @@ static kvern_status attend_complete(const kvern_read *read, const kvern_queries 
         if (status)
             return status;
     }
-    return kvern_attend(read->context, &read->geometry, read->rows, read->row_count, q);
+    const kvern_view view = {
+        .geometry = &read->geometry,
+        .query_floats = kvern_max_size(read->geometry.query_floats, read->first.query_floats),
+        .window = read->window,
+        .rows = read->rows,
+        .row_count = read->row_count,
+    };
+    return kvern_attend(read->context, &view, q);
 }
 
 kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)

@@ -8,15 +8,17 @@
 
 struct kvern_read {
     kvern_context *context;
-    kvern_geometry geometry;
+    kvern_geometry geometry; // of the planned codecs
+    kvern_geometry first;    // of rows before `start`; kv_heads is 0 when the layer has no such
+    kvern_window window;
     size_t row_count;
     kvern_read_row rows[];
 };
 
-// Makes a read of `row_count` empty rows for the caller to fill; the context is retained. On
-// failure *out is NULL.
-KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, const kvern_geometry *geometry,
-                                           size_t row_count, kvern_read **out);
+// Makes a read of `row_count` empty rows for the caller to fill, geometries and window included;
+// the context is retained. On failure *out is NULL.
+KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, size_t row_count,
+                                           kvern_read **out);
 
 // Makes sure that `reads` reads of `row_count` rows, open at once, and attends that need
 // `scratch_bytes` (see kvern_attend_scratch_bytes; 0: none) take nothing from the allocator. On

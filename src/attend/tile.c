@@ -15,7 +15,7 @@
 
 size_t kvern_partial_bytes(const kvern_attend_job *job)
 {
-    return VECTORS * (2 + job->geometry->v_dim) * sizeof(float);
+    return VECTORS * (2 + job->view->geometry->v_dim) * sizeof(float);
 }
 
 kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
@@ -27,7 +27,8 @@ kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
 
 size_t kvern_workspace_bytes(const kvern_attend_job *job)
 {
-    return VECTORS * ((job->geometry->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t)) +
+    return VECTORS * ((job->view->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t) +
+                      sizeof(int64_t)) +
            2 * kvern_partial_bytes(job);
 }
 
@@ -39,11 +40,13 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     kvern_workspace work;
     char *at = memory;
     work.q = (float *)at;
-    at += VECTORS * job->geometry->query_floats * sizeof(float);
+    at += VECTORS * job->view->query_floats * sizeof(float);
     work.weights = (float *)at;
     at += VECTORS * SLOTS * sizeof(float);
     work.visible = (uint64_t *)at;
     at += VECTORS * sizeof(uint64_t);
+    work.positions = (int64_t *)at;
+    at += VECTORS * sizeof(int64_t);
     work.span = kvern_partial_at(job, at);
     work.total = kvern_partial_at(job, at + kvern_partial_bytes(job));
     return work;
@@ -68,6 +71,12 @@ static void store_float(kvern_type type, void *tensor, int64_t at, float value)
             type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
 }
 
+// Of the pages that the tile reads.
+static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kvern_tile *tile)
+{
+    return job->view->rows[tile->row].geometry;
+}
+
 // The query and the query head of vector i of the tile.
 static int64_t query_of(const kvern_attend_job *job, const kvern_tile *tile, size_t i)
 {
@@ -79,11 +88,18 @@ static int64_t head_of(const kvern_attend_job *job, const kvern_tile *tile, size
     return (int64_t)(tile->head * job->group + (tile->first + i) % job->group);
 }
 
+// The position of vector i.
+static int64_t position_of(const kvern_attend_job *job, const kvern_tile *tile, size_t i)
+{
+    return tile->first_position + query_of(job, tile, i);
+}
+
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
 {
     const kvern_queries *q = job->queries;
-    const kvern_geometry *g = job->geometry;
+    const kvern_geometry *g = geometry_of(job, tile);
     for (size_t i = 0; i < tile->count; i++) {
+        work->positions[i] = position_of(job, tile, i);
         float *to = work->q + i * g->query_floats;
         const int64_t at = (q->q_start[tile->row] + query_of(job, tile, i)) * q->q_token_stride +
                            head_of(job, tile, i) * q->q_head_stride;
@@ -94,62 +110,113 @@ void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_
     }
 }
 
+// ---- Visibility ----
+
+// Whether a query at `position` sees one of the positions [begin, begin + count).
+static bool sees(const kvern_window *window, int64_t position, int64_t begin, int64_t count)
+{
+    return position >= begin &&
+           (begin < window->keep || kvern_window_first(window, position) < begin + count);
+}
+
+static uint64_t bits_below(int64_t count)
+{
+    return count <= 0 ? 0 : count >= SLOTS ? UINT64_MAX : (UINT64_C(1) << count) - 1;
+}
+
+// The slots of the block at `begin` that a query at `position` sees.
+static uint64_t visible_slots(const kvern_window *window, int64_t position, int64_t begin)
+{
+    const int64_t first = kvern_window_first(window, position);
+    const uint64_t hidden = bits_below(first - begin) & ~bits_below(window->keep - begin);
+    return bits_below(position + 1 - begin) & ~hidden;
+}
+
+// How many ones the number has at its low end.
+static int ones_at(uint64_t bits)
+{
+    return ~bits ? __builtin_ctzll(~bits) : 64;
+}
+
+// Number of the span that holds the tile's span number `index`.
+static int64_t span_of(const kvern_tile *tile, size_t index)
+{
+    if (index < tile->kept_spans)
+        return (int64_t)index;
+    return tile->begin / KVERN_SPAN_POSITIONS + (int64_t)(index - tile->kept_spans);
+}
+
+void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
+{
+    const kvern_window *window = &job->view->window;
+    tile->begin = kvern_window_first(window, position_of(job, tile, 0));
+    tile->end = position_of(job, tile, tile->count - 1) + 1;
+    const size_t first = (size_t)tile->begin / KVERN_SPAN_POSITIONS;
+    const size_t kept = kvern_ceil_div((size_t)window->keep, KVERN_SPAN_POSITIONS);
+    tile->kept_spans = kvern_min_size(kept, first);
+    tile->spans =
+        tile->kept_spans + kvern_ceil_div((size_t)tile->end, KVERN_SPAN_POSITIONS) - first;
+}
+
 // ---- Blocks and spans ----
 
-// The number of slots of the block at `block_begin` that vector i sees: 0 to 64.
-static size_t visible_slots(const kvern_attend_job *job, const kvern_tile *tile, size_t i,
-                            int64_t block_begin)
+// Adds the values of a block for vectors [from, to): those that see the same slots go together, run
+// by run.
+static void accumulate_values(const kvern_attend_job *job, const kvern_tile *tile,
+                              const kvern_workspace *work, size_t from, size_t to,
+                              const void *block, float *acc, const void *next)
 {
-    const int64_t seen = tile->first_position + query_of(job, tile, i) + 1 - block_begin;
-    return seen <= 0 ? 0 : seen >= SLOTS ? SLOTS : (size_t)seen;
-}
-
-static uint64_t first_bits(size_t count)
-{
-    return count == 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1;
-}
-
-// Adds the values of a block: vectors that see the same number of slots go together.
-static void accumulate_values(const kvern_attend_job *job, const kvern_tile *tile, size_t from,
-                              int64_t block_begin, const void *block, const float *weights,
-                              float *acc, const void *next)
-{
-    const kvern_geometry *g = job->geometry;
-    const size_t dim = g->v_dim;
-    for (size_t i = from; i < tile->count;) {
-        const size_t slots = visible_slots(job, tile, i, block_begin);
+    const kvern_geometry *g = geometry_of(job, tile);
+    for (size_t i = from; i < to;) {
+        uint64_t slots = work->visible[i];
         size_t end = i + 1;
-        while (end < tile->count && visible_slots(job, tile, end, block_begin) == slots)
+        while (end < to && work->visible[end] == slots)
             end++;
-        g->v_kernels.accumulate(&g->v_codec, block, dim, 0, slots, end - i, weights + i * SLOTS,
-                                acc + i * dim, next);
+        while (slots) {
+            const int begin = __builtin_ctzll(slots), run_end = begin + ones_at(slots >> begin);
+            g->v_kernels.accumulate(&g->v_codec, block, g->v_dim, (size_t)begin, (size_t)run_end,
+                                    end - i, work->weights + i * SLOTS, acc + i * g->v_dim, next);
+            slots &= ~bits_below(run_end);
+        }
         i = end;
     }
 }
 
-static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, size_t page,
-                         kvern_workspace *work, kvern_partial *out)
+static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
+                         int64_t next_begin, kvern_workspace *work, kvern_partial *out)
 {
-    const kvern_geometry *g = job->geometry;
-    const kvern_table *table = job->rows[tile->row].table;
-    const int64_t begin = (int64_t)page * SLOTS;
-    const void *k = kvern_page_k(g, table->pages[page]->data, tile->head);
-    const void *v = kvern_page_v(g, table->pages[page]->data, tile->head);
-    const void *next = begin + SLOTS < tile->end
-                           ? kvern_page_k(g, table->pages[page + 1]->data, tile->head)
-                           : NULL;
-    size_t from = 0; // later queries see more, so those that see nothing come first
-    while (visible_slots(job, tile, from, begin) == 0)
+    const kvern_window *window = &job->view->window;
+    const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_table *table = job->view->rows[tile->row].table;
+    size_t from = 0,
+           to = tile->count; // positions ascend, so those that see the block are neighbours
+    while (!sees(window, work->positions[from], begin, SLOTS))
         from++;
-    for (size_t i = from; i < tile->count; i++)
-        work->visible[i] = first_bits(visible_slots(job, tile, i, begin));
-    const size_t most = visible_slots(job, tile, tile->count - 1, begin);
-    float *weights = work->weights + from * SLOTS;
-    g->k_kernels.score(&g->k_codec, k, g->k_dim, 0, kvern_ceil_div(most, 16), tile->count - from,
-                       work->q + from * g->query_floats, g->query_floats, weights, v);
-    job->kernels.softmax(tile->count - from, weights, work->visible + from, job->queries->softcap,
-                         out->m + from, out->l + from, out->acc + from * g->v_dim, g->v_dim);
-    accumulate_values(job, tile, from, begin, v, work->weights, out->acc, next);
+    while (!sees(window, work->positions[to - 1], begin, SLOTS))
+        to--;
+    uint64_t any = 0;
+    for (size_t i = from; i < to; i++)
+        any |= work->visible[i] = visible_slots(window, work->positions[i], begin);
+    void *page = kvern_table_page(table, (size_t)(begin / SLOTS))->data;
+    const void *v = kvern_page_v(g, page, tile->head), *next = NULL;
+    if (next_begin < tile->end)
+        next = kvern_page_k(g, kvern_table_page(table, (size_t)(next_begin / SLOTS))->data,
+                            tile->head);
+    const size_t low = (size_t)__builtin_ctzll(any), high = SLOTS - (size_t)__builtin_clzll(any);
+    g->k_kernels.score(&g->k_codec, kvern_page_k(g, page, tile->head), g->k_dim, low / 16,
+                       kvern_ceil_div(high, 16), to - from, work->q + from * g->query_floats,
+                       g->query_floats, work->weights + from * SLOTS, v);
+    job->kernels.softmax(to - from, work->weights + from * SLOTS, work->visible + from,
+                         job->queries->softcap, out->m + from, out->l + from,
+                         out->acc + from * g->v_dim, g->v_dim);
+    accumulate_values(job, tile, work, from, to, v, out->acc, next);
+}
+
+// The first block at or behind `at` that a vector of the tile may see.
+static int64_t next_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t at)
+{
+    const int64_t first = tile->begin - tile->begin % SLOTS;
+    return at < job->view->window.keep || at >= first ? at : first;
 }
 
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
@@ -159,15 +226,24 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->m[i] = -INFINITY;
         out->l[i] = 0;
     }
-    memset(out->acc, 0, tile->count * job->geometry->v_dim * sizeof(float));
-    const int64_t begin = (int64_t)span * KVERN_SPAN_POSITIONS;
+    memset(out->acc, 0, tile->count * job->view->geometry->v_dim * sizeof(float));
+    const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
     const int64_t end =
         begin + KVERN_SPAN_POSITIONS < tile->end ? begin + KVERN_SPAN_POSITIONS : tile->end;
-    for (int64_t at = begin; at < end; at += SLOTS)
-        attend_block(job, tile, (size_t)(at / SLOTS), work, out);
+    for (int64_t at = next_block(job, tile, begin), next; at < end; at = next) {
+        next = next_block(job, tile, at + SLOTS);
+        attend_block(job, tile, at, next, work, out);
+    }
 }
 
 // ---- Merging and finishing ----
+
+static void copy_partial(kvern_partial *to, const kvern_partial *from, size_t i, size_t dim)
+{
+    to->m[i] = from->m[i];
+    to->l[i] = from->l[i];
+    memcpy(to->acc + i * dim, from->acc + i * dim, dim * sizeof(float));
+}
 
 // What is subtracted from a score before exp: the largest one, or 0 while that is -infinity.
 static float base_of(float m)
@@ -175,14 +251,21 @@ static float base_of(float m)
     return m == -INFINITY ? 0 : m;
 }
 
+// Vectors whose first span this is start with it; others that see nothing of it skip it.
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       kvern_partial *total, const kvern_partial *part)
 {
-    const size_t dim = job->geometry->v_dim;
-    const int64_t begin = (int64_t)span * KVERN_SPAN_POSITIONS;
+    const kvern_window *window = &job->view->window;
+    const size_t dim = job->view->geometry->v_dim;
+    const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
     for (size_t i = 0; i < tile->count; i++) {
-        if (visible_slots(job, tile, i, begin) == 0)
+        const int64_t position = position_of(job, tile, i);
+        if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
             continue;
+        if (window->keep == 0 && kvern_window_first(window, position) >= begin) {
+            copy_partial(total, part, i, dim);
+            continue;
+        }
         const float m = part->m[i] > total->m[i] ? part->m[i] : total->m[i];
         const float a = plain_exp(total->m[i] - base_of(m));
         const float b = plain_exp(part->m[i] - base_of(m));
@@ -206,7 +289,7 @@ static void add_sink(float sink, float *m, float *l, float *acc, size_t dim)
 void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kvern_partial *total)
 {
     const kvern_queries *q = job->queries;
-    const size_t dim = job->geometry->v_dim;
+    const size_t dim = job->view->geometry->v_dim;
     for (size_t i = 0; i < tile->count; i++) {
         const int64_t query = query_of(job, tile, i), head = head_of(job, tile, i);
         float *acc = total->acc + i * dim;

@@ -16,9 +16,8 @@
 
 // What all tiles of an attend share.
 typedef struct kvern_attend_job {
-    const kvern_geometry *geometry;
+    const kvern_view *view;
     kvern_softmax_kernels kernels;
-    const kvern_read_row *rows;
     const kvern_queries *queries;
     size_t group; // query heads per KV head
 } kvern_attend_job;
@@ -28,8 +27,10 @@ typedef struct kvern_tile {
     size_t row, head;
     size_t first, count;    // vectors
     int64_t first_position; // of the row's query 0
+    int64_t begin;          // first position that a vector sees, apart from the kept ones
     int64_t end;            // one past the last position that a vector of the tile sees
-    size_t spans;
+    size_t kept_spans;      // spans of kept positions in front of the span of `begin`
+    size_t spans;           // all spans with a position that a vector sees
     _Atomic size_t pending; // spans without a partial result yet, when the tile is cut by spans
 } kvern_tile;
 
@@ -41,9 +42,10 @@ typedef struct kvern_partial {
 
 // The working memory of one worker.
 typedef struct kvern_workspace {
-    float *q;          // [KVERN_TILE_VECTORS][k_dim], scaled
-    float *weights;    // [KVERN_TILE_VECTORS][64]
-    uint64_t *visible; // [KVERN_TILE_VECTORS]
+    float *q;           // [KVERN_TILE_VECTORS][k_dim], scaled
+    float *weights;     // [KVERN_TILE_VECTORS][64]
+    uint64_t *visible;  // [KVERN_TILE_VECTORS]
+    int64_t *positions; // [KVERN_TILE_VECTORS]
     kvern_partial span, total;
 } kvern_workspace;
 
@@ -55,12 +57,15 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
 // Loads and scales the tile's queries.
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work);
 
-// The partial result over one span of positions, from a fresh start. Vectors that see nothing of
-// the span stay empty.
+// Where a tile of queries lies: sets begin, end, kept_spans and spans from the fields before them.
+void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile);
+
+// The partial result over the tile's span number `span`, 0 to tile->spans - 1, from a fresh start.
+// Vectors that see nothing of the span stay empty.
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                      kvern_workspace *work, kvern_partial *out);
 
-// Merges the result of span `span` into the total of the spans before it.
+// Merges the result of span number `span` into the total of the spans before it.
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       kvern_partial *total, const kvern_partial *part);
 

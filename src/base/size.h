@@ -44,6 +44,16 @@ static inline size_t kvern_max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+static inline int64_t kvern_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t kvern_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline size_t kvern_ceil_div(size_t a, size_t b)
 {
     return a / b + (a % b != 0);

@@ -216,6 +216,11 @@ kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages)
     return status;
 }
 
+size_t kvern_page_bytes(const kvern_page *page)
+{
+    return page->arena->pool->page_bytes;
+}
+
 void kvern_page_retain(kvern_page *page)
 {
     atomic_fetch_add_explicit(&page->references, 1, memory_order_relaxed);

@@ -38,6 +38,9 @@ kvern_context *kvern_pool_context(const kvern_pool *pool);
 // Takes `count` pages, each with one reference and undefined content: all or none.
 KVERN_CHECK kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages);
 
+// Of the pool that the page came from.
+size_t kvern_page_bytes(const kvern_page *page);
+
 void kvern_page_retain(kvern_page *page);
 void kvern_page_release(kvern_page *page);
 

@@ -19,7 +19,7 @@ static size_t table_bytes(size_t capacity)
     return sizeof(kvern_table) + capacity * sizeof(kvern_page *);
 }
 
-static kvern_status create_table(kvern_pool *pool, size_t capacity, kvern_table **out)
+kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out)
 {
     void *block;
     *out = NULL;
@@ -33,6 +33,7 @@ static kvern_status create_table(kvern_pool *pool, size_t capacity, kvern_table 
     table->pool = pool;
     table->capacity = capacity;
     table->count = 0;
+    table->kept = table->gap = 0;
     *out = table;
     return KVERN_OK;
 }
@@ -61,19 +62,67 @@ void kvern_table_release(kvern_table *table)
     free_table(table);
 }
 
-static bool is_exclusive(const kvern_table *table)
+bool kvern_table_is_shared(const kvern_table *table)
 {
-    return table && atomic_load(&table->references) == 1;
+    return table && atomic_load(&table->references) != 1;
 }
 
-// Pages behind the length stay only as far as they are reserved and nobody else can see them. For
-// an exclusive table: while it is shared nothing can be dropped, and the next change makes a table
+static bool is_exclusive(const kvern_table *table)
+{
+    return table && !kvern_table_is_shared(table);
+}
+
+void kvern_table_forget(kvern_table *table, size_t count)
+{
+    table->count -= count;
+    memmove(table->pages, table->pages + count, table->count * sizeof table->pages[0]);
+}
+
+size_t kvern_table_used(const kvern_table *table, int64_t length)
+{
+    const size_t pages = kvern_pages_of(length);
+    return table && pages > table->kept ? pages - table->gap : pages;
+}
+
+// Pages behind the kept ones of which no position is held.
+static size_t dead_pages(const kvern_row *row, size_t kept)
+{
+    const size_t first = kept + (row->table ? row->table->gap : 0);
+    const size_t held = (size_t)(row->held / KVERN_PAGE_POSITIONS);
+    return held > first ? held - first : 0;
+}
+
+static void reverse(kvern_page **pages, size_t count)
+{
+    for (size_t i = 0; i < count / 2; i++) {
+        kvern_page *page = pages[i];
+        pages[i] = pages[count - 1 - i];
+        pages[count - 1 - i] = page;
+    }
+}
+
+// Puts the `dead` pages behind the kept ones to the end, where they are room. For an exclusive
+// table.
+static void recycle(kvern_table *table, size_t kept, size_t dead)
+{
+    if (!dead)
+        return;
+    kvern_page **pages = table->pages + kept;
+    const size_t count = table->count - kept;
+    reverse(pages, dead);
+    reverse(pages + dead, count - dead);
+    reverse(pages, count);
+    table->kept = kept;
+    table->gap += dead;
+}
+
+// Pages behind the length stay only as far as they are room, and nobody else can see them. For an
+// exclusive table: while it is shared nothing can be dropped, and the next change makes a table
 // without them.
-static void drop_spare(kvern_row *row)
+static void drop_spare(kvern_row *row, size_t room)
 {
     kvern_table *table = row->table;
-    const size_t room = kvern_max_size(row->reserved, row->promised);
-    const size_t used = kvern_pages_of(row->length);
+    const size_t used = kvern_table_used(table, row->length);
     size_t kept = used;
     for (size_t i = used; i < table->count; i++) {
         kvern_page *page = table->pages[i];
@@ -85,6 +134,11 @@ static void drop_spare(kvern_row *row)
     table->count = kept < table->count ? kept : table->count;
 }
 
+static size_t room_of(const kvern_row *row)
+{
+    return kvern_max_size(row->reserved, row->promised);
+}
+
 // Whether the partly filled page has to be copied: `pages` pages are to be writable, and somebody
 // else may see that one.
 static bool has_shared_tail(const kvern_row *row, size_t pages)
@@ -92,49 +146,58 @@ static bool has_shared_tail(const kvern_row *row, size_t pages)
     const size_t at = (size_t)row->length / KVERN_PAGE_POSITIONS;
     if (row->length % KVERN_PAGE_POSITIONS == 0 || pages <= at)
         return false;
-    return !is_exclusive(row->table) || !kvern_page_is_exclusive(row->table->pages[at]);
+    return !is_exclusive(row->table) || !kvern_page_is_exclusive(kvern_table_page(row->table, at));
 }
 
 static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool exclusive,
-                                 size_t needed, kvern_row_change *change)
+                                 size_t kept, size_t needed, kvern_row_change *change)
 {
     kvern_table *table = row->table;
-    const size_t begin = exclusive ? table->count : kvern_pages_of(row->length);
+    const size_t used = kvern_table_used(table, row->length) - change->dropped;
+    const size_t begin = exclusive ? table->count : used;
     const size_t end = kvern_max_size(needed, begin);
     change->table = table;
     if (!exclusive || table->capacity < needed) {
         const size_t doubled = table ? 2 * table->capacity : LEAST_CAPACITY;
         const size_t capacity =
             kvern_max_size(end, exclusive || !table ? doubled : table->capacity);
-        kvern_status status = create_table(pool, capacity, &change->table);
+        kvern_status status = kvern_table_create(pool, capacity, &change->table);
         if (status)
             return status;
+        change->table->kept = kept;
+        change->table->gap = (table ? table->gap : 0) + change->dropped;
     }
     change->fresh_begin = begin;
     change->fresh_end = end;
     return KVERN_OK;
 }
 
-kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length, size_t reserve,
-                               kvern_row_change *change)
+kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, int64_t new_length,
+                               size_t reserve, kvern_row_change *change)
 {
     memset(change, 0, sizeof *change);
     // Asked once: another thread may let go of the table at any moment, and a table that was shared
     // while its spare pages were looked at must not count as exclusive afterwards.
     const bool exclusive = is_exclusive(row->table);
-    if (exclusive)
-        drop_spare(row);
-    const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
+    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
+    const size_t gap = (row->table ? row->table->gap : 0) + dead;
     const size_t needed =
-        kvern_max_size(kvern_pages_of(new_length), kvern_max_size(row->reserved, reserve));
-    kvern_status status = choose_table(pool, row, exclusive, needed, change);
+        kvern_max_size(kvern_pages_of(new_length) - gap, kvern_max_size(room_of(row), reserve));
+    if (exclusive) {
+        recycle(row->table, kept, dead);
+        drop_spare(row, needed);
+    } else {
+        change->dropped = dead;
+    }
+    const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
+    kvern_status status = choose_table(pool, row, exclusive, kept, needed, change);
     if (status)
         return status;
     const size_t fresh = change->fresh_end - change->fresh_begin;
     status = kvern_pool_take(pool, fresh, change->table->pages + change->fresh_begin);
     if (status)
         change->fresh_end = change->fresh_begin;
-    else if (has_shared_tail(row, kvern_max_size(written, reserve)))
+    else if (has_shared_tail(row, kvern_max_size(written, reserve + gap)))
         status = kvern_pool_take(pool, 1, &change->copy);
     if (status)
         kvern_row_cancel(row, change);
@@ -155,19 +218,16 @@ void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
 // Moves or shares the pages that stay into the new table.
 static void adopt_pages(kvern_row *row, kvern_row_change *change)
 {
-    kvern_table *old = row->table;
+    kvern_table *old = row->table, *table = change->table;
     if (!old)
         return;
-    const size_t kept = change->fresh_begin;
-    memcpy(change->table->pages, old->pages, kept * sizeof old->pages[0]);
-    if (is_exclusive(old)) {
-        for (size_t i = kept; i < old->count; i++) // it may have been shared until a moment ago
-            kvern_page_release(old->pages[i]);
-        free_table(old);
-        return;
-    }
-    for (size_t i = 0; i < kept; i++)
-        kvern_page_retain(change->table->pages[i]);
+    const size_t count = change->fresh_begin, dropped = change->dropped;
+    const size_t front = dropped ? table->kept : count;
+    memcpy(table->pages, old->pages, front * sizeof old->pages[0]);
+    memcpy(table->pages + front, old->pages + front + dropped,
+           (count - front) * sizeof old->pages[0]);
+    for (size_t i = 0; i < count; i++)
+        kvern_page_retain(table->pages[i]);
     kvern_table_release(old);
 }
 
@@ -177,8 +237,8 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change)
     if (table != row->table)
         adopt_pages(row, change);
     if (change->copy) {
-        kvern_page **tail = &table->pages[row->length / KVERN_PAGE_POSITIONS];
-        memcpy(change->copy->data, (*tail)->data, kvern_pool_page_bytes(table->pool));
+        kvern_page **tail = &table->pages[kvern_table_used(table, row->length) - 1];
+        memcpy(change->copy->data, (*tail)->data, kvern_page_bytes(change->copy));
         kvern_page_release(*tail);
         *tail = change->copy;
     }
@@ -186,11 +246,26 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change)
     row->table = table;
 }
 
+// An empty row starts anew: nothing of it is dropped.
+static void restart(kvern_row *row)
+{
+    if (is_exclusive(row->table)) {
+        row->table->gap = 0;
+    } else {
+        kvern_table_release(row->table);
+        row->table = NULL;
+    }
+}
+
 void kvern_row_truncate(kvern_row *row, int64_t length)
 {
     row->length = length;
+    if (length == 0)
+        row->held = 0;
+    if (length == 0 && row->table && row->table->gap)
+        restart(row);
     if (is_exclusive(row->table))
-        drop_spare(row);
+        drop_spare(row, room_of(row));
 }
 
 void kvern_row_reset(kvern_row *row)
@@ -202,14 +277,14 @@ void kvern_row_reset(kvern_row *row)
 void kvern_row_share(const kvern_row *from, kvern_row *to)
 {
     kvern_table_retain(from->table);
-    to->table = from->table;
-    to->length = from->length;
+    *to = *from;
     to->reserved = to->promised = 0;
 }
 
 uint64_t kvern_row_bytes(const kvern_row *row)
 {
-    if (!row->table)
-        return 0;
-    return (uint64_t)row->table->count * kvern_pool_page_bytes(row->table->pool);
+    uint64_t bytes = 0;
+    for (size_t i = 0; row->table && i < row->table->count; i++)
+        bytes += kvern_page_bytes(row->table->pages[i]);
+    return bytes;
 }

@@ -3,7 +3,8 @@
 #define KVERN_ROWS_ROW_H
 
 // A row: one sequence in one layer. Its positions lie in pages, in order, never padded; page i
-// holds the positions 64 i to 64 i + 63.
+// holds the positions 64 i to 64 i + 63. A row with a window (src/rows/window.h) drops pages of
+// which nothing can be seen any more: those behind the pages of kept positions, oldest first.
 //
 // The list of pages, a table, is shared by reference count: a read or a fork retains the table,
 // whatever its length, and the row makes a table of its own before it next changes anything that
@@ -14,23 +15,32 @@
 
 #include "src/pages/pool.h"
 
+#include <stdbool.h>
+
 typedef struct kvern_table {
     _Atomic size_t references;
     kvern_pool *pool;
     size_t capacity;
     size_t count; // pages held; those behind the row's length are room
+    size_t kept;  // the first pages of the row, which stay
+    size_t gap;   // pages of the row that were dropped behind them
     kvern_page *pages[];
 } kvern_table;
 
 typedef struct kvern_row {
     kvern_table *table; // NULL while it never held anything
     int64_t length;     // positions
+    int64_t held;       // the kept positions and those from here on can be attended
     size_t reserved;    // pages that are kept as room
     size_t promised;    // the same, for the length of an open step
+    bool converted;     // its pages have the planned codecs, not those of before `start`
+    int64_t floor;      // length when it was converted, 0 for none: what is below was another form
+    int64_t boundary;   // not to be converted below this length
 } kvern_row;
 
 typedef struct kvern_row_change {
     kvern_table *table;            // the row's table after the change: its own or a new one
+    size_t dropped;                // pages behind the kept ones that a new table does without
     size_t fresh_begin, fresh_end; // pages taken for it
     kvern_page *copy;              // replaces the shared, partly filled page; or NULL
 } kvern_row_change;
@@ -40,10 +50,21 @@ typedef struct kvern_row_change {
 
 size_t kvern_pages_of(int64_t positions);
 
+// Page number `page` of the row, which must be held.
+static inline kvern_page *kvern_table_page(const kvern_table *table, size_t page)
+{
+    return table->pages[page < table->kept ? page : page - table->gap];
+}
+
+// Pages that a table holds for a row of `length` positions, room not counted.
+size_t kvern_table_used(const kvern_table *table, int64_t length);
+
 // Prepares that the positions [row->length, new_length) can be written, and that at least
-// row->reserved or `reserve` pages are held. new_length >= row->length.
-KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length,
-                                           size_t reserve, kvern_row_change *change);
+// row->reserved or `reserve` pages are held. new_length >= row->length. `keep`: kept positions.
+// Pages below row->held become room.
+KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep,
+                                           int64_t new_length, size_t reserve,
+                                           kvern_row_change *change);
 void kvern_row_commit(kvern_row *row, kvern_row_change *change);
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change);
 
@@ -59,6 +80,12 @@ void kvern_row_share(const kvern_row *from, kvern_row *to);
 // Bytes of the pages that the row holds.
 uint64_t kvern_row_bytes(const kvern_row *row);
 
+// Makes a table without pages, with one reference.
+KVERN_CHECK kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out);
+bool kvern_table_is_shared(const kvern_table *table);
+
+// Takes the first `count` pages out of an exclusive table without releasing them.
+void kvern_table_forget(kvern_table *table, size_t count);
 void kvern_table_retain(kvern_table *table);
 void kvern_table_release(kvern_table *table); // NULL is allowed
 

@@ -122,7 +122,7 @@ static void store_row(const kvern_geometry *g, kvern_row *row, int64_t count, co
 {
     for (int64_t i = 0; i < count; i++) {
         const size_t at = (size_t)row->length;
-        void *page = row->table->pages[at / KVERN_PAGE_POSITIONS]->data;
+        void *page = kvern_table_page(row->table, at / KVERN_PAGE_POSITIONS)->data;
         store_token(g, page, at % KVERN_PAGE_POSITIONS, k, k_start + i, v, v_start + i);
         row->length++;
     }
@@ -130,11 +130,12 @@ static void store_row(const kvern_geometry *g, kvern_row *row, int64_t count, co
 
 static void store_all(kvern_cache *cache, const kvern_tokens *tokens, const int64_t *counts)
 {
-    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    const tensor k = k_of(tokens, g), v = v_of(tokens, g);
+    const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
+    const tensor k = k_of(tokens, planned), v = v_of(tokens, planned);
     int64_t packed = 0;
     const kvern_fp_saved saved = kvern_fp_enter();
     for (size_t r = 0; r < cache->row_count; r++) {
+        const kvern_geometry *g = kvern_cache_form(cache, &cache->rows[r]).geometry;
         store_row(g, &cache->rows[r], counts[r], &k, k.start ? k.start[r] : packed, &v,
                   v.start ? v.start[r] : packed);
         packed += counts[r];
@@ -142,17 +143,30 @@ static void store_all(kvern_cache *cache, const kvern_tokens *tokens, const int6
     kvern_fp_leave(saved);
 }
 
+// The read's own copy of the geometry that the row has now.
+static const kvern_geometry *geometry_in(const kvern_cache *cache, const kvern_row *row,
+                                         const kvern_read *read)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    return kvern_cache_form(cache, row).geometry == &layer->first ? &read->first : &read->geometry;
+}
+
 static void fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read)
 {
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    read->geometry = layer->geometry;
+    read->first = layer->first;
+    read->window = layer->window;
     for (size_t r = 0; r < cache->row_count; r++) {
         const kvern_row *row = &cache->rows[r];
         kvern_table_retain(row->table);
-        read->rows[r] = (kvern_read_row){row->table, row->length - counts[r], row->length};
+        read->rows[r] = (kvern_read_row){row->table, geometry_in(cache, row, read),
+                                         row->length - counts[r], row->length};
     }
 }
 
 kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
-                                const int64_t *counts, kvern_read **read)
+                                const int64_t *counts, bool settle, kvern_read **read)
 {
     kvern_status status = check_tokens(cache, tokens, counts);
     if (status)
@@ -160,9 +174,14 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
     if ((status = kvern_cache_prepare(cache, counts, 0, 0)))
         return status;
     kvern_read *made = NULL;
-    if (read && (status = kvern_read_create(kvern_cache_context(cache),
-                                            &kvern_cache_planned(cache)->geometry, cache->row_count,
-                                            &made))) {
+    if (settle)
+        status = kvern_cache_prepare_settling(cache, counts, true, read != NULL);
+    if (!status && read) {
+        status = kvern_read_create(kvern_cache_context(cache), cache->row_count, &made);
+        if (status && settle)
+            kvern_cache_cancel_settling(cache);
+    }
+    if (status) {
         kvern_cache_cancel(cache);
         return status;
     }
@@ -172,7 +191,42 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
         fill_read(cache, counts, made);
         *read = made;
     }
+    if (settle)
+        kvern_cache_commit_settling(cache, counts);
     return KVERN_OK;
+}
+
+static kvern_status check_donor(const kvern_cache *cache, const int64_t *counts)
+{
+    if (!cache || (cache->row_count && !counts))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache or counts is NULL");
+    const kvern_window *window = &kvern_cache_planned(cache)->window;
+    for (size_t r = 0; r < cache->row_count; r++) {
+        const kvern_row *row = &cache->rows[r];
+        if (counts[r] < 0 || counts[r] > row->length)
+            return kvern_fail(KVERN_ERR_RANGE,
+                              "row %zu: %" PRId64 " queries at %" PRId64 " positions", r, counts[r],
+                              row->length);
+        if (counts[r] && kvern_window_first(window, row->length - counts[r]) < row->held)
+            return kvern_fail(KVERN_ERR_RANGE,
+                              "row %zu: the window of position %" PRId64 " is not held any more", r,
+                              row->length - counts[r]);
+    }
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *counts,
+                                    kvern_read **read)
+{
+    if (!read)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "read is NULL");
+    *read = NULL;
+    kvern_status status = check_donor(cache, counts);
+    if (!status)
+        status = kvern_read_create(kvern_cache_context(cache), cache->row_count, read);
+    if (!status)
+        fill_read(cache, counts, *read);
+    return status;
 }
 
 static kvern_status append_alone(kvern_cache *cache, const kvern_tokens *tokens, int64_t most,
@@ -185,7 +239,7 @@ static kvern_status append_alone(kvern_cache *cache, const kvern_tokens *tokens,
     if (cache->owned)
         return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
     kvern_status status = kvern_cache_check_counts(cache, tokens->counts, most);
-    return status ? status : kvern_cache_append(cache, tokens, tokens->counts, read);
+    return status ? status : kvern_cache_append(cache, tokens, tokens->counts, true, read);
 }
 
 kvern_status kvern_cache_append_decode(kvern_cache *cache, const kvern_tokens *tokens,

@@ -11,7 +11,8 @@
 
 static size_t cache_bytes(size_t rows)
 {
-    return sizeof(kvern_cache) + rows * (sizeof(kvern_row) + sizeof(kvern_row_change));
+    return sizeof(kvern_cache) +
+           rows * (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion));
 }
 
 kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, size_t rows,
@@ -37,6 +38,7 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
     cache->row_count = rows;
     cache->rows = (kvern_row *)(cache + 1);
     cache->changes = (kvern_row_change *)(cache->rows + rows);
+    cache->conversions = (kvern_conversion *)(cache->changes + rows);
     *out = cache;
     return KVERN_OK;
 }
@@ -113,6 +115,62 @@ uint64_t kvern_cache_bytes(const kvern_cache *cache)
     return bytes;
 }
 
+kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    if (layer->first_pool && !row->converted)
+        return (kvern_form){&layer->first, layer->first_pool};
+    return (kvern_form){&layer->geometry, layer->pool};
+}
+
+kvern_view kvern_cache_view(const kvern_cache *cache)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    return (kvern_view){
+        .geometry = &layer->geometry,
+        .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
+        .window = layer->window,
+        .row_count = cache->row_count,
+    };
+}
+
+// ---- Precision and reuse ----
+
+bool kvern_cache_converted(const kvern_cache *cache, size_t row)
+{
+    return row < cache->row_count && kvern_cache_form(cache, &cache->rows[row]).geometry ==
+                                         &kvern_cache_planned(cache)->geometry;
+}
+
+int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
+{
+    if (row >= cache->row_count)
+        return -1;
+    const kvern_row *r = &cache->rows[row];
+    const int64_t room = KVERN_MAX_POSITIONS - r->length;
+    const int64_t start = kvern_cache_planned(cache)->plan.start;
+    return !r->converted && r->length < start ? start - r->length : room;
+}
+
+int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
+{
+    if (row >= cache->row_count)
+        return -1;
+    const kvern_row *r = &cache->rows[row];
+    if (r->held == 0)
+        return r->length;
+    return r->length - r->held - kvern_cache_planned(cache)->window.recent;
+}
+
+int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
+{
+    if (row >= cache->row_count)
+        return -1;
+    const kvern_row *r = &cache->rows[row];
+    const int64_t least = r->length - kvern_cache_trimmable(cache, row);
+    return kvern_max_i64(r->floor, least);
+}
+
 // ---- Changes of rows ----
 
 void kvern_cache_cancel(kvern_cache *cache)
@@ -124,7 +182,7 @@ void kvern_cache_cancel(kvern_cache *cache)
 kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size_t reserve_row,
                                  size_t reserve_pages)
 {
-    kvern_pool *pool = kvern_cache_planned(cache)->pool;
+    const int64_t keep = kvern_cache_planned(cache)->window.keep;
     memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
     for (size_t r = 0; r < cache->row_count; r++) {
         const int64_t count = counts ? counts[r] : 0;
@@ -132,8 +190,8 @@ kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size
         if (count == 0 && reserve == 0)
             continue;
         kvern_row *row = &cache->rows[r];
-        kvern_status status =
-            kvern_row_prepare(pool, row, row->length + count, reserve, &cache->changes[r]);
+        kvern_status status = kvern_row_prepare(kvern_cache_form(cache, row).pool, row, keep,
+                                                row->length + count, reserve, &cache->changes[r]);
         if (status) {
             kvern_cache_cancel(cache);
             return status;
@@ -149,6 +207,60 @@ void kvern_cache_commit(kvern_cache *cache)
             kvern_row_commit(&cache->rows[r], &cache->changes[r]);
     }
 }
+
+// ---- Settling ----
+
+static bool is_due(const kvern_cache *cache, const kvern_row *row, int64_t length)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    return layer->first_pool && !row->converted && length >= layer->plan.start &&
+           length >= row->boundary;
+}
+
+kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts, bool pending,
+                                          bool shared)
+{
+    memset(cache->conversions, 0, cache->row_count * sizeof cache->conversions[0]);
+    for (size_t r = 0; r < cache->row_count; r++) {
+        const kvern_row *row = &cache->rows[r];
+        const int64_t length = row->length + (pending ? counts[r] : 0);
+        if (counts[r] == 0 || !is_due(cache, row, length))
+            continue;
+        const kvern_table *table = pending ? cache->changes[r].table : row->table;
+        kvern_status status = kvern_conversion_prepare(kvern_cache_planned(cache)->pool, row,
+                                                       kvern_table_used(table, length), shared,
+                                                       &cache->conversions[r]);
+        if (status) {
+            kvern_cache_cancel_settling(cache);
+            return status;
+        }
+    }
+    return KVERN_OK;
+}
+
+void kvern_cache_cancel_settling(kvern_cache *cache)
+{
+    for (size_t r = 0; r < cache->row_count; r++)
+        kvern_conversion_cancel(&cache->conversions[r]);
+}
+
+void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    for (size_t r = 0; r < cache->row_count; r++) {
+        kvern_row *row = &cache->rows[r];
+        if (counts[r] == 0)
+            continue;
+        if (cache->conversions[r].table) {
+            row->floor = layer->plan.start > 0 ? row->length : 0;
+            kvern_conversion_commit(&layer->first, &layer->geometry, row, &cache->conversions[r]);
+        }
+        const int64_t held = kvern_window_held(&layer->window, row->length);
+        row->held = kvern_max_i64(row->held, held);
+    }
+}
+
+// ---- Row operations ----
 
 static kvern_status check_row(const kvern_cache *cache, size_t row)
 {
@@ -166,18 +278,20 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     kvern_status status = check_row(cache, row);
     if (status)
         return status;
-    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_geometry *g = &layer->geometry;
+    const kvern_view view = kvern_cache_view(cache);
     if (tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
     if (query_heads % g->kv_heads != 0)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
                           query_heads, g->kv_heads);
-    const size_t pages = kvern_pages_of(tokens);
+    const size_t pages = kvern_planned_pages(layer, tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
-    status = kvern_read_reserve(kvern_cache_context(cache), 1, cache->row_count,
-                                kvern_attend_scratch_bytes(kvern_cache_context(cache), g,
-                                                           cache->row_count, query_heads, tokens));
+    status = kvern_read_reserve(
+        kvern_cache_context(cache), 1, cache->row_count,
+        kvern_attend_scratch_bytes(kvern_cache_context(cache), &view, query_heads, tokens));
     if (status) {
         kvern_cache_cancel(cache);
         return status;
@@ -187,16 +301,39 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     return KVERN_OK;
 }
 
+kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_t tokens)
+{
+    const int64_t length = cache->rows[row].length, most = kvern_cache_trimmable(cache, row);
+    if (tokens < 0 || tokens > length)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
+                          row, tokens, length);
+    if (tokens > most && tokens < length)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu, row %zu: trim %" PRId64 " positions, past the slack of its "
+                          "window: %" PRId64 " can be",
+                          cache->layer, row, tokens, most);
+    return KVERN_OK;
+}
+
 kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)
 {
     kvern_status status = check_row(cache, row);
     if (status)
         return status;
-    kvern_row *r = &cache->rows[row];
-    if (tokens < 0 || tokens > r->length)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
-                          row, tokens, r->length);
-    kvern_row_truncate(r, r->length - tokens);
+    if ((status = kvern_cache_check_trim(cache, row, tokens)))
+        return status;
+    kvern_row_truncate(&cache->rows[row], cache->rows[row].length - tokens);
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_plan_boundary(kvern_cache *cache, size_t row, int64_t position)
+{
+    kvern_status status = check_row(cache, row);
+    if (status)
+        return status;
+    if (position < 0 || position > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: a boundary at %" PRId64, row, position);
+    cache->rows[row].boundary = position;
     return KVERN_OK;
 }
 
@@ -222,8 +359,9 @@ static void export_position(const kvern_geometry *g, void *page, size_t slot, fl
     }
 }
 
-kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t position,
-                                int64_t count, float *k, float *v)
+// Kept positions, and those from row->held on, are there.
+static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_t position,
+                                    int64_t count)
 {
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
@@ -231,10 +369,25 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
         position > cache->rows[row].length - count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: positions from %" PRId64 ", %" PRId64, row,
                           position, count);
-    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const int64_t keep = kvern_cache_planned(cache)->window.keep, held = cache->rows[row].held;
+    if (count > 0 && position < held && position + count > keep)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: positions %" PRId64 " to %" PRId64 " are not held any more",
+                          row, position > keep ? position : keep, held - 1);
+    return KVERN_OK;
+}
+
+kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t position,
+                                int64_t count, float *k, float *v)
+{
+    kvern_status status = check_positions(cache, row, position, count);
+    if (status)
+        return status;
+    const kvern_row *from = &cache->rows[row];
+    const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
     for (int64_t i = 0; i < count; i++) {
         const size_t at = (size_t)(position + i);
-        void *page = cache->rows[row].table->pages[at / KVERN_PAGE_POSITIONS]->data;
+        void *page = kvern_table_page(from->table, at / KVERN_PAGE_POSITIONS)->data;
         export_position(g, page, at % KVERN_PAGE_POSITIONS,
                         k ? k + (size_t)i * g->kv_heads * g->k_dim : NULL,
                         v ? v + (size_t)i * g->kv_heads * g->v_dim : NULL);

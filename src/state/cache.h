@@ -5,6 +5,7 @@
 // The inside of a cache, and the parts of an append that a state's step does at different times.
 
 #include "src/attend/read.h"
+#include "src/rows/convert.h"
 #include "src/rows/row.h"
 #include "src/state/composition.h"
 
@@ -17,8 +18,20 @@ struct kvern_cache {
     bool step_open; // of that state
     size_t row_count;
     kvern_row *rows;
-    kvern_row_change *changes; // one per row, for the length of a call
+    kvern_row_change *changes;     // one per row, for the length of a call
+    kvern_conversion *conversions; // likewise
 };
+
+// What the pages of a row look like, and where they come from.
+typedef struct kvern_form {
+    const kvern_geometry *geometry;
+    kvern_pool *pool;
+} kvern_form;
+
+kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row);
+
+// What attends of the cache work with, rows aside.
+kvern_view kvern_cache_view(const kvern_cache *cache);
 
 static inline const kvern_planned_layer *kvern_cache_planned(const kvern_cache *cache)
 {
@@ -41,9 +54,23 @@ KVERN_CHECK kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *
 void kvern_cache_commit(kvern_cache *cache);
 void kvern_cache_cancel(kvern_cache *cache);
 
-// The whole append of checked counts: tokens->counts is not looked at.
+// The whole append of checked counts: tokens->counts is not looked at. The rows are settled
+// afterwards: by the append itself when `settle`, else by the caller.
 KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
-                                            const int64_t *counts, kvern_read **read);
+                                            const int64_t *counts, bool settle, kvern_read **read);
+
+// Settling is what an append leaves to do for the rows that it gave tokens: positions fall out of
+// windows, and rows that have reached their start are converted. Preparing takes all that can fail;
+// commit or cancel follows.
+// `pending`: the append has been prepared, but not committed. `shared`: a read of it will be open.
+KVERN_CHECK kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts,
+                                                      bool pending, bool shared);
+void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts);
+void kvern_cache_cancel_settling(kvern_cache *cache);
+
+// Whether a row can be cut to `length` positions.
+KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row,
+                                                int64_t tokens);
 
 // Shares rows into a new cache, whoever owns this one.
 KVERN_CHECK kvern_status kvern_cache_share(const kvern_cache *cache, const size_t *rows,

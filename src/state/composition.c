@@ -3,7 +3,9 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/rows/row.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +20,16 @@ kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
     layer.kv_heads = kv_heads;
     layer.k_dim = layer.v_dim = head_dim;
     layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_BF16);
+    layer.start = KVERN_NO_START;
+    return layer;
+}
+
+kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
+    layer.kind = KVERN_LAYER_WINDOW;
+    layer.window = window;
+    layer.slack = KVERN_DEFAULT_SLACK;
     return layer;
 }
 
@@ -40,18 +52,43 @@ static kvern_status check_stream(size_t index, const char *name, const kvern_cod
     return KVERN_OK;
 }
 
+static kvern_status check_window(size_t index, const kvern_layer *layer)
+{
+    if (layer->kind == KVERN_LAYER_FULL) {
+        if (layer->window || layer->keep || layer->slack)
+            return kvern_fail(KVERN_ERR_ARGUMENT,
+                              "layer %zu: window, keep or slack without a sliding window", index);
+        return KVERN_OK;
+    }
+    if (layer->window < 1 || layer->window > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: window is %" PRId64 ", not 1 to %" PRId64,
+                          index, layer->window, KVERN_MAX_WINDOW);
+    if (layer->keep < 0 || layer->keep >= layer->window)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "layer %zu: keep is %" PRId64 ", not 0 to window - 1 = %" PRId64, index,
+                          layer->keep, layer->window - 1);
+    if (layer->slack < 0 || layer->slack > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %" PRId64,
+                          index, layer->slack, KVERN_MAX_WINDOW);
+    return KVERN_OK;
+}
+
 static kvern_status check_layer(size_t index, const kvern_layer *layer)
 {
     if (layer->size != sizeof *layer)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: size is %zu, expected %zu", index,
                           layer->size, sizeof *layer);
-    if (layer->kind != KVERN_LAYER_FULL)
+    if (layer->kind != KVERN_LAYER_FULL && layer->kind != KVERN_LAYER_WINDOW)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: kind %d is unknown", index,
                           (int)layer->kind);
     if (layer->kv_heads == 0 || layer->kv_heads > KVERN_MAX_KV_HEADS)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
                           layer->kv_heads, KVERN_MAX_KV_HEADS);
-    kvern_status status = check_stream(index, "k", &layer->k_codec, layer->k_dim);
+    if (layer->start < KVERN_NO_START || layer->start > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: start is %" PRId64, index, layer->start);
+    kvern_status status = check_window(index, layer);
+    if (!status)
+        status = check_stream(index, "k", &layer->k_codec, layer->k_dim);
     return status ? status : check_stream(index, "v", &layer->v_codec, layer->v_dim);
 }
 
@@ -76,19 +113,62 @@ static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_
     return KVERN_OK;
 }
 
-// The pool of an earlier layer with pages of the same size, or a new one.
-static kvern_status choose_pool(kvern_composition *composition, size_t index)
+// A pool that an earlier layer uses, or this one already, with pages of that size; or a new one.
+static kvern_status choose_pool(kvern_composition *composition, size_t index, size_t page_bytes,
+                                kvern_pool **out)
 {
-    kvern_planned_layer *layer = &composition->layers[index];
-    for (size_t i = 0; i < index; i++) {
-        kvern_pool *pool = composition->layers[i].pool;
-        if (kvern_pool_page_bytes(pool) == layer->geometry.page_bytes) {
-            kvern_pool_retain(pool);
-            layer->pool = pool;
+    for (size_t i = 0; i <= index; i++) {
+        kvern_pool *pools[2] = {composition->layers[i].pool, composition->layers[i].first_pool};
+        for (size_t j = 0; j < 2; j++) {
+            if (!pools[j] || kvern_pool_page_bytes(pools[j]) != page_bytes)
+                continue;
+            kvern_pool_retain(pools[j]);
+            *out = pools[j];
             return KVERN_OK;
         }
     }
-    return kvern_pool_create(composition->context, layer->geometry.page_bytes, &layer->pool);
+    return kvern_pool_create(composition->context, page_bytes, out);
+}
+
+// The form of rows before start: bf16.
+static kvern_status plan_first(kvern_composition *composition, size_t index)
+{
+    kvern_planned_layer *layer = &composition->layers[index];
+    kvern_layer plan = layer->plan;
+    plan.k_codec = plan.v_codec = kvern_codec_dense(KVERN_BF16);
+    kvern_status status =
+        plan_geometry(index, &plan, composition->context->cpu_features, &layer->first);
+    if (status)
+        return status;
+    if (layer->geometry.page_bytes > layer->first.page_bytes)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: start with codecs that take more room than bf16", index);
+    return choose_pool(composition, index, layer->first.page_bytes, &layer->first_pool);
+}
+
+static void plan_window(const kvern_layer *plan, kvern_window *window)
+{
+    if (plan->kind == KVERN_LAYER_WINDOW)
+        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack};
+    else
+        *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
+}
+
+// For example "window512+4+64:h1:k256=affine4/64/bf16:v256=bf16:start0".
+static void write_signature(const kvern_planned_layer *layer, char *text)
+{
+    const kvern_layer *plan = &layer->plan;
+    char k_name[KVERN_CODEC_NAME_BYTES], v_name[KVERN_CODEC_NAME_BYTES];
+    char kind[72] = "full", start[32] = "";
+    kvern_codec_name(&plan->k_codec, k_name);
+    kvern_codec_name(&plan->v_codec, v_name);
+    if (plan->kind == KVERN_LAYER_WINDOW)
+        snprintf(kind, sizeof kind, "window%" PRId64 "+%" PRId64 "+%" PRId64, plan->window,
+                 plan->keep, plan->slack);
+    if (plan->start != KVERN_NO_START)
+        snprintf(start, sizeof start, ":start%" PRId64, plan->start);
+    snprintf(text, KVERN_SIGNATURE_BYTES, "%s:h%zu:k%zu=%s:v%zu=%s%s", kind, plan->kv_heads,
+             plan->k_dim, k_name, plan->v_dim, v_name, start);
 }
 
 static kvern_status plan_layer(kvern_composition *composition, size_t index,
@@ -102,12 +182,10 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     if (status)
         return status;
     layer->plan = *plan;
-    char k_name[KVERN_CODEC_NAME_BYTES], v_name[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(&g->k_codec, k_name);
-    kvern_codec_name(&g->v_codec, v_name);
-    snprintf(layer->signature, sizeof layer->signature, "full:h%zu:k%zu=%s:v%zu=%s", g->kv_heads,
-             g->k_dim, k_name, g->v_dim, v_name);
-    return choose_pool(composition, index);
+    plan_window(plan, &layer->window);
+    write_signature(layer, layer->signature);
+    status = choose_pool(composition, index, g->page_bytes, &layer->pool);
+    return status || plan->start == KVERN_NO_START ? status : plan_first(composition, index);
 }
 
 static size_t composition_bytes(size_t count)
@@ -152,8 +230,10 @@ void kvern_composition_release(kvern_composition *composition)
     if (!composition || atomic_fetch_sub(&composition->references, 1) != 1)
         return;
     kvern_context *context = composition->context;
-    for (size_t i = 0; i < composition->count; i++)
+    for (size_t i = 0; i < composition->count; i++) {
         kvern_pool_release(composition->layers[i].pool);
+        kvern_pool_release(composition->layers[i].first_pool);
+    }
     kvern_heap_give(&context->heap, composition, composition_bytes(composition->count),
                     KVERN_HEAP_ALIGNMENT);
     kvern_context_release(context);
@@ -189,13 +269,38 @@ uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition)
     return bytes;
 }
 
+size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens)
+{
+    const kvern_window *w = &layer->window;
+    const size_t all = kvern_pages_of(tokens);
+    if (w->recent >= tokens)
+        return all;
+    // What is held and one more position, lying anywhere within the first of their pages.
+    const size_t held = (size_t)(w->recent + w->slack + 1);
+    return kvern_min_size(all, kvern_pages_of(w->keep) + (held - 2) / KVERN_PAGE_POSITIONS + 2);
+}
+
+static uint64_t layer_row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
+{
+    const kvern_layer *plan = &layer->plan;
+    const bool first = plan->start != KVERN_NO_START && tokens < (uint64_t)plan->start;
+    uint64_t bytes;
+    if (tokens > KVERN_MAX_POSITIONS ||
+        !kvern_u64_mul(kvern_planned_pages(layer, (int64_t)tokens),
+                       first ? layer->first.page_bytes : layer->geometry.page_bytes, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
 uint64_t kvern_composition_row_bytes(const kvern_composition *composition, uint64_t tokens)
 {
-    const uint64_t pages = tokens / KVERN_PAGE_POSITIONS + (tokens % KVERN_PAGE_POSITIONS != 0);
-    uint64_t bytes;
-    if (!kvern_u64_mul(pages, kvern_composition_bytes_per_token(composition) * KVERN_PAGE_POSITIONS,
-                       &bytes))
-        return UINT64_MAX;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < composition->count; i++) {
+        const uint64_t layer = layer_row_bytes(&composition->layers[i], tokens);
+        if (layer > UINT64_MAX - bytes)
+            return UINT64_MAX;
+        bytes += layer;
+    }
     return bytes;
 }
 
@@ -208,9 +313,10 @@ bool kvern_composition_can(const kvern_composition *composition, size_t layer,
     case KVERN_CAN_DECODE:
     case KVERN_CAN_WINDOW:
     case KVERN_CAN_KNOWN:
-    case KVERN_CAN_TRIM:
     case KVERN_CAN_FORK:
         return true;
+    case KVERN_CAN_TRIM:
+        return composition->layers[layer].plan.kind == KVERN_LAYER_FULL;
     case KVERN_CAN_BIDIRECTIONAL:
     case KVERN_CAN_BLOCK:
     case KVERN_CAN_LATENT:

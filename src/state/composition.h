@@ -4,17 +4,21 @@
 
 #include "src/pages/pool.h"
 #include "src/rows/geometry.h"
+#include "src/rows/window.h"
 
 #include <kvern/composition.h>
 
-#define KVERN_SIGNATURE_BYTES 96
+#define KVERN_SIGNATURE_BYTES 192
 
 // One layer: the caller's plan, what follows from it, and the pool that its pages come from. Layers
 // with pages of one size share a pool.
 typedef struct kvern_planned_layer {
     kvern_layer plan;
-    kvern_geometry geometry;
+    kvern_window window;
+    kvern_geometry geometry; // of the planned codecs
     kvern_pool *pool;
+    kvern_geometry first;   // of rows before plan.start; without start kv_heads is 0, and
+    kvern_pool *first_pool; // no pool
     char signature[KVERN_SIGNATURE_BYTES];
 } kvern_planned_layer;
 
@@ -24,6 +28,9 @@ struct kvern_composition {
     size_t count;
     kvern_planned_layer layers[];
 };
+
+// Pages that a row needs so that it can reach `tokens` positions by decodes.
+size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens);
 
 void kvern_composition_retain(kvern_composition *composition);
 

@@ -148,6 +148,30 @@ int64_t kvern_state_length(const kvern_state *state, size_t row)
     return row < state->row_count ? state->lengths[row] : -1;
 }
 
+int64_t kvern_state_trimmable(const kvern_state *state, size_t row)
+{
+    int64_t least = kvern_state_length(state, row);
+    for (size_t l = 0; least > 0 && l < state->composition->count; l++)
+        least = kvern_min_i64(least, kvern_cache_trimmable(state->caches[l], row));
+    return least;
+}
+
+int64_t kvern_state_min_reusable(const kvern_state *state, size_t row)
+{
+    int64_t most = row < state->row_count ? 0 : -1;
+    for (size_t l = 0; l < state->composition->count; l++)
+        most = kvern_max_i64(most, kvern_cache_min_reusable(state->caches[l], row));
+    return most;
+}
+
+int64_t kvern_state_max_append(const kvern_state *state, size_t row)
+{
+    int64_t least = row < state->row_count ? KVERN_MAX_POSITIONS : -1;
+    for (size_t l = 0; l < state->composition->count; l++)
+        least = kvern_min_i64(least, kvern_cache_max_append(state->caches[l], row));
+    return least;
+}
+
 uint64_t kvern_state_bytes(const kvern_state *state)
 {
     uint64_t bytes = 0;
@@ -164,11 +188,14 @@ static void cancel_layers(kvern_state *state, size_t count)
         kvern_cache_cancel(state->caches[l]);
 }
 
+// Room for counts[r] tokens in every row (NULL: none) and, in row `row`, for `tokens` positions.
 static kvern_status prepare_layers(kvern_state *state, const int64_t *counts, size_t row,
-                                   size_t pages)
+                                   int64_t tokens)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_status status = kvern_cache_prepare(state->caches[l], counts, row, pages);
+        kvern_cache *cache = state->caches[l];
+        kvern_status status = kvern_cache_prepare(
+            cache, counts, row, kvern_planned_pages(kvern_cache_planned(cache), tokens));
         if (status) {
             cancel_layers(state, l);
             return status;
@@ -183,13 +210,14 @@ static kvern_status reserve_reads(kvern_state *state, size_t query_heads, int64_
     kvern_context *context = state->composition->context;
     size_t scratch = 0;
     for (size_t l = 0; l < state->composition->count; l++) {
-        const kvern_geometry *g = &kvern_cache_planned(state->caches[l])->geometry;
+        const kvern_view view = kvern_cache_view(state->caches[l]);
+        const kvern_geometry *g = view.geometry;
         if (query_heads % g->kv_heads != 0)
             return kvern_fail(KVERN_ERR_ARGUMENT,
                               "layer %zu: %zu query heads do not divide into %zu KV heads", l,
                               query_heads, g->kv_heads);
-        scratch = kvern_max_size(
-            scratch, kvern_attend_scratch_bytes(context, g, state->row_count, query_heads, tokens));
+        scratch = kvern_max_size(scratch,
+                                 kvern_attend_scratch_bytes(context, &view, query_heads, tokens));
     }
     return kvern_read_reserve(context, state->composition->count, state->row_count, scratch);
 }
@@ -202,17 +230,18 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
     if (row >= state->row_count || tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu, %" PRId64 " tokens", row,
                           state->row_count, tokens);
-    const size_t pages = kvern_pages_of(tokens);
-    if ((status = prepare_layers(state, NULL, row, pages)))
+    if ((status = prepare_layers(state, NULL, row, tokens)))
         return status;
     if ((status = reserve_reads(state, query_heads, tokens))) {
         cancel_layers(state, state->composition->count);
         return status;
     }
     for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_row *r = &state->caches[l]->rows[row];
-        kvern_cache_commit(state->caches[l]);
-        r->reserved = kvern_max_size(r->reserved, pages);
+        kvern_cache *cache = state->caches[l];
+        kvern_row *r = &cache->rows[row];
+        kvern_cache_commit(cache);
+        r->reserved =
+            kvern_max_size(r->reserved, kvern_planned_pages(kvern_cache_planned(cache), tokens));
     }
     return KVERN_OK;
 }
@@ -234,9 +263,9 @@ static void promise_room(kvern_state *state)
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_cache_commit(state->caches[l]);
         for (size_t r = 0; r < state->row_count; r++) {
+            kvern_row *row = &state->caches[l]->rows[r];
             if (state->counts[r])
-                state->caches[l]->rows[r].promised =
-                    kvern_pages_of(state->lengths[r] + state->counts[r]);
+                row->promised = kvern_table_used(row->table, state->lengths[r] + state->counts[r]);
         }
     }
 }
@@ -299,14 +328,14 @@ kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tok
         *read = NULL;
     kvern_status status = check_step_append(state, layer, tokens);
     if (!status)
-        status = kvern_cache_append(state->caches[layer], tokens, state->counts, read);
+        status = kvern_cache_append(state->caches[layer], tokens, state->counts, false, read);
     if (!status)
         state->appended[layer] = true;
     return status;
 }
 
 // Rows drop what the step promised but did not use, and what lies beyond `lengths`.
-static void settle(kvern_state *state)
+static void close_step(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         for (size_t r = 0; r < state->row_count; r++) {
@@ -315,6 +344,20 @@ static void settle(kvern_state *state)
         }
     }
     set_step_open(state, false);
+}
+
+static kvern_status prepare_settling(kvern_state *state)
+{
+    for (size_t l = 0; l < state->composition->count; l++) {
+        kvern_status status =
+            kvern_cache_prepare_settling(state->caches[l], state->counts, false, false);
+        if (status) {
+            while (l > 0)
+                kvern_cache_cancel_settling(state->caches[--l]);
+            return status;
+        }
+    }
+    return KVERN_OK;
 }
 
 kvern_status kvern_step_end(kvern_state *state)
@@ -327,16 +370,21 @@ kvern_status kvern_step_end(kvern_state *state)
         if (!state->appended[l])
             return kvern_fail(KVERN_ERR_BUSY, "layer %zu has not appended", l);
     }
+    kvern_status status = prepare_settling(state);
+    if (status)
+        return status;
+    for (size_t l = 0; l < state->composition->count; l++)
+        kvern_cache_commit_settling(state->caches[l], state->counts);
     for (size_t r = 0; r < state->row_count; r++)
         state->lengths[r] += state->counts[r];
-    settle(state);
+    close_step(state);
     return KVERN_OK;
 }
 
 void kvern_step_abandon(kvern_state *state)
 {
     if (state && state->step_open)
-        settle(state);
+        close_step(state);
 }
 
 // ---- Row operations ----
@@ -349,9 +397,26 @@ kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
     if (row >= state->row_count || tokens < 0 || tokens > state->lengths[row])
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu: trim %" PRId64 " positions", row,
                           state->row_count, tokens);
+    for (size_t l = 0; l < state->composition->count; l++) {
+        if ((status = kvern_cache_check_trim(state->caches[l], row, tokens)))
+            return status;
+    }
     state->lengths[row] -= tokens;
     for (size_t l = 0; l < state->composition->count; l++)
         kvern_row_truncate(&state->caches[l]->rows[row], state->lengths[row]);
+    return KVERN_OK;
+}
+
+kvern_status kvern_state_plan_boundary(kvern_state *state, size_t row, int64_t position)
+{
+    kvern_status status = check_idle(state);
+    if (status)
+        return status;
+    if (row >= state->row_count || position < 0 || position > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu: a boundary at %" PRId64, row,
+                          state->row_count, position);
+    for (size_t l = 0; l < state->composition->count; l++)
+        state->caches[l]->rows[row].boundary = position;
     return KVERN_OK;
 }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ROWS_WINDOW_H
+#define KVERN_ROWS_WINDOW_H
+
+// Which positions the queries of a layer see. A query at position p sees the row's first `keep`
+// positions and the newest `recent` ones up to its own: of the positions j <= p those with j < keep
+// or j > p - recent. A layer that sees everything has KVERN_EVERY_POSITION recent ones.
+
+#include <stdint.h>
+
+#define KVERN_EVERY_POSITION INT64_MAX
+
+typedef struct kvern_window {
+    int64_t recent; // at least 1
+    int64_t keep;
+    int64_t slack; // newest positions that can be trimmed after others have been dropped
+} kvern_window;
+
+// The first of the recent positions that a query at `position` sees.
+static inline int64_t kvern_window_first(const kvern_window *window, int64_t position)
+{
+    return position < window->recent ? 0 : position - window->recent + 1;
+}
+
+// The first position, apart from the kept ones, that a row of `length` positions has to hold: after
+// a trim by the slack its last position must still see all it saw.
+static inline int64_t kvern_window_held(const kvern_window *window, int64_t length)
+{
+    if (window->recent == KVERN_EVERY_POSITION)
+        return 0;
+    const int64_t held = length - window->recent - window->slack;
+    return held < window->keep ? 0 : held;
+}
+
+#endif

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// Taking over rows that were filled elsewhere.
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/state/cache.h"
+
+#include <string.h>
+
+static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
+{
+    return memcmp(&a->k_codec, &b->k_codec, sizeof a->k_codec) == 0 &&
+           memcmp(&a->v_codec, &b->v_codec, sizeof a->v_codec) == 0;
+}
+
+static bool same_shape(const kvern_geometry *a, const kvern_geometry *b)
+{
+    return a->kv_heads == b->kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim;
+}
+
+static bool same_window(const kvern_window *a, const kvern_window *b)
+{
+    return a->recent == b->recent && a->keep == b->keep && a->slack == b->slack;
+}
+
+static kvern_status check_places(const kvern_cache *cache, size_t row, const kvern_cache *from,
+                                 size_t from_row)
+{
+    if (!cache || !from)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "a cache is NULL");
+    if (kvern_cache_context(cache) != kvern_cache_context(from))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "the caches belong to two contexts");
+    if (row >= cache->row_count || from_row >= from->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu from row %zu of %zu", row,
+                          cache->row_count, from_row, from->row_count);
+    if (cache->owned || from->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a cache belongs to a state, or to its open step");
+    if (cache->rows[row].length)
+        return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
+    return KVERN_OK;
+}
+
+// Whether the row's pages are what the layer stores; *converted: in its planned codecs.
+static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from,
+                               const kvern_row *row, bool *converted)
+{
+    const kvern_planned_layer *to = kvern_cache_planned(cache);
+    const kvern_geometry *form = kvern_cache_form(from, row).geometry;
+    *converted = same_codecs(form, &to->geometry);
+    if (same_shape(form, &to->geometry) &&
+        (*converted || (to->first_pool && same_codecs(form, &to->first))) &&
+        (row->held == 0 || same_window(&to->window, &kvern_cache_planned(from)->window)))
+        return KVERN_OK;
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s, %s, cannot become one of %s",
+                      kvern_cache_signature(from), row->converted ? "converted" : "not converted",
+                      kvern_cache_signature(cache));
+}
+
+kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache *from,
+                               size_t from_row)
+{
+    kvern_status status = check_places(cache, row, from, from_row);
+    if (status)
+        return status;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    kvern_row *to = &cache->rows[row];
+    kvern_row taken;
+    kvern_row_share(&from->rows[from_row], &taken);
+    status = check_form(cache, from, &taken, &taken.converted);
+    kvern_conversion conversion = {0};
+    const bool due = !taken.converted && taken.length > 0 && taken.length >= layer->plan.start;
+    if (!status && due)
+        status = kvern_conversion_prepare(
+            layer->pool, &taken, kvern_table_used(taken.table, taken.length), true, &conversion);
+    if (status) {
+        kvern_table_release(taken.table);
+        return status;
+    }
+    taken.reserved = to->reserved;
+    taken.boundary = to->boundary;
+    kvern_table_release(to->table);
+    *to = taken;
+    if (conversion.table) {
+        to->floor = layer->plan.start > 0 ? to->length : 0;
+        kvern_conversion_commit(&layer->first, &layer->geometry, to, &conversion);
+    }
+    to->held = kvern_max_i64(to->held, kvern_window_held(&layer->window, to->length));
+    return KVERN_OK;
+}
