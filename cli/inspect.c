@@ -191,8 +191,9 @@ static void show_tokenizer(const inspection *found)
         show("tokenizer", "unusable: %s", found->tokenizer_error.text);
         return;
     }
-    show("tokenizer", "%s, split as %s, %zu tokens%s", tokenizer_name(found->tokens),
-         tokenizer_pre(found->tokens), tokenizer_size(found->tokens),
+    const char *pre = tokenizer_pre(found->tokens);
+    show("tokenizer", "%s%s%s, %zu tokens%s", tokenizer_name(found->tokens),
+         pre ? ", split as " : "", pre ? pre : "", tokenizer_size(found->tokens),
          tokenizer_adds_bos(found->tokens) ? ", a beginning token is added" : "");
     show_token(found->tokens, "  beginning", tokenizer_bos(found->tokens));
     show_token(found->tokens, "  end", tokenizer_eos(found->tokens));
@@ -276,7 +277,7 @@ static json_t *tokenizer_json(const inspection *found)
     if (!tokens) {
         return json_null();
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "kind", tokenizer_name(tokens), "pre",
+    return json_pack("{s:s, s:s?, s:I, s:o, s:o, s:o, s:b}", "kind", tokenizer_name(tokens), "pre",
                      tokenizer_pre(tokens), "tokens", (json_int_t)tokenizer_size(tokens), "bos",
                      token_json(tokenizer_bos(tokens)), "eos", token_json(tokenizer_eos(tokens)),
                      "eot", token_json(tokenizer_eot(tokens)), "adds_bos",

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tokenizer_model *const models[] = {&tokenizer_bpe_model};
+static const tokenizer_model *const models[] = {&tokenizer_bpe_model, &tokenizer_spm_model};
 
 #define MODEL_COUNT (sizeof models / sizeof *models)
 
@@ -136,7 +136,7 @@ static void find_ends(tokenizer *t)
 
 static kvern_status find_special(tokenizer *t, engine_error *error)
 {
-    const unsigned everywhere = 1u << TOKEN_USER_DEFINED;
+    const unsigned everywhere = t->model->finds_user_defined ? 0 : 1u << TOKEN_USER_DEFINED;
     const unsigned where_allowed = everywhere | 1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN;
     if (special_set_init(&t->user_defined, &t->words, everywhere) != KVERN_OK ||
         special_set_init(&t->special, &t->words, where_allowed) != KVERN_OK)

@@ -4,13 +4,14 @@
 
 // Text to token ids and back, from the metadata of a model file.
 //
-// One interface for every kind of vocabulary; byte-level byte-pair encoding ("gpt2" in GGUF) is the
-// kind that exists today. A tokenizer is immutable after tokenizer_create and independent of the
-// file it was made from; several threads may use it at once.
+// One interface for every kind of vocabulary: byte-level byte-pair encoding ("gpt2" in GGUF) and
+// SentencePiece with scores ("llama"). A tokenizer is immutable after tokenizer_create and
+// independent of the file it was made from; several threads may use it at once.
 //
 // Encoding is a function of bytes, not of valid text: faulty UTF-8 is tokenized byte by byte and
 // comes back unchanged. What cannot be represented (a vocabulary may lack tokens for some bytes) is
-// refused by name, never dropped.
+// refused by name, never dropped. To a SentencePiece vocabulary U+2581 is a space and comes back as
+// one; and where the file asks for it, such a text begins with a space that nobody wrote.
 
 #include "engine/gguf.h"
 
@@ -110,7 +111,8 @@ bool tokenizer_is_control(const tokenizer *t, int32_t id);
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
 
 // For inspect: the kind of vocabulary as the file writes it ("gpt2"), and the name of the
-// pre-tokenizer in use ("smollm"). Static strings or owned by the tokenizer.
+// pre-tokenizer in use ("smollm"), NULL for a kind that has none. Static strings or owned by the
+// tokenizer.
 const char *tokenizer_name(const tokenizer *t);
 const char *tokenizer_pre(const tokenizer *t);
 

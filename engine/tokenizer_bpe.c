@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Byte-level byte-pair encoding, as introduced by GPT-2.
 //
-// Every byte is a token, so every text can be written. A word starts as its bytes; then the
-// adjacent pair with the lowest merge rank, the leftmost of equals, becomes one token, until no
-// pair has a rank. The symbols of a word are a linked list and its ranked pairs a heap, so a word
-// of n bytes takes O(n log n).
+// Every byte is a token, so every text can be written. A word starts as its bytes; then pairs of
+// tokens are merged in the order of the file's list of merges.
 #include "engine/tokenizer_internal.h"
 
 #include "engine/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define NO_RANK UINT32_MAX
 
 // A slot of the merge table; free when rank is NO_RANK.
 typedef struct merge {
@@ -27,7 +23,6 @@ typedef struct bpe {
     int32_t byte_tokens[256]; // TOKENIZER_NO_TOKEN for bytes that the vocabulary lacks
     merge *merges;            // hash table on (left, right), never more than half full
     size_t merge_mask;
-    int32_t *products; // by rank
 } bpe;
 
 // --- The alphabet. Token texts are written in printable characters: a byte that is a printable
@@ -77,9 +72,12 @@ static int read_byte(tokenizer_text text, size_t *length)
     return alphabet_byte(*length == 1 ? bytes[0] : (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu));
 }
 
-// A text that is not written in the alphabet throughout stands for itself.
-static kvern_status decode_text(tokenizer_text text, text_buffer *out)
+// Special tokens stand for their text, and so do texts that are not written in the alphabet
+// throughout.
+static kvern_status decode_text(token_type type, tokenizer_text text, text_buffer *out)
 {
+    if (type != TOKEN_NORMAL && type != TOKEN_BYTE)
+        return text_buffer_append(out, text.data, text.size);
     const kvern_status status = text_buffer_reserve(out, text.size);
     if (status != KVERN_OK)
         return status;
@@ -132,8 +130,7 @@ static kvern_status reserve_merges(bpe *b, size_t count, engine_error *error)
     while (slots < count * 2)
         slots *= 2;
     b->merges = malloc(slots * sizeof *b->merges);
-    b->products = malloc((count + 1) * sizeof *b->products);
-    if (!b->merges || !b->products)
+    if (!b->merges)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu merges", count);
     for (size_t i = 0; i < slots; i++)
         b->merges[i].rank = NO_RANK;
@@ -168,7 +165,6 @@ static kvern_status add_merge(bpe *b, const vocabulary *v, size_t index, gguf_st
     const int32_t product = vocabulary_find(v, joined->data, joined->size);
     if (left < 0 || right < 0 || product < 0)
         return fail_merge(error, index, text, "is made of or makes a text that is no token");
-    b->products[index] = product;
     if (!vocabulary_is_ordinary(v, left) || !vocabulary_is_ordinary(v, right) ||
         !vocabulary_is_ordinary(v, product))
         return KVERN_OK;
@@ -201,116 +197,23 @@ static kvern_status load_merges(bpe *b, const vocabulary *v, const gguf_file *fi
 
 // --- Words
 
-typedef struct symbol {
-    int32_t id;
-    uint32_t previous, next; // NO_SYMBOL at the ends
-    uint32_t rank; // of the pair with `next`; NO_RANK when it has none or the symbol is gone
-} symbol;
-
-#define NO_SYMBOL UINT32_MAX
-
-// A pair in the heap: its rank above its left symbol, so that comparing the numbers compares rank
-// and then position. An entry whose rank is no longer that of the symbol is stale.
-typedef uint64_t ranked_pair;
-
 typedef struct word_workspace {
-    symbol *symbols;
-    ranked_pair *heap;
-    size_t heap_count;
-    size_t capacity; // bytes of a word
-    text_buffer text;
+    merge_workspace merge;
+    text_buffer text; // of a word, in the alphabet
 } word_workspace;
 
 static void workspace_free(word_workspace *w)
 {
-    free(w->symbols);
-    free(w->heap);
+    merge_workspace_free(&w->merge);
     text_buffer_free(&w->text);
 }
 
-// A word of n bytes has at most n - 1 pairs at first; each of at most n - 1 merges takes one entry
-// off the heap and adds two.
-static kvern_status workspace_reserve(word_workspace *w, size_t bytes)
+static uint32_t rank_pair(const void *arg, const merge_workspace *w, uint32_t at, int32_t *product)
 {
-    if (bytes <= w->capacity)
-        return KVERN_OK;
-    const size_t capacity = bytes < 2 * w->capacity + 64 ? 2 * w->capacity + 64 : bytes;
-    symbol *symbols = realloc(w->symbols, capacity * sizeof *symbols);
-    if (!symbols)
-        return KVERN_ERR_MEMORY;
-    w->symbols = symbols;
-    ranked_pair *heap = realloc(w->heap, 2 * capacity * sizeof *heap);
-    if (!heap)
-        return KVERN_ERR_MEMORY;
-    w->heap = heap;
-    w->capacity = capacity;
-    return KVERN_OK;
-}
-
-static void heap_push(word_workspace *w, ranked_pair pair)
-{
-    size_t at = w->heap_count++;
-    while (at > 0 && pair < w->heap[(at - 1) / 2]) {
-        w->heap[at] = w->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    w->heap[at] = pair;
-}
-
-static ranked_pair heap_pop(word_workspace *w)
-{
-    const ranked_pair top = w->heap[0];
-    const ranked_pair last = w->heap[--w->heap_count];
-    size_t at = 0;
-    for (size_t child = 1; child < w->heap_count; child = 2 * at + 1) {
-        if (child + 1 < w->heap_count && w->heap[child + 1] < w->heap[child])
-            child++;
-        if (last <= w->heap[child])
-            break;
-        w->heap[at] = w->heap[child];
-        at = child;
-    }
-    w->heap[at] = last;
-    return top;
-}
-
-// Ranks the pair that begins at a symbol, after one of its two changed.
-static void rank_pair(const bpe *b, word_workspace *w, uint32_t at)
-{
-    symbol *s = &w->symbols[at];
-    s->rank = NO_RANK;
-    if (s->next == NO_SYMBOL)
-        return;
-    s->rank = find_merge(b, s->id, w->symbols[s->next].id)->rank;
-    if (s->rank != NO_RANK)
-        heap_push(w, (ranked_pair)s->rank << 32 | at);
-}
-
-static void merge_pair(const bpe *b, word_workspace *w, uint32_t at)
-{
-    symbol *left = &w->symbols[at];
-    symbol *right = &w->symbols[left->next];
-    left->id = b->products[left->rank];
-    left->next = right->next;
-    right->rank = NO_RANK;
-    if (left->next != NO_SYMBOL)
-        w->symbols[left->next].previous = at;
-    rank_pair(b, w, at);
-    if (left->previous != NO_SYMBOL)
-        rank_pair(b, w, left->previous);
-}
-
-static void merge_word(const bpe *b, word_workspace *w, size_t count)
-{
-    w->heap_count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        rank_pair(b, w, i);
-    while (w->heap_count > 0) {
-        const ranked_pair pair = heap_pop(w);
-        const uint32_t at = (uint32_t)pair;
-        if (w->symbols[at].rank == (uint32_t)(pair >> 32))
-            merge_pair(b, w, at);
-    }
+    const symbol *left = &w->symbols[at];
+    const merge *found = find_merge(arg, left->id, w->symbols[left->next].id);
+    *product = found->product;
+    return found->rank;
 }
 
 // Fills the symbols with the word's bytes. `offset` is where the word is in the text, for the
@@ -318,7 +221,7 @@ static void merge_word(const bpe *b, word_workspace *w, size_t count)
 static kvern_status start_word(const bpe *b, word_workspace *w, tokenizer_text word, size_t offset,
                                engine_error *error)
 {
-    if (workspace_reserve(w, word.size) != KVERN_OK)
+    if (merge_workspace_reserve(&w->merge, word.size) != KVERN_OK)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to tokenize a word of %zu bytes",
                            word.size);
     for (size_t i = 0; i < word.size; i++) {
@@ -330,10 +233,9 @@ static kvern_status start_word(const bpe *b, word_workspace *w, tokenizer_text w
                 "the model's vocabulary has no token for byte 0x%02x (at byte %zu of "
                 "the text)",
                 byte, offset + i);
-        w->symbols[i] = (symbol){.id = id,
-                                 .previous = i > 0 ? (uint32_t)i - 1 : NO_SYMBOL,
-                                 .next = i + 1 < word.size ? (uint32_t)i + 1 : NO_SYMBOL,
-                                 .rank = NO_RANK};
+        w->merge.symbols[i] = (symbol){.id = id,
+                                       .previous = i > 0 ? (uint32_t)i - 1 : NO_SYMBOL,
+                                       .next = i + 1 < word.size ? (uint32_t)i + 1 : NO_SYMBOL};
     }
     return KVERN_OK;
 }
@@ -356,8 +258,8 @@ static kvern_status find_whole(const vocabulary *v, word_workspace *w, tokenizer
 
 static kvern_status emit_word(const word_workspace *w, token_buffer *out, engine_error *error)
 {
-    for (uint32_t at = 0; at != NO_SYMBOL; at = w->symbols[at].next)
-        if (token_buffer_push(out, w->symbols[at].id) != KVERN_OK)
+    for (uint32_t at = 0; at != NO_SYMBOL; at = w->merge.symbols[at].next)
+        if (token_buffer_push(out, w->merge.symbols[at].id) != KVERN_OK)
             return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu tokens", out->count + 1);
     return KVERN_OK;
 }
@@ -379,7 +281,7 @@ static kvern_status encode_word(const tokenizer *t, word_workspace *w, tokenizer
     status = start_word(b, w, word, offset, error);
     if (status != KVERN_OK)
         return status;
-    merge_word(b, w, word.size);
+    merge_symbols(&w->merge, rank_pair, b);
     return emit_word(w, out, error);
 }
 
@@ -452,7 +354,6 @@ static void bpe_destroy(tokenizer *t)
         return;
     word_splitter_destroy(b->splitter);
     free(b->merges);
-    free(b->products);
     free(b);
 }
 

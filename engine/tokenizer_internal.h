@@ -8,7 +8,9 @@
 //   tokenizer_vocabulary.c  token texts, kinds and pieces; text to id
 //   tokenizer_special.c     finding special tokens in a text
 //   tokenizer_split.c       pre-tokenizers: words of a text
+//   tokenizer_merge.c       greedy merging of pairs
 //   tokenizer_bpe.c         byte-level byte-pair encoding
+//   tokenizer_spm.c         SentencePiece: pieces with scores
 //
 // Another kind of vocabulary is one more file with a tokenizer_model, entered in tokenizer.c.
 
@@ -33,22 +35,37 @@ typedef struct token_strings {
     uint32_t *starts; // count + 1
 } token_strings;
 
+// From strings to ids: a hash table that is never more than half full. All zero: empty.
+typedef struct token_index {
+    uint32_t *slots; // id + 1, or 0 for a free slot
+    size_t mask;
+} token_index;
+
+// Room for `count` strings. On failure nothing is owned.
+KVERN_CHECK kvern_status token_index_init(token_index *index, size_t count);
+void token_index_free(token_index *index);
+
+// Enters string `id`; empty strings, and those that are there already, are left out.
+void token_index_add(token_index *index, const token_strings *strings, int32_t id);
+
+// The id of a string of at least one byte, or TOKENIZER_NO_TOKEN.
+int32_t token_index_find(const token_index *index, const token_strings *strings, const char *text,
+                         size_t size);
+
 typedef struct vocabulary {
     size_t count;
     uint8_t *types;       // token_type of each id
     token_strings texts;  // as the file writes them
     token_strings pieces; // the bytes they stand for
-    uint32_t *slots;      // hash table of texts: id + 1, or 0 for a free slot
-    size_t slot_mask;
+    token_index by_text;
 } vocabulary;
 
 // Loads texts and types. Frees nothing on failure: vocabulary_free takes a part-filled one, zeroes
 // included.
 KVERN_CHECK kvern_status vocabulary_load(vocabulary *v, const gguf_file *file, engine_error *error);
 
-// Fills the pieces: `decode` appends the bytes that an ordinary token's text stands for; special
-// tokens stand for their text.
-typedef kvern_status (*token_decoder)(tokenizer_text text, text_buffer *out);
+// Fills the pieces: `decode` appends the bytes that a token's text stands for.
+typedef kvern_status (*token_decoder)(token_type type, tokenizer_text text, text_buffer *out);
 KVERN_CHECK kvern_status vocabulary_decode(vocabulary *v, token_decoder decode,
                                            engine_error *error);
 
@@ -111,22 +128,63 @@ void word_cursor_destroy(word_cursor *cursor);
 KVERN_CHECK kvern_status word_cursor_next(word_cursor *cursor, tokenizer_text *word,
                                           engine_error *error);
 
+// --- tokenizer_merge.c
+
+#define NO_SYMBOL UINT32_MAX
+#define NO_RANK UINT32_MAX
+
+// A stretch of a text that is or may become a token. It is known by the byte where it begins.
+typedef struct symbol {
+    int32_t id;
+    uint32_t previous, next; // NO_SYMBOL at the ends
+    uint32_t rank;   // of the pair with `next`; NO_RANK when it has none or the symbol is gone
+    int32_t product; // the token that this pair makes
+} symbol;
+
+// A pair in the heap: its rank above its left symbol, so that comparing the numbers compares rank
+// and then position. An entry whose rank is no longer that of the symbol is stale.
+typedef uint64_t ranked_pair;
+
+// All zero at first; merge_workspace_free.
+typedef struct merge_workspace {
+    symbol *symbols; // [capacity]
+    ranked_pair *heap;
+    size_t heap_count;
+    size_t capacity;
+} merge_workspace;
+
+void merge_workspace_free(merge_workspace *w);
+
+// Room for the symbols of a text of so many bytes (at most INT32_MAX).
+KVERN_CHECK kvern_status merge_workspace_reserve(merge_workspace *w, size_t bytes);
+
+// The rank of the pair of symbol `at` and its next one, which exists, and the token that it makes.
+// The lowest rank is merged first; NO_RANK: it makes none.
+typedef uint32_t (*pair_ranker)(const void *arg, const merge_workspace *w, uint32_t at,
+                                int32_t *product);
+
+// Merges until no pair has a rank. The symbols begin with symbols[0]; their ids, which a ranker may
+// use, and links are set.
+void merge_symbols(merge_workspace *w, pair_ranker rank, const void *arg);
+
 // --- tokenizer.c
 
 // One kind of vocabulary.
 typedef struct tokenizer_model {
-    const char *name; // tokenizer.ggml.model
+    const char *name;        // tokenizer.ggml.model
+    bool finds_user_defined; // `encode` recognises user-defined tokens itself
     // Reads what the kind needs besides the vocabulary, fills the pieces, and sets t->state, t->pre
-    // and t->adds_bos. On failure `destroy` is still called.
+    // (NULL for a kind without) and t->adds_bos. On failure `destroy` is still called.
     kvern_status (*create)(tokenizer *t, const gguf_file *file, engine_error *error);
     void (*destroy)(tokenizer *t);
-    // Appends the tokens of text[begin .. end), which holds no special token. On failure *out may
-    // have grown.
+    // Appends the tokens of text[begin .. end), at least one byte, which holds no special token
+    // but those that `encode` finds itself. On failure *out may have grown.
     kvern_status (*encode)(const tokenizer *t, const char *text, size_t begin, size_t end,
                            token_buffer *out, engine_error *error);
 } tokenizer_model;
 
 extern const tokenizer_model tokenizer_bpe_model;
+extern const tokenizer_model tokenizer_spm_model;
 
 #define TOKENIZER_MAX_ENDS 16
 

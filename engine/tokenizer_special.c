@@ -2,6 +2,9 @@
 // Special tokens are few and a text holds few of them, but a file may have thousands of them that
 // begin alike. A sorted list serves both: the first byte leads to a range, and each further byte of
 // the text narrows it.
+//
+// What is looked for is what a token stands for, not how the file writes it: a SentencePiece
+// vocabulary may write a space as U+2581.
 #include "engine/tokenizer_internal.h"
 
 #include <stdlib.h>
@@ -28,7 +31,7 @@ static int compare_texts(const void *left, const void *right)
 
 static bool is_wanted(const vocabulary *v, size_t id, unsigned types)
 {
-    return (types >> v->types[id] & 1u) && vocabulary_text(v, (int32_t)id).size > 0;
+    return (types >> v->types[id] & 1u) && vocabulary_piece(v, (int32_t)id).size > 0;
 }
 
 static size_t count_wanted(const vocabulary *v, unsigned types)
@@ -50,7 +53,7 @@ kvern_status special_set_init(special_set *set, const vocabulary *v, unsigned ty
     }
     for (size_t i = 0; i < v->count; i++)
         if (is_wanted(v, i, types))
-            texts[set->count++] = (special_text){vocabulary_text(v, (int32_t)i), (int32_t)i};
+            texts[set->count++] = (special_text){vocabulary_piece(v, (int32_t)i), (int32_t)i};
     qsort(texts, count, sizeof *texts, compare_texts);
     for (size_t i = 0; i < count; i++) {
         set->ids[i] = texts[i].id;
@@ -74,7 +77,7 @@ static size_t first_at_least(const special_set *set, const vocabulary *v, size_t
 {
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        const tokenizer_text text = vocabulary_text(v, set->ids[middle]);
+        const tokenizer_text text = vocabulary_piece(v, set->ids[middle]);
         if (text.size > depth && (unsigned char)text.data[depth] >= byte)
             high = middle;
         else
@@ -91,7 +94,7 @@ int32_t special_set_match(const special_set *set, const vocabulary *v, const cha
     size_t high = set->starts[first + 1];
     int32_t found = TOKENIZER_NO_TOKEN;
     for (size_t depth = 1; low < high; depth++) {
-        if (vocabulary_text(v, set->ids[low]).size == depth) {
+        if (vocabulary_piece(v, set->ids[low]).size == depth) {
             found = set->ids[low];
             *length = depth;
         }

@@ -75,40 +75,61 @@ static size_t hash_text(const char *text, size_t size)
     return (size_t)(hash ^ (hash >> 32));
 }
 
-// The slot of this text, or the free slot where it belongs. The table is never more than half full.
-static uint32_t *find_slot(const vocabulary *v, const char *text, size_t size)
+// The slot of this text, or the free slot where it belongs.
+static uint32_t *find_slot(const token_index *index, const token_strings *strings, const char *text,
+                           size_t size)
 {
     for (size_t at = hash_text(text, size);; at++) {
-        uint32_t *slot = &v->slots[at & v->slot_mask];
+        uint32_t *slot = &index->slots[at & index->mask];
         if (*slot == 0)
             return slot;
-        const tokenizer_text other = string_at(&v->texts, *slot - 1);
+        const tokenizer_text other = string_at(strings, *slot - 1);
         if (other.size == size && memcmp(other.data, text, size) == 0)
             return slot;
     }
 }
 
+kvern_status token_index_init(token_index *index, size_t count)
+{
+    size_t slots = 16;
+    while (slots < count * 2)
+        slots *= 2;
+    index->slots = calloc(slots, sizeof *index->slots);
+    index->mask = slots - 1;
+    return index->slots ? KVERN_OK : KVERN_ERR_MEMORY;
+}
+
+void token_index_free(token_index *index)
+{
+    free(index->slots);
+}
+
+void token_index_add(token_index *index, const token_strings *strings, int32_t id)
+{
+    const tokenizer_text text = string_at(strings, (size_t)id);
+    uint32_t *slot = text.size ? find_slot(index, strings, text.data, text.size) : NULL;
+    if (slot && *slot == 0)
+        *slot = (uint32_t)id + 1;
+}
+
+int32_t token_index_find(const token_index *index, const token_strings *strings, const char *text,
+                         size_t size)
+{
+    return (int32_t)*find_slot(index, strings, text, size) - 1;
+}
+
 static void index_kind(vocabulary *v, bool ordinary)
 {
-    for (size_t i = 0; i < v->count; i++) {
-        const tokenizer_text text = string_at(&v->texts, i);
-        if (text.size == 0 || vocabulary_is_ordinary(v, (int32_t)i) != ordinary)
-            continue;
-        uint32_t *slot = find_slot(v, text.data, text.size);
-        if (*slot == 0)
-            *slot = (uint32_t)i + 1;
-    }
+    for (size_t i = 0; i < v->count; i++)
+        if (vocabulary_is_ordinary(v, (int32_t)i) == ordinary)
+            token_index_add(&v->by_text, &v->texts, (int32_t)i);
 }
 
 static kvern_status index_texts(vocabulary *v)
 {
-    size_t slots = 16;
-    while (slots < v->count * 2)
-        slots *= 2;
-    v->slots = calloc(slots, sizeof *v->slots);
-    if (!v->slots)
-        return KVERN_ERR_MEMORY;
-    v->slot_mask = slots - 1;
+    const kvern_status status = token_index_init(&v->by_text, v->count);
+    if (status != KVERN_OK)
+        return status;
     index_kind(v, true);
     index_kind(v, false);
     return KVERN_OK;
@@ -141,10 +162,7 @@ kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, engine_error
     kvern_status status = strings_reserve(&v->pieces, v->count);
     for (size_t i = 0; status == KVERN_OK && i < v->count; i++) {
         const tokenizer_text text = string_at(&v->texts, i);
-        if (vocabulary_is_ordinary(v, (int32_t)i))
-            status = decode(text, &v->pieces.data);
-        else
-            status = text_buffer_append(&v->pieces.data, text.data, text.size);
+        status = decode((token_type)v->types[i], text, &v->pieces.data);
         if (status == KVERN_OK)
             status = strings_close(&v->pieces, i);
     }
@@ -165,7 +183,7 @@ void vocabulary_free(vocabulary *v)
     strings_free(&v->texts);
     strings_free(&v->pieces);
     free(v->types);
-    free(v->slots);
+    token_index_free(&v->by_text);
 }
 
 tokenizer_text vocabulary_text(const vocabulary *v, int32_t id)
@@ -185,5 +203,5 @@ bool vocabulary_is_ordinary(const vocabulary *v, int32_t id)
 
 int32_t vocabulary_find(const vocabulary *v, const char *text, size_t bytes)
 {
-    return bytes == 0 ? TOKENIZER_NO_TOKEN : (int32_t)*find_slot(v, text, bytes) - 1;
+    return bytes == 0 ? TOKENIZER_NO_TOKEN : token_index_find(&v->by_text, &v->texts, text, bytes);
 }

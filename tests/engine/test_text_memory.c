@@ -11,6 +11,7 @@
 #include "engine/stop.h"
 #include "engine/tokenizer.h"
 #include "engine/utf8.h"
+#include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"
 
 #include <setjmp.h>
@@ -113,20 +114,32 @@ static void disarm(void)
 
 static gguf_file *file;
 static tokenizer *shared_tokenizer;
+static gguf_file *pieces_file; // of a SentencePiece vocabulary
+static tokenizer *pieces_tokenizer;
 static const chat_message messages[] = {
     {"user", "hello", 5}, {"assistant", "the", 3}, {"user", "x", 1}};
 
-static kvern_status create_tokenizer(void)
+static kvern_status create_from(const gguf_file *source)
 {
     tokenizer *t;
-    const kvern_status status = tokenizer_create(file, &t, NULL);
+    const kvern_status status = tokenizer_create(source, &t, NULL);
     if ((status == KVERN_OK) != (t != NULL))
         return KVERN_ERR_BUSY;
     tokenizer_destroy(t);
     return status;
 }
 
-static kvern_status encode_text(void)
+static kvern_status create_tokenizer(void)
+{
+    return create_from(file);
+}
+
+static kvern_status create_pieces_tokenizer(void)
+{
+    return create_from(pieces_file);
+}
+
+static kvern_status encode_with(const tokenizer *t)
 {
     static const char text[] =
         "hello the <|im_end|> aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -134,13 +147,22 @@ static kvern_status encode_text(void)
     token_buffer ids = TOKEN_BUFFER_INIT;
     kvern_status status = token_buffer_push(&ids, 77);
     if (status == KVERN_OK) {
-        status = tokenizer_encode(shared_tokenizer, text, sizeof text - 1, TOKENIZER_PARSE_SPECIAL,
-                                  &ids, NULL);
+        status = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_PARSE_SPECIAL, &ids, NULL);
         if (ids.ids[0] != 77 || (status == KVERN_OK) != (ids.count > 1))
             status = KVERN_ERR_BUSY;
     }
     token_buffer_free(&ids);
     return status;
+}
+
+static kvern_status encode_text(void)
+{
+    return encode_with(shared_tokenizer);
+}
+
+static kvern_status encode_pieces(void)
+{
+    return encode_with(pieces_tokenizer);
 }
 
 static kvern_status detect_template(void)
@@ -237,12 +259,14 @@ static void creating_a_tokenizer(void **state)
 {
     (void)state;
     fail_each_allocation(create_tokenizer, 14);
+    fail_each_allocation(create_pieces_tokenizer, 14);
 }
 
 static void encoding(void **state)
 {
     (void)state;
     fail_each_allocation(encode_text, 5);
+    fail_each_allocation(encode_pieces, 5);
 }
 
 static void recognising_a_template(void **state)
@@ -302,20 +326,29 @@ int main(void)
         cmocka_unit_test(creating_a_sampler),         cmocka_unit_test(stopping_and_streaming),
         cmocka_unit_test(sampling_allocates_nothing),
     };
-    size_t bytes;
+    size_t bytes, pieces_bytes;
     gguf_builder *builder = gguf_builder_create();
+    tiny_sp_metadata(builder);
+    void *pieces_data = gguf_builder_finish(builder, &pieces_bytes);
+    gguf_builder_destroy(builder);
+    builder = gguf_builder_create();
     tiny_tokenizer_metadata(builder, "llama-bpe");
     gguf_builder_string(builder, "tokenizer.chat_template",
                         "{{ '<|im_start|>system\nhelp<|im_end|>\n' }}");
     void *data = gguf_builder_finish(builder, &bytes);
     gguf_builder_destroy(builder);
-    if (gguf_open_memory(data, bytes, &file, NULL) != KVERN_OK)
+    if (gguf_open_memory(data, bytes, &file, NULL) != KVERN_OK ||
+        gguf_open_memory(pieces_data, pieces_bytes, &pieces_file, NULL) != KVERN_OK ||
+        tokenizer_create(pieces_file, &pieces_tokenizer, NULL) != KVERN_OK)
         return 1;
     shared_tokenizer = tiny_tokenizer_create("llama-bpe");
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);
     tokenizer_destroy(shared_tokenizer);
+    tokenizer_destroy(pieces_tokenizer);
     gguf_close(file);
+    gguf_close(pieces_file);
     free(data);
+    free(pieces_data);
     return failures;
 }
 

@@ -29,13 +29,43 @@ static void ask_everything(const tokenizer *t)
             bytes += (unsigned char)special.data[i];
         bytes += tokenizer_is_control(t, id) + tokenizer_is_end(t, id);
     }
-    if (bytes == SIZE_MAX || !tokenizer_name(t)[0] || !tokenizer_pre(t)[0])
+    if (bytes == SIZE_MAX || !tokenizer_name(t)[0] || (tokenizer_pre(t) && !tokenizer_pre(t)[0]))
         abort();
     const int32_t ids[] = {tokenizer_bos(t), tokenizer_eos(t), tokenizer_eot(t),
                            tokenizer_unknown(t), tokenizer_padding(t)};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i] < TOKENIZER_NO_TOKEN || (ids[i] >= 0 && (size_t)ids[i] >= tokenizer_size(t)))
             abort();
+}
+
+static size_t skip_spaces(const char *text, size_t size, size_t at)
+{
+    for (;;) {
+        if (size - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0)
+            at += 3;
+        else if (size - at >= 1 && text[at] == ' ')
+            at++;
+        else
+            return at;
+    }
+}
+
+// Where the text goes on after a piece, which must be what stands at `at`. `spaced`: spaces and
+// U+2581 are the same and do not count, because a prefix may be added.
+static size_t compare_piece(tokenizer_text piece, bool spaced, const char *text, size_t size,
+                            size_t at)
+{
+    for (size_t i = 0; i < piece.size; i++, at++) {
+        if (spaced) {
+            i = skip_spaces(piece.data, piece.size, i);
+            at = skip_spaces(text, size, at);
+            if (i == piece.size)
+                return at;
+        }
+        if (at == size || piece.data[i] != text[at])
+            abort();
+    }
+    return at;
 }
 
 static void write_text(const tokenizer *t, const char *text, size_t size, const chat_text *parts)
@@ -45,13 +75,12 @@ static void write_text(const tokenizer *t, const char *text, size_t size, const 
     const kvern_status status =
         parts ? tokenizer_encode_parts(t, text, parts->parts, parts->part_count, 0, &ids, &error)
               : tokenizer_encode(t, text, size, TOKENIZER_PARSE_SPECIAL, &ids, &error);
+    const bool spaced = strcmp(tokenizer_name(t), "llama") == 0;
     size_t at = 0;
-    for (size_t i = 0; i < ids.count; i++) {
-        const tokenizer_text piece = tokenizer_piece_special(t, ids.ids[i]);
-        if (piece.size > size - at || memcmp(piece.data, text + at, piece.size) != 0)
-            abort();
-        at += piece.size;
-    }
+    for (size_t i = 0; i < ids.count; i++)
+        at = compare_piece(tokenizer_piece_special(t, ids.ids[i]), spaced, text, size, at);
+    if (spaced)
+        at = skip_spaces(text, size, at);
     if (status == KVERN_OK ? at != size : ids.count != 0)
         abort();
     token_buffer_free(&ids);

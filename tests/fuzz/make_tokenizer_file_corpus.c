@@ -3,6 +3,7 @@
 // the tokenizer and the chat templates read. `make_tokenizer_file_corpus
 // tests/fuzz/corpus/tokenizer_file`
 
+#include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"
 
 #include <stdio.h>
@@ -45,6 +46,21 @@ static void make_whole(const char *folder)
     save(builder, folder, "whole");
 }
 
+static void make_pieces(const char *folder, bool said, const char *name)
+{
+    gguf_builder *builder = gguf_builder_create();
+    if (said)
+        tiny_sp_names(builder);
+    else
+        gguf_builder_string(builder, "tokenizer.ggml.model", "llama");
+    tiny_sp_tokens(builder);
+    tiny_sp_types(builder);
+    tiny_sp_scores(builder);
+    tiny_sp_ids(builder);
+    gguf_builder_string(builder, "tokenizer.chat_template", "<start_of_turn>");
+    save(builder, folder, name);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -55,5 +71,7 @@ int main(int argc, char **argv)
     make_small(argv[1], "llama-bpe", "whole_words");
     make_small(argv[1], NULL, "no_pre");
     make_whole(argv[1]);
+    make_pieces(argv[1], true, "pieces");
+    make_pieces(argv[1], false, "pieces_prefix");
     return 0;
 }
