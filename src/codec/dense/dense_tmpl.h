@@ -3,15 +3,19 @@
 // header.
 //
 // Parameters:
-//   DENSE_SUFFIX     avx2, avx512, ...: ends the name of the function that hands the kernels out
-//   DENSE_MOST       query vectors that are worked on at once, 4 or 8
-//   DENSE_BY_WEIGHT  1 when a storage row of all strips fits the registers beside the sums
-//   DENSE_WIDE(r)    how many strips of 16 lanes r of them share a pass over the block: 4, 2 or 1;
-//   what fits
-//                    the registers, with enough independent sums to hide the latency of fma
+//   DENSE_SUFFIX       avx2, avx512, ...: ends the name of the function that hands the kernels out
+//   DENSE_MOST         query vectors that share a pass over the block, 4 or 8
+//   DENSE_BY_WEIGHT    1 when a storage row of all strips fits the registers beside the sums
+//   DENSE_WIDE(r)      strips of 16 lanes that r of them take in a pass, 4, 2 or 1: what fits the
+//                      registers, with enough independent sums to hide the latency of fma
+//   DENSE_KEPT_MOST    query vectors that share a pass over widened values
+//   DENSE_KEPT_STRIPS  strips that they take, and that are widened at a time
 //
 // Scores and weighted sums are one loop: c[i][lane] += a[i][r] * b[r][lane], r ascending, one fma
 // each. Lanes are different outputs, so no order of passes changes a bit.
+//
+// Many vectors share the widening of 16-bit values: the first DENSE_MOST of them read the block and
+// leave the widened values in a small buffer, which stays in the first-level cache for the others.
 #include "src/codec/dense/dense.h"
 
 #include <stdbool.h>
@@ -21,7 +25,7 @@
 #ifdef __clang__
 #define DENSE_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define DENSE_UNROLL _Pragma("GCC unroll 8")
+#define DENSE_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 // Where a pass reads and writes. Rows of b are dimensions (scores) or slots (values); a storage row
@@ -37,7 +41,15 @@ typedef struct panel {
     size_t c_stride;
     bool fresh;     // start from +0 instead of c
     ptrdiff_t next; // from b to memory of its shape that is read next; 0: none is known
+    float *kept;    // where a keeping pass leaves the rows that it reads, widened
 } panel;
+
+// Vectors of a pass at most.
+#define DENSE_SUMS (DENSE_MOST > DENSE_KEPT_MOST ? DENSE_MOST : DENSE_KEPT_MOST)
+
+// Widened values at a time: rows of DENSE_KEPT_LANES lanes.
+#define DENSE_KEPT_LANES (16 * DENSE_KEPT_STRIPS)
+#define DENSE_KEPT_ROWS 128
 
 LANES_INLINE size_t word_bytes(kvern_type type)
 {
@@ -63,62 +75,80 @@ LANES_INLINE void load_rows(kvern_type type, const char *at, bool part, lanes *e
     }
 }
 
-// One storage row for R vectors times T strips: the rows of all strips are loaded first, then each
+// What a pass over the block does: `keep` leaves the widened rows behind, `part` has 8 lanes.
+typedef struct form {
+    kvern_type type;
+    int vectors, strips; // of 16 lanes
+    bool part, keep;
+} form;
+
+// Strip t of a storage row, and a hint that the same place of the next block is wanted soon.
+LANES_INLINE void take_strip(form f, const panel *p, const char *row, float *kept, int t,
+                             lanes *even, lanes *odd)
+{
+    const char *at = row + (size_t)t * 16 * word_bytes(f.type);
+    load_rows(f.type, at, f.part, even, odd);
+    lanes_prefetch(at + p->next);
+    if (f.keep)
+        lanes_store(kept + t * 16, *even);
+    if (f.keep && f.type == KVERN_BF16)
+        lanes_store(kept + DENSE_KEPT_LANES + t * 16, *odd);
+}
+
+// One storage row for all vectors and strips: the rows of all strips are loaded first, then each
 // weight is broadcast once. Register hungry.
-LANES_INLINE void add_row_by_weight(kvern_type type, int R, int T, bool part, const panel *p,
-                                    const char *row, const float *a, lanes acc[DENSE_MOST][4])
+LANES_INLINE void add_row_by_weight(form f, const panel *p, const char *row, float *kept,
+                                    const float *a, lanes acc[DENSE_SUMS][4])
 {
     lanes even[4], odd[4];
     DENSE_UNROLL
-    for (int t = 0; t < T; t++) {
-        const char *at = row + (size_t)t * 16 * word_bytes(type);
-        load_rows(type, at, part, &even[t], &odd[t]);
-        lanes_prefetch(at + p->next);
-    }
+    for (int t = 0; t < f.strips; t++)
+        take_strip(f, p, row, kept, t, &even[t], &odd[t]);
+    const int pairs = f.type == KVERN_BF16 ? f.strips : 0;
     DENSE_UNROLL
-    for (int i = 0; i < R; i++) {
+    for (int i = 0; i < f.vectors; i++) {
         const float *weight = a + (size_t)i * p->a_stride;
         DENSE_UNROLL
-        for (int t = 0; t < T; t++)
+        for (int t = 0; t < f.strips; t++)
             acc[i][t] = lanes_fma(lanes_set(weight[0]), even[t], acc[i][t]);
         DENSE_UNROLL
-        for (int t = 0; t < T && type == KVERN_BF16; t++)
+        for (int t = 0; t < pairs; t++)
             acc[i][t] = lanes_fma(lanes_set(weight[1]), odd[t], acc[i][t]);
     }
 }
 
 // The same strip by strip: the weights are held and the rows pass.
-LANES_INLINE void add_row_by_strip(kvern_type type, int R, int T, bool part, const panel *p,
-                                   const char *row, const float *a, lanes acc[DENSE_MOST][4])
+LANES_INLINE void add_row_by_strip(form f, const panel *p, const char *row, float *kept,
+                                   const float *a, lanes acc[DENSE_SUMS][4])
 {
     DENSE_UNROLL
-    for (int t = 0; t < T; t++) {
-        const char *at = row + (size_t)t * 16 * word_bytes(type);
+    for (int t = 0; t < f.strips; t++) {
         lanes even, odd;
-        load_rows(type, at, part, &even, &odd);
-        lanes_prefetch(at + p->next);
+        take_strip(f, p, row, kept, t, &even, &odd);
         DENSE_UNROLL
-        for (int i = 0; i < R; i++) {
+        for (int i = 0; i < f.vectors; i++) {
             const float *weight = a + (size_t)i * p->a_stride;
             acc[i][t] = lanes_fma(lanes_set(weight[0]), even, acc[i][t]);
-            if (type == KVERN_BF16)
+            if (f.type == KVERN_BF16)
                 acc[i][t] = lanes_fma(lanes_set(weight[1]), odd, acc[i][t]);
         }
     }
 }
 
-// All storage rows of [begin, end) in order, for R vectors times T strips of 16 lanes (or one of
-// 8).
-LANES_INLINE void add_rows(kvern_type type, int R, int T, bool part, const panel *p, size_t lane,
-                           const float *a, lanes acc[DENSE_MOST][4])
+// All storage rows of [begin, end) in order.
+LANES_INLINE void add_rows(form f, const panel *p, size_t lane, const float *a,
+                           lanes acc[DENSE_SUMS][4])
 {
-    const size_t step = type == KVERN_BF16 ? 2 : 1;
-    const char *row = p->b + p->begin / step * p->row_bytes + lane * word_bytes(type);
+    const size_t step = f.type == KVERN_BF16 ? 2 : 1;
+    const char *row = p->b + p->begin / step * p->row_bytes + lane * word_bytes(f.type);
+    float *kept = p->kept;
     for (size_t r = p->begin; r < p->end; r += step, row += p->row_bytes) {
         if (DENSE_BY_WEIGHT)
-            add_row_by_weight(type, R, T, part, p, row, a + r, acc);
+            add_row_by_weight(f, p, row, kept, a + r, acc);
         else
-            add_row_by_strip(type, R, T, part, p, row, a + r, acc);
+            add_row_by_strip(f, p, row, kept, a + r, acc);
+        if (f.keep)
+            kept += step * DENSE_KEPT_LANES;
     }
 }
 
@@ -136,41 +166,39 @@ LANES_INLINE void store_sum(bool part, float *to, lanes sum)
 }
 
 // Sums are held in registers from the first row to the last.
-LANES_INLINE void pass(kvern_type type, int R, int T, bool part, const panel *p, size_t i0,
-                       size_t lane)
+LANES_INLINE void pass(form f, const panel *p, size_t i0, size_t lane)
 {
-    lanes acc[DENSE_MOST][4];
+    lanes acc[DENSE_SUMS][4];
     float *c = p->c + i0 * p->c_stride + lane;
     DENSE_UNROLL
-    for (int i = 0; i < R; i++) {
+    for (int i = 0; i < f.vectors; i++) {
         DENSE_UNROLL
-        for (int t = 0; t < T; t++)
+        for (int t = 0; t < f.strips; t++)
             acc[i][t] =
-                p->fresh ? lanes_zero() : load_sum(part, c + (size_t)i * p->c_stride + t * 16);
+                p->fresh ? lanes_zero() : load_sum(f.part, c + (size_t)i * p->c_stride + t * 16);
     }
-    add_rows(type, R, T, part, p, lane, p->a + i0 * p->a_stride, acc);
+    add_rows(f, p, lane, p->a + i0 * p->a_stride, acc);
     DENSE_UNROLL
-    for (int i = 0; i < R; i++) {
+    for (int i = 0; i < f.vectors; i++) {
         DENSE_UNROLL
-        for (int t = 0; t < T; t++)
-            store_sum(part, c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
+        for (int t = 0; t < f.strips; t++)
+            store_sum(f.part, c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
     }
 }
 
-// All lanes for R vectors, the widest passes first.
-LANES_INLINE void strips(kvern_type type, int R, const panel *p, size_t i0)
+// All lanes from `lane` on for R vectors, the widest passes first.
+LANES_INLINE void strips(kvern_type type, int R, const panel *p, size_t i0, size_t lane)
 {
-    size_t lane = 0;
     if (DENSE_WIDE(R) >= 4)
         for (; lane + 64 <= p->width; lane += 64)
-            pass(type, R, DENSE_WIDE(R) >= 4 ? 4 : 1, false, p, i0, lane);
+            pass((form){type, R, DENSE_WIDE(R) >= 4 ? 4 : 1, false, false}, p, i0, lane);
     if (DENSE_WIDE(R) >= 2)
         for (; lane + 32 <= p->width; lane += 32)
-            pass(type, R, DENSE_WIDE(R) >= 2 ? 2 : 1, false, p, i0, lane);
+            pass((form){type, R, DENSE_WIDE(R) >= 2 ? 2 : 1, false, false}, p, i0, lane);
     for (; lane + 16 <= p->width; lane += 16)
-        pass(type, R, 1, false, p, i0, lane);
+        pass((form){type, R, 1, false, false}, p, i0, lane);
     if (lane < p->width)
-        pass(type, R, 1, true, p, i0, lane);
+        pass((form){type, R, 1, true, false}, p, i0, lane);
 }
 
 // 16 values, 8 at the end of a row whose length is no multiple of 16.
@@ -205,19 +233,71 @@ LANES_INLINE void encode(kvern_type stored, kvern_stream stream, void *block, si
         kvern_dense_place(stored, stream, block, dim, slot, half);
 }
 
-LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
+// The lanes from `lane` on, which is 0 unless others have been done.
+LANES_INLINE void multiply_few(kvern_type type, size_t n, const panel *p, size_t lane)
 {
     size_t i = 0;
     for (; DENSE_MOST > 4 && i + DENSE_MOST <= n; i += DENSE_MOST)
-        strips(type, DENSE_MOST, p, i);
+        strips(type, DENSE_MOST, p, i, lane);
     for (; i + 4 <= n; i += 4)
-        strips(type, 4, p, i);
+        strips(type, 4, p, i, lane);
     if (n - i == 3)
-        strips(type, 3, p, i);
+        strips(type, 3, p, i, lane);
     else if (n - i == 2)
-        strips(type, 2, p, i);
+        strips(type, 2, p, i, lane);
     else if (n - i == 1)
-        strips(type, 1, p, i);
+        strips(type, 1, p, i, lane);
+}
+
+// DENSE_KEPT_LANES lanes from `lane` on for n vectors, over the widened rows [0, rows).
+LANES_INLINE void multiply_kept(size_t n, const panel *kept)
+{
+    size_t i = 0;
+    for (; i + DENSE_KEPT_MOST <= n; i += DENSE_KEPT_MOST)
+        pass((form){KVERN_F32, DENSE_KEPT_MOST, DENSE_KEPT_STRIPS, false, false}, kept, i, 0);
+    panel rest = *kept;
+    rest.a += i * kept->a_stride;
+    rest.c += i * kept->c_stride;
+    multiply_few(KVERN_F32, n - i, &rest, 0);
+}
+
+// A part of the block that fits the buffer: the first vectors widen it, the others read it there.
+LANES_INLINE void multiply_part(kvern_type type, size_t n, const panel *p, size_t lane)
+{
+    _Alignas(64) float kept[DENSE_KEPT_ROWS * DENSE_KEPT_LANES];
+    panel first = *p, others = *p;
+    first.kept = kept;
+    pass((form){type, DENSE_MOST, DENSE_KEPT_STRIPS, false, true}, &first, 0, lane);
+    others.b = (const char *)kept;
+    others.row_bytes = DENSE_KEPT_LANES * sizeof(float);
+    others.begin = 0;
+    others.end = p->end - p->begin;
+    others.width = DENSE_KEPT_LANES;
+    others.a += DENSE_MOST * p->a_stride + p->begin;
+    others.c += DENSE_MOST * p->c_stride + lane;
+    others.next = 0;
+    multiply_kept(n - DENSE_MOST, &others);
+}
+
+LANES_INLINE void multiply_many(kvern_type type, size_t n, const panel *p)
+{
+    panel rows = *p;
+    for (; rows.begin < p->end; rows.begin = rows.end) {
+        rows.end = p->end - rows.begin < DENSE_KEPT_ROWS ? p->end : rows.begin + DENSE_KEPT_ROWS;
+        size_t lane = 0;
+        for (; lane + DENSE_KEPT_LANES <= p->width; lane += DENSE_KEPT_LANES)
+            multiply_part(type, n, &rows, lane);
+        multiply_few(type, n, &rows, lane);
+        rows.fresh = false;
+    }
+}
+
+LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
+{
+    if (n >= 2 * DENSE_MOST)
+        multiply_many(type, n, p);
+    else
+        multiply_few(type, n, p, 0);
 }
 
 // Half a storage row of bf16: one slot of a pair whose other slot is not visible.
