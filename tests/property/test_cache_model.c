@@ -5,6 +5,7 @@
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
 #include "tests/support/kernel_variants.h"
+#include "tests/support/layers.h"
 #include "tests/support/ledger.h"
 #include "tests/support/naive_cache.h"
 
@@ -72,8 +73,7 @@ static kvern_layer random_layer(world *w)
     const size_t most = below(w, 10) ? 16 : KVERN_MAX_HEAD_DIM / 8;
     layer.k_dim = 8 * (1 + below(w, most));
     layer.v_dim = below(w, 2) ? layer.k_dim : 8 * (1 + below(w, most));
-    layer.k_codec = kvern_codec_dense((kvern_type)below(w, 3));
-    layer.v_codec = kvern_codec_dense((kvern_type)below(w, 3));
+    layer_choose_storage(&w->random, &layer);
     return layer;
 }
 
@@ -169,6 +169,16 @@ static void keep_read(world *w, const pair *p, kvern_read *read, const int64_t *
     }
 }
 
+static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *base)
+{
+    if (below(w, 3))
+        naive_check_read(&w->random, read, &w->layer, p->naive, base, p->rows);
+    if (below(w, 3))
+        kvern_read_release(read);
+    else
+        keep_read(w, p, read, base);
+}
+
 static kvern_status append_as(kvern_phase phase, pair *p, const kvern_tokens *tokens,
                               kvern_read **read)
 {
@@ -197,14 +207,54 @@ static void append(world *w, pair *p)
     const bool wanted = below(w, 4) > 0;
     assert_ok(append_as(phase, p, &tokens.tokens, wanted ? &read : NULL));
     naive_tokens_free(&tokens); // the library has its own copy
-    if (!wanted)
+    if (wanted)
+        check_new_read(w, p, read, base);
+    for (size_t r = 0; r < p->rows; r++)
+        naive_row_settle(&p->naive[r], &w->layer, counts[r]);
+}
+
+// A read of what is stored now.
+static void read_donor(world *w, pair *p)
+{
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    for (size_t r = 0; r < p->rows; r++) {
+        const naive_row *row = &p->naive[r];
+        const int64_t seen = w->layer.window - w->layer.keep - 1; // before a query's own position
+        const int64_t most = row->held ? row->length - row->held - seen : row->length;
+        counts[r] = most > 0 ? (int64_t)below(w, (uint64_t)most + 1) : 0;
+        base[r] = row->length - counts[r];
+    }
+    kvern_read *read;
+    assert_ok(kvern_cache_read_donor(p->cache, counts, &read));
+    check_new_read(w, p, read, base);
+}
+
+// Takes a row over into an empty one.
+static void adopt(world *w, pair *p)
+{
+    const pair *from = random_pair(w);
+    const size_t r = below(w, p->rows), f = below(w, from->rows);
+    if (p->naive[r].length) {
+        assert_status(KVERN_ERR_BUSY, kvern_cache_adopt(p->cache, r, from->cache, f));
         return;
-    if (below(w, 3))
-        naive_check_read(&w->random, read, &w->layer, p->naive, base, p->rows);
-    if (below(w, 3))
-        kvern_read_release(read);
-    else
-        keep_read(w, p, read, base);
+    }
+    const int64_t boundary = p->naive[r].boundary;
+    assert_ok(kvern_cache_adopt(p->cache, r, from->cache, f));
+    naive_row copy;
+    naive_row_copy(&from->naive[f], &w->layer, &copy);
+    naive_row_free(&p->naive[r]);
+    p->naive[r] = copy;
+    p->naive[r].boundary = 0; // taken over, a row that has reached its start is due at once
+    naive_row_settle(&p->naive[r], &w->layer, copy.length);
+    p->naive[r].boundary = boundary;
+}
+
+static void plan_boundary(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    const int64_t position = below(w, 3) ? p->naive[r].length + (int64_t)below(w, 200) : 0;
+    assert_ok(kvern_cache_plan_boundary(p->cache, r, position));
+    p->naive[r].boundary = position;
 }
 
 static void trim(world *w, pair *p)
@@ -213,8 +263,12 @@ static void trim(world *w, pair *p)
     const uint64_t length = (uint64_t)p->naive[r].length;
     const int64_t tokens =
         (int64_t)(below(w, 2) ? below(w, length + 1) : below(w, (length < 9 ? length : 9) + 1));
-    assert_ok(kvern_cache_trim(p->cache, r, tokens));
-    p->naive[r].length -= tokens;
+    if (tokens <= naive_row_trimmable(&p->naive[r], &w->layer) || tokens == (int64_t)length) {
+        assert_ok(kvern_cache_trim(p->cache, r, tokens));
+        naive_row_trim(&p->naive[r], tokens);
+    } else {
+        assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_trim(p->cache, r, tokens));
+    }
     assert_status(KVERN_ERR_RANGE, kvern_cache_trim(p->cache, r, p->naive[r].length + 1));
 }
 
@@ -237,7 +291,7 @@ static void reset(world *w, pair *p)
 {
     const size_t r = below(w, p->rows);
     assert_ok(kvern_cache_reset(p->cache, r));
-    p->naive[r].length = 0;
+    naive_row_reset(&p->naive[r]);
 }
 
 static void reserve(world *w, pair *p)
@@ -279,7 +333,16 @@ static void check_all_stored(world *w)
 static void operate(world *w)
 {
     pair *p = random_pair(w);
-    switch (below(w, 16)) {
+    switch (below(w, 20)) {
+    case 16:
+        read_donor(w, p);
+        break;
+    case 17:
+        adopt(w, p);
+        break;
+    case 18:
+        plan_boundary(w, p);
+        break;
     case 0:
     case 1:
         trim(w, p);

@@ -6,6 +6,7 @@
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
 #include "tests/support/kernel_variants.h"
+#include "tests/support/layers.h"
 #include "tests/support/ledger.h"
 #include "tests/support/naive_cache.h"
 
@@ -58,8 +59,7 @@ static kvern_layer random_layer(world *w)
     kvern_layer layer = kvern_layer_default(heads[below(w, 3)], 8 * (1 + below(w, 12)));
     if (below(w, 2))
         layer.v_dim = 8 * (1 + below(w, 12));
-    layer.k_codec = kvern_codec_dense((kvern_type)below(w, 3));
-    layer.v_codec = kvern_codec_dense((kvern_type)below(w, 3));
+    layer_choose_storage(&w->random, &layer);
     return layer;
 }
 
@@ -248,6 +248,10 @@ static void run_step(world *w, pair *p)
         assert_true(held || kvern_state_bytes(p->state) <= bytes);
     } else {
         assert_ok(kvern_step_end(p->state));
+        for (size_t l = 0; l < w->layers; l++) {
+            for (size_t r = 0; r < p->rows; r++)
+                naive_row_settle(&p->naive[l][r], &w->plan[l], s.counts[r]);
+        }
     }
     check_no_step(p);
     assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
@@ -259,12 +263,35 @@ static void trim(world *w, pair *p)
 {
     const size_t r = below(w, p->rows);
     const uint64_t length = (uint64_t)p->naive[0][r].length;
-    const int64_t tokens = (int64_t)below(w, length + 1);
-    assert_ok(kvern_state_trim(p->state, r, tokens));
-    for (size_t l = 0; l < w->layers; l++)
-        p->naive[l][r].length -= tokens;
+    const int64_t tokens =
+        (int64_t)below(w, below(w, 2) ? length + 1 : (length < 9 ? length : 9) + 1);
+    int64_t most = (int64_t)length, least = 0;
+    for (size_t l = 0; l < w->layers; l++) {
+        const int64_t layer = naive_row_trimmable(&p->naive[l][r], &w->plan[l]);
+        const int64_t reusable = naive_row_min_reusable(&p->naive[l][r], &w->plan[l]);
+        most = layer < most ? layer : most;
+        least = reusable > least ? reusable : least;
+    }
+    assert_int_equal(kvern_state_trimmable(p->state, r), most);
+    assert_int_equal(kvern_state_min_reusable(p->state, r), least);
+    if (tokens <= most || tokens == (int64_t)length) {
+        assert_ok(kvern_state_trim(p->state, r, tokens));
+        for (size_t l = 0; l < w->layers; l++)
+            naive_row_trim(&p->naive[l][r], tokens);
+    } else {
+        assert_status(KVERN_ERR_UNSUPPORTED, kvern_state_trim(p->state, r, tokens));
+    }
     assert_status(KVERN_ERR_RANGE, kvern_state_trim(p->state, r, p->naive[0][r].length + 1));
     assert_status(KVERN_ERR_RANGE, kvern_state_trim(p->state, r, -1));
+}
+
+static void plan_boundary(world *w, pair *p)
+{
+    const size_t r = below(w, p->rows);
+    const int64_t position = below(w, 3) ? p->naive[0][r].length + (int64_t)below(w, 200) : 0;
+    assert_ok(kvern_state_plan_boundary(p->state, r, position));
+    for (size_t l = 0; l < w->layers; l++)
+        p->naive[l][r].boundary = position;
 }
 
 static void reset(world *w, pair *p)
@@ -272,7 +299,7 @@ static void reset(world *w, pair *p)
     const size_t r = below(w, p->rows);
     assert_ok(kvern_state_reset(p->state, r));
     for (size_t l = 0; l < w->layers; l++)
-        p->naive[l][r].length = 0;
+        naive_row_reset(&p->naive[l][r]);
 }
 
 static void fork_pair(world *w, pair *p)
@@ -328,7 +355,7 @@ static void operate(world *w)
     do
         p = &w->pairs[below(w, MOST_STATES)];
     while (!p->state);
-    switch (below(w, 12)) {
+    switch (below(w, 13)) {
     case 0:
         trim(w, p);
         break;
@@ -344,6 +371,9 @@ static void operate(world *w)
         break;
     case 4:
         attend_kept(w);
+        break;
+    case 11:
+        plan_boundary(w, p);
         break;
     case 5:
         check_caches_are_owned(p);

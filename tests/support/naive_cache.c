@@ -4,6 +4,7 @@
 #include "tests/support/batch_view.h"
 #include "tests/support/check.h"
 #include "tests/support/rounding.h"
+#include "tests/support/stored.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,18 +43,81 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
     make_room(row, layer, row->length + 1);
     float *to_k = row->k + (size_t)row->length * k_floats(layer);
     float *to_v = row->v + (size_t)row->length * v_floats(layer);
-    for (size_t i = 0; i < k_floats(layer); i++)
-        to_k[i] = rounded((kvern_type)layer->k_codec.kind, k[i]);
-    for (size_t i = 0; i < v_floats(layer); i++)
-        to_v[i] = rounded((kvern_type)layer->v_codec.kind, v[i]);
+    const kvern_codec k_codec = naive_row_codec(row, layer, 0);
+    const kvern_codec v_codec = naive_row_codec(row, layer, 1);
+    for (size_t h = 0; h < layer->kv_heads; h++) {
+        stored_values(&k_codec, k + h * layer->k_dim, layer->k_dim, to_k + h * layer->k_dim);
+        stored_values(&v_codec, v + h * layer->v_dim, layer->v_dim, to_v + h * layer->v_dim);
+    }
     row->length++;
+}
+
+kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int stream)
+{
+    if (layer->start != KVERN_NO_START && !row->converted)
+        return kvern_codec_dense(KVERN_BF16);
+    return stream ? layer->v_codec : layer->k_codec;
+}
+
+static void convert(naive_row *row, const kvern_layer *layer)
+{
+    const size_t vectors = (size_t)row->length * layer->kv_heads;
+    for (size_t i = 0; i < vectors; i++) {
+        float *k = row->k + i * layer->k_dim, *v = row->v + i * layer->v_dim;
+        stored_values(&layer->k_codec, k, layer->k_dim, k);
+        stored_values(&layer->v_codec, v, layer->v_dim, v);
+    }
+    row->converted = true;
+    row->floor = layer->start > 0 ? row->length : 0;
+}
+
+static int64_t recent_of(const kvern_layer *layer)
+{
+    return layer->window - layer->keep;
+}
+
+void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
+{
+    if (count == 0)
+        return;
+    if (layer->start != KVERN_NO_START && !row->converted && row->length >= layer->start &&
+        row->length >= row->boundary)
+        convert(row, layer);
+    const int64_t held = row->length - recent_of(layer) - layer->slack;
+    if (layer->kind == KVERN_LAYER_WINDOW && held >= layer->keep && held > row->held)
+        row->held = held;
+}
+
+int64_t naive_row_trimmable(const naive_row *row, const kvern_layer *layer)
+{
+    return row->held == 0 ? row->length : row->length - row->held - recent_of(layer);
+}
+
+int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer)
+{
+    const int64_t least = row->length - naive_row_trimmable(row, layer);
+    return row->floor > least ? row->floor : least;
+}
+
+void naive_row_trim(naive_row *row, int64_t tokens)
+{
+    row->length -= tokens;
+    if (row->length == 0)
+        row->held = 0;
+}
+
+void naive_row_reset(naive_row *row)
+{
+    row->length = row->held = row->floor = row->boundary = 0;
+    row->converted = false;
 }
 
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to)
 {
-    memset(to, 0, sizeof *to);
+    *to = *from;
+    to->k = to->v = NULL;
+    to->capacity = 0;
     make_room(to, layer, from->length);
-    to->length = from->length;
     if (from->length) {
         memcpy(to->k, from->k, (size_t)from->length * k_floats(layer) * sizeof(float));
         memcpy(to->v, from->v, (size_t)from->length * v_floats(layer) * sizeof(float));
@@ -75,8 +139,11 @@ void naive_row_free(naive_row *row)
 //
 //  - A score is a chain of k_dim fma of products of a query that was rounded once:
 //        |s' - s| <= g(k_dim + 1) sum_d |q_d scale k_pd|
-//    A softcap never makes differences larger; its division, tanh (1.5 ulp = 3 u) and product add
-//    at most 6 u |s|. The largest of these over the visible positions is E.
+//    Affine codes add two fma per group, a sum of the query (at most 11 roundings), and the
+//    rounding of the stored value that is compared with: g(k_dim + 2 groups + 13), relative to the
+//    sizes of scale * code and bias instead of those of their sum. A softcap never makes
+//    differences larger; its division, tanh (1.5 ulp = 3 u) and product add at most 6 u |s|. The
+//    largest of these over the visible positions is E.
 //  - A weight is exp(s' - m'), where m' is the largest score so far; later it is multiplied by
 //    exp(m' - m'') when the maximum grows. The exponents add up to s' - m for the final m, so that
 //    the roundings of the subtractions, u each of its own part, add up to at most u (m - s'). Each
@@ -101,16 +168,18 @@ static double g(double n)
 }
 
 // The exact score of a position, and what its error may be.
-static double score(const float *q, float scale, const float *k, size_t dim, float softcap,
-                    double *error)
+static double score(const float *q, float scale, const kvern_codec *codec, const float *k,
+                    size_t dim, float softcap, double *error)
 {
-    double s = 0, size = 0;
+    double s = 0, size = 0, sizes[KVERN_MAX_HEAD_DIM];
+    stored_sizes(codec, k, dim, sizes);
     for (size_t d = 0; d < dim; d++) {
-        const double product = (double)q[d] * (double)scale * (double)k[d];
-        s += product;
-        size += fabs(product);
+        const double factor = (double)q[d] * (double)scale;
+        s += factor * (double)k[d];
+        size += fabs(factor) * sizes[d];
     }
-    *error = g((double)dim + 1) * size;
+    const bool affine = codec->kind == KVERN_CODEC_AFFINE;
+    *error = g((double)dim + (affine ? 2 * (double)dim / codec->group + 13 : 1)) * size;
     if (softcap > 0) {
         s = (double)softcap * tanh(s / (double)softcap);
         *error += 6 * U * fabs(s);
@@ -126,19 +195,30 @@ typedef struct scored {
     double deepest; // D
 } scored;
 
+// Whether a query at `position` sees position p, at most its own.
+static bool is_visible(const kvern_layer *layer, int64_t position, int64_t p)
+{
+    return layer->kind == KVERN_LAYER_FULL || p < layer->keep || p > position - recent_of(layer);
+}
+
 static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
 {
     scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
+    const kvern_codec codec = naive_row_codec(row, layer, 0);
     all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
     assert_non_null(all.s);
     for (int64_t p = 0; p <= query->position; p++) {
+        if (!is_visible(layer, query->position, p))
+            continue;
         double error;
         const float *k = row->k + (size_t)p * k_floats(layer) + query->kv_head * layer->k_dim;
-        all.s[p] = score(query->q, query->scale, k, layer->k_dim, query->softcap, &error);
+        all.s[p] = score(query->q, query->scale, &codec, k, layer->k_dim, query->softcap, &error);
         all.largest = fmax(all.largest, all.s[p]);
         all.error = fmax(all.error, error);
     }
     for (int64_t p = 0; p <= query->position; p++) {
+        if (!is_visible(layer, query->position, p))
+            continue;
         all.sum += exp(all.s[p] - all.largest);
         all.deepest = fmax(all.deepest, fmin(all.largest - all.s[p], 87));
     }
@@ -152,6 +232,8 @@ static double relative_bound(const scored *all, int64_t position)
 {
     const double spans = 1 + (double)(position / 1024);
     const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
+    if (weight >= 1) // scores so large that rounding decides: nothing can be said
+        return INFINITY;
     return (1 + weight) * (1 + g(1024 + 2 * spans)) / ((1 - weight) * (1 - g(24 + 2 * spans))) *
                (1 + U) -
            1;
@@ -166,6 +248,8 @@ void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_qu
         const float *v = row->v + query->kv_head * layer->v_dim + d;
         double sum = 0, size = 0;
         for (int64_t p = 0; p <= query->position; p++) {
+            if (!is_visible(layer, query->position, p))
+                continue;
             const double part =
                 exp(all.s[p] - all.largest) * (double)v[(size_t)p * v_floats(layer)];
             sum += part;
@@ -377,8 +461,21 @@ void naive_check_stored(test_random *random, const kvern_cache *cache, size_t in
 {
     const kvern_layer *layer = kvern_cache_layer(cache);
     assert_int_equal(kvern_cache_length(cache, index), row->length);
-    const int64_t first = (int64_t)test_random_below(random, (uint64_t)row->length + 1);
-    const int64_t most = row->length - first < 200 ? row->length - first : 200;
+    assert_int_equal(kvern_cache_trimmable(cache, index), naive_row_trimmable(row, layer));
+    assert_int_equal(kvern_cache_min_reusable(cache, index), naive_row_min_reusable(row, layer));
+    const bool planned = layer->start == KVERN_NO_START || row->converted;
+    assert_int_equal(kvern_cache_converted(cache, index), planned);
+    if (!planned && row->length < layer->start)
+        assert_int_equal(kvern_cache_max_append(cache, index), layer->start - row->length);
+    if (row->held > layer->keep) {
+        float *none = NULL;
+        assert_status(KVERN_ERR_RANGE,
+                      kvern_cache_export(cache, index, row->held - 1, 1, none, none));
+    }
+    const int64_t from = test_random_below(random, 4) ? row->held : 0;
+    const int64_t to = row->held && from == 0 ? layer->keep : row->length;
+    const int64_t first = from + (int64_t)test_random_below(random, (uint64_t)(to - from) + 1);
+    const int64_t most = to - first < 200 ? to - first : 200;
     float *k = new_numbers((size_t)most * k_floats(layer), sizeof *k);
     float *v = new_numbers((size_t)most * v_floats(layer), sizeof *v);
     assert_ok(kvern_cache_export(cache, index, first, most, k, v));

@@ -10,14 +10,34 @@
 
 #include <kvern/kvern.h>
 
+#include <stdbool.h>
+
 // One row: the stored keys and values of its positions.
 typedef struct naive_row {
     int64_t length, capacity;
-    float *k; // [length][kv_heads][k_dim]
-    float *v; // [length][kv_heads][v_dim]
+    int64_t held;     // positions from here on must be held, beside the kept ones
+    int64_t floor;    // length at the conversion, 0 for none
+    int64_t boundary; // not converted below
+    bool converted;   // at its start
+    float *k;         // [length][kv_heads][k_dim]
+    float *v;         // [length][kv_heads][v_dim]
 } naive_row;
 
-// Appends one position; k and v are [kv_heads][dim] and are rounded to the layer's storage.
+// The codec that the row stores keys (0) or values (1) in now.
+kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int stream);
+
+// What the end of an append of `count` tokens does: the window moves on, the row is converted.
+void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count);
+
+// As kvern_cache_trimmable and kvern_cache_min_reusable.
+int64_t naive_row_trimmable(const naive_row *row, const kvern_layer *layer);
+int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer);
+
+// Drops the newest positions when that is allowed. Empties the row: a new one (naive_row_reset).
+void naive_row_trim(naive_row *row, int64_t tokens);
+void naive_row_reset(naive_row *row);
+
+// Appends one position; k and v are [kv_heads][dim] and are rounded to the row's storage.
 void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v);
 
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to);

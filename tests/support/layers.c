@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/layers.h"
+
+static kvern_codec choose_codec(test_random *random, size_t *dim)
+{
+    static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+    if (test_random_below(random, 3))
+        return kvern_codec_dense((kvern_type)test_random_below(random, 3));
+    const uint32_t group = groups[test_random_below(random, 3)];
+    kvern_codec codec = kvern_codec_affine(bits[test_random_below(random, 6)], group);
+    codec.scales = (kvern_type)test_random_below(random, 3);
+    *dim = (*dim + group - 1) / group * group;
+    return codec;
+}
+
+static void choose_window(test_random *random, kvern_layer *layer)
+{
+    static const int64_t windows[] = {1, 2, 8, 60, 64, 100, 129, 300, 512, 1100};
+    layer->kind = KVERN_LAYER_WINDOW;
+    layer->window = windows[test_random_below(random, 10)];
+    layer->slack = (int64_t)test_random_below(random, 3) * (int64_t)test_random_below(random, 70);
+    if (test_random_below(random, 3) == 0)
+        layer->keep = (int64_t)test_random_below(random, (uint64_t)layer->window);
+}
+
+// Takes more room than bf16, or might.
+static bool is_wide(const kvern_codec *codec)
+{
+    return codec->kind == KVERN_CODEC_F32 ||
+           (codec->kind == KVERN_CODEC_AFFINE && codec->scales == KVERN_F32);
+}
+
+void layer_choose_storage(test_random *random, kvern_layer *layer)
+{
+    layer->k_codec = choose_codec(random, &layer->k_dim);
+    layer->v_codec = choose_codec(random, &layer->v_dim);
+    if (test_random_below(random, 2))
+        choose_window(random, layer);
+    const bool wide = is_wide(&layer->k_codec) || is_wide(&layer->v_codec);
+    if (!wide && test_random_below(random, 2)) // conversion must not need more room than bf16
+        layer->start = (int64_t)(test_random_below(random, 4) * test_random_below(random, 200));
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_TESTS_SUPPORT_LAYERS_H
+#define KVERN_TESTS_SUPPORT_LAYERS_H
+
+// Random plans of a layer.
+
+#include "tests/support/random.h"
+
+#include <kvern/composition.h>
+#include <stdbool.h>
+
+// Chooses codecs that fit the layer's head dims, in a third of all cases affine ones (dims are made
+// multiples of their groups), and perhaps a sliding window, kept positions, and a start.
+void layer_choose_storage(test_random *random, kvern_layer *layer);
+
+#endif

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_TESTS_SUPPORT_STORED_H
+#define KVERN_TESTS_SUPPORT_STORED_H
+
+// What a codec makes of values, from docs/arithmetic.md alone.
+
+#include <kvern/composition.h>
+
+// out[d]: what a slot gives back that stores the `dim` values at x.
+void stored_values(const kvern_codec *codec, const float *x, size_t dim, float *out);
+
+// At most the size of the terms that the stored values were made of, |scale * code| + |bias| for
+// affine codes, from the stored values: what rounding errors of scores are relative to.
+void stored_sizes(const kvern_codec *codec, const float *stored, size_t dim, double *sizes);
+
+#endif
