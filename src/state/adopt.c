@@ -45,9 +45,9 @@ static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from
 {
     const kvern_planned_layer *to = kvern_cache_planned(cache);
     const kvern_geometry *form = kvern_cache_form(from, row).geometry;
-    *converted = same_codecs(form, &to->geometry);
-    if (same_shape(form, &to->geometry) &&
-        (*converted || (to->first_pool && same_codecs(form, &to->first))) &&
+    const bool first = to->first_pool && !row->converted && same_codecs(form, &to->first);
+    *converted = !first;
+    if (same_shape(form, &to->geometry) && (first || same_codecs(form, &to->geometry)) &&
         (row->held == 0 || same_window(&to->window, &kvern_cache_planned(from)->window)))
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s, %s, cannot become one of %s",

@@ -9,7 +9,8 @@ static kvern_codec choose_codec(test_random *random, size_t *dim)
     const uint32_t group = groups[test_random_below(random, 3)];
     kvern_codec codec = kvern_codec_affine(bits[test_random_below(random, 6)], group);
     codec.scales = (kvern_type)test_random_below(random, 3);
-    *dim = (*dim + group - 1) / group * group;
+    const size_t groups_at_most = KVERN_MAX_HEAD_DIM / group, wanted = (*dim + group - 1) / group;
+    *dim = group * (wanted < groups_at_most ? wanted : groups_at_most);
     return codec;
 }
 

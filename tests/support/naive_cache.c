@@ -149,7 +149,7 @@ void naive_row_free(naive_row *row)
 //    the roundings of the subtractions, u each of its own part, add up to at most u (m - s'). Each
 //    exp has 1 ulp <= 2 u, each product 1 u: 3 u for the weight and for each growth of the maximum.
 //    It grows at most once per block, 16 times in a span, once per merge of a span, and by the
-//    sink. Below exp(-87) a weight becomes 0; that is far below the error of the largest weight. So
+//    sink. Below exp(-87) a weight becomes 0, which loses exp(-87) |v_p| / L at most. Otherwise
 //    w'_p = w_p (1 + e), |e| <= e_w = exp(2 E + u D + 3 u (18 + spans)) - 1, with D the largest m -
 //    s_p, at most 87: E once for the score and once for m.
 //  - acc is a chain of fma over at most 1024 positions of a span, then one fma and one product per
@@ -246,7 +246,7 @@ void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_qu
     const double relative = relative_bound(&all, query->position);
     for (size_t d = 0; d < layer->v_dim; d++) {
         const float *v = row->v + query->kv_head * layer->v_dim + d;
-        double sum = 0, size = 0;
+        double sum = 0, size = 0, lost = 0; // lost: weights that are 0 for the library
         for (int64_t p = 0; p <= query->position; p++) {
             if (!is_visible(layer, query->position, p))
                 continue;
@@ -254,9 +254,10 @@ void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_qu
                 exp(all.s[p] - all.largest) * (double)v[(size_t)p * v_floats(layer)];
             sum += part;
             size += fabs(part);
+            lost += exp(-87) * fabs((double)v[(size_t)p * v_floats(layer)]);
         }
         out[d] = sum / all.sum;
-        bound[d] = size / all.sum * relative + 1e-37;
+        bound[d] = size / all.sum * relative + lost / all.sum;
         bound[d] += rounding_error(query->out_type, fabs(out[d]) + bound[d]);
     }
     free(all.s);
