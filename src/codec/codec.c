@@ -60,6 +60,15 @@ void kvern_codec_name(const kvern_codec *codec, char name[KVERN_CODEC_NAME_BYTES
 
 static kvern_codec_kernels affine_kernels(const kvern_codec *codec, uint32_t features)
 {
+#if defined(__x86_64__)
+    if (features & KVERN_CPU_AVX512)
+        return kvern_affine_kernels_avx512(codec->bits);
+    if (features & KVERN_CPU_AVX2)
+        return kvern_affine_kernels_avx2(codec->bits);
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return kvern_affine_kernels_neon(codec->bits);
+#endif
     (void)codec;
     (void)features;
     return kvern_affine_kernels_plain();

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Sixteen registers, two for 16 lanes; a permutation looks up eight values.
+#include "src/math/lanes_avx2.h"
+
+#include <stdbool.h>
+
+// What turns the codes of a group into values. Up to three bits: all values of the grid in `first`,
+// twice, so that a code is an index, of which the instruction ignores the bits above. More: scale
+// and bias.
+typedef struct affine_grid {
+    lanes first, second;
+} affine_grid;
+
+LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
+{
+    if (bits > 3)
+        return (affine_grid){scale, bias};
+    const float m = bits == 2 ? 0 : 4; // what the upper half of the codes adds
+    const __m256 steps = _mm256_setr_ps(0, 1, 2, 3, m, 1 + m, 2 + m, 3 + m);
+    const lanes values = lanes_fma(scale, (lanes){steps, steps}, bias);
+    return (affine_grid){values, values};
+}
+
+// The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
+LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
+{
+    lanes_int code;
+    if (bits == 8) {
+        const __m256i bytes = _mm256_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244);
+        const __m256i from = _mm256_add_epi32(bytes, _mm256_set1_epi32(shift / 8));
+        code = (lanes_int){_mm256_shuffle_epi8(words.low, from),
+                           _mm256_shuffle_epi8(words.high, from)};
+    } else {
+        code = shift ? lanes_int_shr_logical(words, shift) : words;
+    }
+    if (bits <= 3)
+        return (lanes){_mm256_permutevar8x32_ps(grid.first.low, code.low),
+                       _mm256_permutevar8x32_ps(grid.first.high, code.high)};
+    if (bits < 8)
+        code = lanes_int_and(code, lanes_int_set((1 << bits) - 1));
+    const lanes value = lanes_from_int(code);
+    return plain ? value : lanes_fma(grid.first, value, grid.second);
+}
+
+#define AFFINE_SUFFIX avx2
+#define AFFINE_MOST 4
+#define AFFINE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
+#include "src/codec/affine/affine_tmpl.h"

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: MIT
+// The kernels of affine blocks for one instruction set. Included once by affine_<isa>.c after a
+// lanes header.
+//
+// Parameters:
+//   AFFINE_SUFFIX    avx2, avx512, ...: ends the name of the function that hands the kernels out
+//   AFFINE_MOST      query vectors that are worked on at once, 4 or 8
+//   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over the rows: 4, 2 or 1
+//   affine_grid, affine_grid_of, affine_value
+//                    the values of a group's codes, as the instruction set looks them up best (see
+//                    affine_avx2.c)
+//
+// Codes are unpacked into a tile of 32 rows by 64 lanes in the first-level cache: rows are dims
+// (keys) or slots (values). Then all query vectors are multiplied with the tile. The unpacking
+// depends on the bits alone, the multiplication on the number of vectors alone.
+#include "src/codec/affine/affine.h"
+
+#include <string.h>
+
+// Loops over registers must vanish: an array that is indexed by a variable would live in memory.
+#ifdef __clang__
+#define AFFINE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define AFFINE_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#define AFFINE_LANES 64   // of a tile
+#define AFFINE_VECTORS 32 // whose sums over a group are kept at once
+
+typedef struct affine_tile {
+    _Alignas(64) float rows[KVERN_AFFINE_COLUMN][AFFINE_LANES];
+} affine_tile;
+
+// ---- Unpacking ----
+
+// Columns side by side, and where their values go.
+typedef struct affine_columns {
+    const uint32_t *words;
+    size_t stride;             // from one word of a column to its next
+    ptrdiff_t next;            // bytes from words to memory of its shape that is read next
+    const float *scales;       // scale and bias of row 0; NULL: the codes themselves are wanted
+    size_t scale_stride;       // from one row's to the next row's
+    float (*to)[AFFINE_LANES]; // row 0, first lane
+} affine_columns;
+
+LANES_INLINE affine_grid grid_of_row(int bits, bool plain, const affine_columns *c, size_t row)
+{
+    if (plain)
+        return affine_grid_of(bits, lanes_set(1), lanes_zero());
+    const float *at = c->scales + row * c->scale_stride;
+    return affine_grid_of(bits, lanes_set(at[0]), lanes_set(at[1]));
+}
+
+// The codes of one word of T strips: consecutive rows.
+LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns *c, size_t word)
+{
+    const uint32_t *at = c->words + word * c->stride;
+    const size_t row = word * (size_t)(32 / bits);
+    lanes_int words[4];
+    AFFINE_UNROLL
+    for (int t = 0; t < T; t++) {
+        words[t] = lanes_int_load((const int32_t *)at + t * 16);
+        lanes_prefetch((const char *)(at + t * 16) + c->next);
+    }
+    AFFINE_UNROLL
+    for (int j = 0; j < 32 / bits; j++) {
+        const affine_grid grid = grid_of_row(bits, plain, c, row + (size_t)j);
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            lanes_store(c->to[row + (size_t)j] + t * 16,
+                        affine_value(bits, plain, grid, words[t], j * bits));
+    }
+}
+
+// The two upper bits of all words: the last two codes.
+LANES_INLINE void unpack_rest(int bits, int T, bool plain, const affine_columns *c)
+{
+    const affine_grid grid30 = grid_of_row(bits, plain, c, 30);
+    const affine_grid grid31 = grid_of_row(bits, plain, c, 31);
+    AFFINE_UNROLL
+    for (int t = 0; t < T; t++) {
+        lanes_int rest = lanes_int_set(0);
+        AFFINE_UNROLL
+        for (int w = 0; w < bits; w++) {
+            const uint32_t *at = c->words + (size_t)w * c->stride + t * 16;
+            const lanes_int upper = lanes_int_and(lanes_int_load((const int32_t *)at),
+                                                  lanes_int_set((int32_t)0xc0000000));
+            rest = lanes_int_or(rest, lanes_int_shr_logical(upper, 30 - 2 * w));
+        }
+        lanes_store(c->to[30] + t * 16, affine_value(bits, plain, grid30, rest, 0));
+        lanes_store(c->to[31] + t * 16, affine_value(bits, plain, grid31, rest, bits));
+    }
+}
+
+LANES_INLINE void unpack_strips(int bits, int T, bool plain, const affine_columns *c)
+{
+    for (size_t word = 0; word < (size_t)bits; word++)
+        unpack_word(bits, T, plain, c, word);
+    if (32 % bits)
+        unpack_rest(bits, T, plain, c);
+}
+
+// Columns of `strips` times 16 lanes.
+LANES_INLINE void unpack(int bits, bool plain, affine_columns c, size_t strips)
+{
+    if (strips == 4) {
+        unpack_strips(bits, 4, plain, &c);
+        return;
+    }
+    for (size_t t = 0; t < strips; t++) {
+        unpack_strips(bits, 1, plain, &c);
+        c.words += 16;
+        c.to = (float(*)[AFFINE_LANES])(c.to[0] + 16);
+    }
+}
+
+// All scales and biases of a block as floats.
+LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t dim, float *sides)
+{
+    const size_t count = kvern_affine_sides(codec, dim);
+    for (size_t i = 0; i < count; i += 16) {
+        const uint16_t *half = (const uint16_t *)block + i;
+        lanes_store(sides + i, codec->scales == KVERN_F32    ? lanes_load((const float *)block + i)
+                               : codec->scales == KVERN_BF16 ? lanes_load_bf16(half)
+                                                             : lanes_load_f16(half));
+    }
+}
+
+#define AFFINE_MOST_SIDES (2 * KVERN_AFFINE_MOST_GROUPS * KVERN_PAGE_POSITIONS)
+
+// ---- Multiplying ----
+
+// c[i][lane] += sum over the rows of a[i][row] * tile[row][lane], rows ascending, one fma each.
+typedef struct affine_product {
+    const float (*rows)[AFFINE_LANES];
+    size_t count;   // rows
+    size_t width;   // lanes, a multiple of 16
+    const float *a; // of the first row; a[i * a_stride + row]
+    size_t a_stride;
+    float *c; // c[i * c_stride + lane]
+    size_t c_stride;
+    bool fresh; // start from +0 instead of c
+} affine_product;
+
+LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t first, size_t lane)
+{
+    lanes acc[AFFINE_MOST][4];
+    float *c = p->c + first * p->c_stride + lane;
+    const float *a = p->a + first * p->a_stride;
+    AFFINE_UNROLL
+    for (int i = 0; i < R; i++) {
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            acc[i][t] = p->fresh ? lanes_zero() : lanes_load(c + (size_t)i * p->c_stride + t * 16);
+    }
+    for (size_t row = 0; row < p->count; row++) {
+        const float *b = p->rows[row] + lane;
+        lanes strip[4];
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            strip[t] = lanes_load(b + t * 16);
+        AFFINE_UNROLL
+        for (int i = 0; i < R; i++) {
+            const lanes weight = lanes_set(a[(size_t)i * p->a_stride + row]);
+            AFFINE_UNROLL
+            for (int t = 0; t < T; t++)
+                acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
+        }
+    }
+    AFFINE_UNROLL
+    for (int i = 0; i < R; i++) {
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            lanes_store(c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
+    }
+}
+
+// All lanes for R vectors, the widest passes first.
+LANES_INLINE void multiply_strips(int R, const affine_product *p, size_t first)
+{
+    size_t lane = 0;
+    if (AFFINE_WIDE(R) >= 4)
+        for (; lane + 64 <= p->width; lane += 64)
+            multiply_pass(R, AFFINE_WIDE(R) >= 4 ? 4 : 1, p, first, lane);
+    if (AFFINE_WIDE(R) >= 2)
+        for (; lane + 32 <= p->width; lane += 32)
+            multiply_pass(R, AFFINE_WIDE(R) >= 2 ? 2 : 1, p, first, lane);
+    for (; lane < p->width; lane += 16)
+        multiply_pass(R, 1, p, first, lane);
+}
+
+// Not inlined: it is the same for all bits.
+static __attribute__((noinline)) void multiply(size_t n, const affine_product *p)
+{
+    size_t i = 0;
+    for (; AFFINE_MOST > 4 && i + AFFINE_MOST <= n; i += AFFINE_MOST)
+        multiply_strips(AFFINE_MOST, p, i);
+    for (; i + 4 <= n; i += 4)
+        multiply_strips(4, p, i);
+    if (n - i == 3)
+        multiply_strips(3, p, i);
+    else if (n - i == 2)
+        multiply_strips(2, p, i);
+    else if (n - i == 1)
+        multiply_strips(1, p, i);
+}
+
+// ---- Scores ----
+
+// Where a group's sums go into the scores.
+typedef struct affine_fold {
+    const float *scales, *biases; // of the first lane
+    const float *sums;            // of the queries: sums[i * stride]
+    size_t stride;
+    size_t width;                       // lanes
+    const float (*group)[AFFINE_LANES]; // sum of query times code, of each vector
+    float *scores;                      // of the first lane; KVERN_PAGE_POSITIONS apart
+    bool fresh;                         // the first group
+} affine_fold;
+
+static __attribute__((noinline)) void fold_group(size_t n, const affine_fold *f)
+{
+    for (size_t lane = 0; lane < f->width; lane += 16) {
+        const lanes scale = lanes_load(f->scales + lane), bias = lanes_load(f->biases + lane);
+        for (size_t i = 0; i < n; i++) {
+            float *to = f->scores + i * KVERN_PAGE_POSITIONS + lane;
+            lanes s = f->fresh ? lanes_zero() : lanes_load(to);
+            s = lanes_fma(scale, lanes_load(f->group[i] + lane), s);
+            s = lanes_fma(bias, lanes_set(f->sums[i * f->stride]), s);
+            lanes_store(to, s);
+        }
+    }
+}
+
+// Scores of at most AFFINE_VECTORS vectors: column by column, and at the end of each group its
+// scale and bias.
+LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *block, size_t dim,
+                             size_t tile_begin, size_t tile_end, size_t n, const float *q,
+                             size_t q_stride, float *scores, const void *next)
+{
+    affine_tile tile;
+    _Alignas(64) float sides[AFFINE_MOST_SIDES], group[AFFINE_VECTORS][AFFINE_LANES];
+    const size_t slot = tile_begin * 16, width = (tile_end - tile_begin) * 16;
+    load_sides(codec, block, dim, sides);
+    affine_columns columns = {
+        .words = kvern_affine_words(codec, block, dim) + slot,
+        .stride = KVERN_PAGE_POSITIONS,
+        .next = next ? (const char *)next - (const char *)block : 0,
+        .to = tile.rows,
+    };
+    affine_product product = {tile.rows, KVERN_AFFINE_COLUMN, width, q, q_stride,
+                              group[0],  AFFINE_LANES,        true};
+    affine_fold fold = {.scales = sides + slot,
+                        .biases = sides + slot + KVERN_PAGE_POSITIONS,
+                        .sums = q + dim,
+                        .stride = q_stride,
+                        .width = width,
+                        .group = group,
+                        .scores = scores + slot,
+                        .fresh = true};
+    for (size_t d = 0; d < dim; d += KVERN_AFFINE_COLUMN) {
+        unpack(bits, true, columns, tile_end - tile_begin);
+        columns.words += (size_t)bits * KVERN_PAGE_POSITIONS;
+        product.a = q + d;
+        product.fresh = d % codec->group == 0;
+        multiply(n, &product);
+        if ((d + KVERN_AFFINE_COLUMN) % codec->group)
+            continue;
+        fold_group(n, &fold);
+        fold.scales += 2 * KVERN_PAGE_POSITIONS;
+        fold.biases += 2 * KVERN_PAGE_POSITIONS;
+        fold.sums++;
+        fold.fresh = false;
+    }
+}
+
+LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, size_t dim,
+                        size_t tile_begin, size_t tile_end, size_t n, const float *q,
+                        size_t q_stride, float *scores, const void *next)
+{
+    if (tile_begin == tile_end)
+        return;
+    for (size_t i = 0; i < n; i += AFFINE_VECTORS)
+        score_some(bits, codec, block, dim, tile_begin, tile_end,
+                   n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
+                   scores + i * KVERN_PAGE_POSITIONS, next);
+}
+
+// ---- Weighted sums ----
+
+// One half of a panel: 32 slots of up to 64 dims, of which the rows [begin, end) are added.
+LANES_INLINE void add_half(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
+                           const float *sides, size_t first, size_t half, size_t begin, size_t end,
+                           size_t n, const float *w, float *acc)
+{
+    affine_tile tile;
+    const size_t groups = dim / codec->group, width = kvern_affine_panel_width(dim, first);
+    const size_t run = codec->group < width ? codec->group : width; // lanes with one scale
+    const size_t slot = half * KVERN_AFFINE_COLUMN;
+    c.words += kvern_affine_panel_at((uint32_t)bits, dim, first, half);
+    c.stride = width;
+    c.scale_stride = 2 * groups;
+    for (size_t lane = 0; lane < width; lane += run) {
+        c.scales = sides + 2 * (slot * groups + (first + lane) / codec->group);
+        c.to = (float(*)[AFFINE_LANES])(tile.rows[0] + lane);
+        if (run == 64)
+            unpack_strips(bits, 4, false, &c);
+        else
+            unpack_strips(bits, 2, false, &c);
+        c.words += run;
+    }
+    const affine_product product = {tile.rows + (begin - slot), end - begin, width, w + begin,
+                                    KVERN_PAGE_POSITIONS,       acc + first, dim,   false};
+    multiply(n, &product);
+}
+
+LANES_INLINE void accumulate(int bits, const kvern_codec *codec, const void *block, size_t dim,
+                             size_t begin, size_t end, size_t n, const float *w, float *acc,
+                             const void *next)
+{
+    _Alignas(64) float sides[AFFINE_MOST_SIDES];
+    const size_t middle = KVERN_AFFINE_COLUMN;
+    load_sides(codec, block, dim, sides);
+    const affine_columns columns = {
+        .words = kvern_affine_words(codec, block, dim),
+        .next = next ? (const char *)next - (const char *)block : 0,
+    };
+    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
+        if (begin < end && begin < middle)
+            add_half(bits, codec, dim, columns, sides, first, 0, begin, end < middle ? end : middle,
+                     n, w, acc);
+        if (begin < end && end > middle)
+            add_half(bits, codec, dim, columns, sides, first, 1, begin > middle ? begin : middle,
+                     end, n, w, acc);
+    }
+}
+
+// ---- Encoding ----
+
+// 16 values of a caller, rounded to the type of the scales.
+LANES_INLINE lanes load_rounded(kvern_type scales, kvern_type type, const void *values, size_t d)
+{
+    uint16_t half[16];
+    const uint16_t *at = (const uint16_t *)values + d;
+    lanes v = type == KVERN_F32    ? lanes_load((const float *)values + d)
+              : type == KVERN_BF16 ? lanes_load_bf16(at)
+                                   : lanes_load_f16(at);
+    if (scales == type || scales == KVERN_F32)
+        return v;
+    if (scales == KVERN_BF16) {
+        lanes_store_bf16(half, v);
+        return lanes_load_bf16(half);
+    }
+    lanes_store_f16(half, v);
+    return lanes_load_f16(half);
+}
+
+// Codes of a group; returns its line.
+LANES_INLINE kvern_affine_line encode_group(int bits, size_t group, const float *values,
+                                            uint32_t *codes)
+{
+    const lanes most = lanes_set((float)((1 << bits) - 1));
+    lanes hi = lanes_load(values), lo = lanes_neg(hi); // the least value is the largest negative
+    lanes_mask infinite = lanes_mask_from_bits(0);
+    for (size_t i = 0; i < group; i += 16) {
+        const lanes v = lanes_load(values + i);
+        hi = lanes_max(v, hi);
+        lo = lanes_max(lanes_neg(v), lo);
+        infinite = lanes_mask_or(infinite, lanes_isnan(lanes_sub(v, v)));
+    }
+    if (lanes_mask_bits(infinite)) {
+        memset(codes, 0, group * sizeof *codes);
+        return kvern_affine_no_line();
+    }
+    const kvern_affine_line line =
+        kvern_affine_line_of((uint32_t)bits, -lanes_largest(lo), lanes_largest(hi));
+    const lanes bias = lanes_set(line.bias), scale = lanes_set(line.scale);
+    for (size_t i = 0; i < group; i += 16) {
+        const lanes steps = lanes_div(lanes_sub(lanes_load(values + i), bias), scale);
+        const lanes code = lanes_min(lanes_max(lanes_rint(steps), lanes_zero()), most);
+        lanes_int_store((int32_t *)codes + i, lanes_to_int(code));
+    }
+    return line;
+}
+
+LANES_INLINE void encode(int bits, const kvern_codec *codec, kvern_stream stream, void *block,
+                         size_t dim, size_t slot, kvern_type type, const void *values)
+{
+    _Alignas(64) float wide[KVERN_MAX_HEAD_DIM];
+    _Alignas(64) uint32_t codes[KVERN_MAX_HEAD_DIM];
+    for (size_t d = 0; d < dim; d += 16)
+        lanes_store(wide + d, load_rounded(codec->scales, type, values, d));
+    for (size_t g = 0; g < dim / codec->group; g++) {
+        const size_t d = g * codec->group;
+        kvern_affine_place_line(codec, stream, block, dim, slot, g,
+                                encode_group(bits, codec->group, wide + d, codes + d));
+    }
+    uint32_t *words = kvern_affine_words(codec, block, dim);
+    if (stream == KVERN_STREAM_K)
+        kvern_affine_place_k((uint32_t)bits, words, dim, slot, codes);
+    else
+        kvern_affine_place_v((uint32_t)bits, words, dim, slot, codes);
+}
+
+// ---- The kernels of each number of bits ----
+
+#define AFFINE_KERNELS(bits)                                                                       \
+    static void encode_##bits(const kvern_codec *codec, kvern_stream stream, void *block,          \
+                              size_t dim, size_t slot, kvern_type type, const void *values)        \
+    {                                                                                              \
+        encode(bits, codec, stream, block, dim, slot, type, values);                               \
+    }                                                                                              \
+    static void score_##bits(const kvern_codec *codec, const void *block, size_t dim,              \
+                             size_t tile_begin, size_t tile_end, size_t n, const float *q,         \
+                             size_t q_stride, float *scores, const void *next)                     \
+    {                                                                                              \
+        score(bits, codec, block, dim, tile_begin, tile_end, n, q, q_stride, scores, next);        \
+    }                                                                                              \
+    static void accumulate_##bits(const kvern_codec *codec, const void *block, size_t dim,         \
+                                  size_t begin, size_t end, size_t n, const float *w, float *acc,  \
+                                  const void *next)                                                \
+    {                                                                                              \
+        accumulate(bits, codec, block, dim, begin, end, n, w, acc, next);                          \
+    }
+
+AFFINE_KERNELS(2)
+AFFINE_KERNELS(3)
+AFFINE_KERNELS(4)
+AFFINE_KERNELS(5)
+AFFINE_KERNELS(6)
+AFFINE_KERNELS(8)
+
+#define AFFINE_JOIN_(a, b) a##b
+#define AFFINE_JOIN(a, b) AFFINE_JOIN_(a, b)
+
+kvern_codec_kernels AFFINE_JOIN(kvern_affine_kernels_, AFFINE_SUFFIX)(uint32_t bits)
+{
+    switch (bits) {
+    case 2:
+        return (kvern_codec_kernels){encode_2, score_2, accumulate_2};
+    case 3:
+        return (kvern_codec_kernels){encode_3, score_3, accumulate_3};
+    case 4:
+        return (kvern_codec_kernels){encode_4, score_4, accumulate_4};
+    case 5:
+        return (kvern_codec_kernels){encode_5, score_5, accumulate_5};
+    case 6:
+        return (kvern_codec_kernels){encode_6, score_6, accumulate_6};
+    default:
+        return (kvern_codec_kernels){encode_8, score_8, accumulate_8};
+    }
+}
