@@ -10,9 +10,10 @@
 //                    the values of a group's codes, as the instruction set looks them up best (see
 //                    affine_avx2.c)
 //
-// Codes are unpacked into a tile of 32 rows by 64 lanes in the first-level cache: rows are dims
-// (keys) or slots (values). Then all query vectors are multiplied with the tile. The unpacking
-// depends on the bits alone, the multiplication on the number of vectors alone.
+// Few query vectors take the codes as they are unpacked, in registers. For many, the codes of 32
+// rows by 64 lanes (rows are dims of keys, or slots of values) are unpacked into a tile in the
+// first-level cache first, and all vectors are multiplied with the tile. Both do the same
+// operations in the same order.
 #include "src/codec/affine/affine.h"
 
 #include <string.h>
@@ -51,17 +52,38 @@ LANES_INLINE affine_grid grid_of_row(int bits, bool plain, const affine_columns 
     return affine_grid_of(bits, lanes_set(at[0]), lanes_set(at[1]));
 }
 
-// The codes of one word of T strips: consecutive rows.
-LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns *c, size_t word)
+LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_int words[4])
 {
     const uint32_t *at = c->words + word * c->stride;
-    const size_t row = word * (size_t)(32 / bits);
-    lanes_int words[4];
     AFFINE_UNROLL
     for (int t = 0; t < T; t++) {
         words[t] = lanes_int_load((const int32_t *)at + t * 16);
         lanes_prefetch((const char *)(at + t * 16) + c->next);
     }
+}
+
+// The two upper bits of all words, put together: the last two codes.
+LANES_INLINE void load_rest(int bits, int T, const affine_columns *c, lanes_int rest[4])
+{
+    AFFINE_UNROLL
+    for (int t = 0; t < T; t++) {
+        rest[t] = lanes_int_set(0);
+        AFFINE_UNROLL
+        for (int w = 0; w < bits; w++) {
+            const uint32_t *at = c->words + (size_t)w * c->stride + t * 16;
+            const lanes_int upper = lanes_int_and(lanes_int_load((const int32_t *)at),
+                                                  lanes_int_set((int32_t)0xc0000000));
+            rest[t] = lanes_int_or(rest[t], lanes_int_shr_logical(upper, 30 - 2 * w));
+        }
+    }
+}
+
+// The codes of one word of T strips: consecutive rows.
+LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns *c, size_t word)
+{
+    const size_t row = word * (size_t)(32 / bits);
+    lanes_int words[4];
+    load_words(T, c, word, words);
     AFFINE_UNROLL
     for (int j = 0; j < 32 / bits; j++) {
         const affine_grid grid = grid_of_row(bits, plain, c, row + (size_t)j);
@@ -72,23 +94,16 @@ LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns 
     }
 }
 
-// The two upper bits of all words: the last two codes.
 LANES_INLINE void unpack_rest(int bits, int T, bool plain, const affine_columns *c)
 {
     const affine_grid grid30 = grid_of_row(bits, plain, c, 30);
     const affine_grid grid31 = grid_of_row(bits, plain, c, 31);
+    lanes_int rest[4];
+    load_rest(bits, T, c, rest);
     AFFINE_UNROLL
     for (int t = 0; t < T; t++) {
-        lanes_int rest = lanes_int_set(0);
-        AFFINE_UNROLL
-        for (int w = 0; w < bits; w++) {
-            const uint32_t *at = c->words + (size_t)w * c->stride + t * 16;
-            const lanes_int upper = lanes_int_and(lanes_int_load((const int32_t *)at),
-                                                  lanes_int_set((int32_t)0xc0000000));
-            rest = lanes_int_or(rest, lanes_int_shr_logical(upper, 30 - 2 * w));
-        }
-        lanes_store(c->to[30] + t * 16, affine_value(bits, plain, grid30, rest, 0));
-        lanes_store(c->to[31] + t * 16, affine_value(bits, plain, grid31, rest, bits));
+        lanes_store(c->to[30] + t * 16, affine_value(bits, plain, grid30, rest[t], 0));
+        lanes_store(c->to[31] + t * 16, affine_value(bits, plain, grid31, rest[t], bits));
     }
 }
 
@@ -127,6 +142,64 @@ LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t
 }
 
 #define AFFINE_MOST_SIDES (2 * KVERN_AFFINE_MOST_GROUPS * KVERN_PAGE_POSITIONS)
+
+// ---- Few vectors ----
+
+// One row of codes for R vectors and T strips: a[i * a_stride] is the row's factor of vector i.
+LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
+                          const lanes_int words[4], int shift, const float *a, size_t a_stride,
+                          lanes acc[4][4])
+{
+    lanes strip[4];
+    AFFINE_UNROLL
+    for (int t = 0; t < T; t++)
+        strip[t] = affine_value(bits, plain, grid, words[t], shift);
+    AFFINE_UNROLL
+    for (int i = 0; i < R; i++) {
+        const lanes weight = lanes_set(a[(size_t)i * a_stride]);
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
+    }
+}
+
+// The codes of one word of T strips. Words are shifted in place, so that the loop need not be
+// unrolled; bytes are picked by a constant.
+LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_columns *c, size_t word,
+                           const float *a, size_t a_stride, lanes acc[4][4])
+{
+    const size_t row = word * (size_t)(32 / bits);
+    lanes_int words[4];
+    load_words(T, c, word, words);
+    if (bits == 8) {
+        AFFINE_UNROLL
+        for (int j = 0; j < 4; j++)
+            add_row(bits, R, T, plain, grid_of_row(bits, plain, c, row + (size_t)j), words, j * 8,
+                    a + row + j, a_stride, acc);
+        return;
+    }
+    for (size_t j = row; j < row + (size_t)(32 / bits); j++) {
+        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, j), words, 0, a + j, a_stride, acc);
+        AFFINE_UNROLL
+        for (int t = 0; t < T; t++)
+            words[t] = lanes_int_shr_logical(words[t], bits);
+    }
+}
+
+// All 32 rows of T strips.
+LANES_INLINE void add_columns(int bits, int R, int T, bool plain, const affine_columns *c,
+                              const float *a, size_t a_stride, lanes acc[4][4])
+{
+    for (size_t word = 0; word < (size_t)bits; word++)
+        add_word(bits, R, T, plain, c, word, a, a_stride, acc);
+    if (32 % bits) {
+        lanes_int rest[4];
+        load_rest(bits, T, c, rest);
+        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, 30), rest, 0, a + 30, a_stride, acc);
+        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, 31), rest, bits, a + 31, a_stride,
+                acc);
+    }
+}
 
 // ---- Multiplying ----
 
@@ -274,16 +347,71 @@ LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *blo
     }
 }
 
+// Scores of R vectors in T strips. `c` and `scores` begin at the first slot, `sides` at the scale
+// of its first group.
+LANES_INLINE void score_strips(int bits, int R, int T, size_t groups, size_t group,
+                               affine_columns c, const float *sides, const float *q,
+                               size_t q_stride, float *scores)
+{
+    const float *sums = q + groups * group;
+    for (size_t g = 0; g < groups; g++, sides += 2 * KVERN_PAGE_POSITIONS) {
+        lanes acc[4][4];
+        AFFINE_UNROLL
+        for (int i = 0; i < R * T; i++)
+            acc[i / T][i % T] = lanes_zero();
+        for (size_t d = 0; d < group; d += KVERN_AFFINE_COLUMN, q += KVERN_AFFINE_COLUMN) {
+            add_columns(bits, R, T, true, &c, q, q_stride, acc);
+            c.words += (size_t)bits * KVERN_PAGE_POSITIONS;
+        }
+        AFFINE_UNROLL
+        for (int i = 0; i < R * T; i++) {
+            const float *side = sides + i % T * 16;
+            float *to = scores + (size_t)(i / T) * KVERN_PAGE_POSITIONS + i % T * 16;
+            lanes s = g == 0 ? lanes_zero() : lanes_load(to);
+            s = lanes_fma(lanes_load(side), acc[i / T][i % T], s);
+            s = lanes_fma(lanes_load(side + KVERN_PAGE_POSITIONS),
+                          lanes_set(sums[(size_t)(i / T) * q_stride + g]), s);
+            lanes_store(to, s);
+        }
+    }
+}
+
+// All scores of a block for R vectors.
+LANES_INLINE void score_few(int bits, int R, const kvern_codec *codec, const void *block,
+                            size_t dim, const float *q, size_t q_stride, float *scores,
+                            const void *next)
+{
+    _Alignas(64) float sides[AFFINE_MOST_SIDES];
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
+    affine_columns c = {.stride = KVERN_PAGE_POSITIONS,
+                        .next = next ? (const char *)next - (const char *)block : 0};
+    load_sides(codec, block, dim, sides);
+    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_WIDE(R)) {
+        c.words = words + slot;
+        score_strips(bits, R, AFFINE_WIDE(R), dim / codec->group, codec->group, c, sides + slot, q,
+                     q_stride, scores + slot);
+    }
+}
+
 LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, size_t dim,
                         size_t tile_begin, size_t tile_end, size_t n, const float *q,
                         size_t q_stride, float *scores, const void *next)
 {
     if (tile_begin == tile_end)
         return;
-    for (size_t i = 0; i < n; i += AFFINE_VECTORS)
-        score_some(bits, codec, block, dim, tile_begin, tile_end,
-                   n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
-                   scores + i * KVERN_PAGE_POSITIONS, next);
+    if (tile_end - tile_begin == 4 && n == 1)
+        score_few(bits, 1, codec, block, dim, q, q_stride, scores, next);
+    else if (tile_end - tile_begin == 4 && n == 2)
+        score_few(bits, 2, codec, block, dim, q, q_stride, scores, next);
+    else if (tile_end - tile_begin == 4 && n == 3)
+        score_few(bits, 3, codec, block, dim, q, q_stride, scores, next);
+    else if (tile_end - tile_begin == 4 && n == 4)
+        score_few(bits, 4, codec, block, dim, q, q_stride, scores, next);
+    else
+        for (size_t i = 0; i < n; i += AFFINE_VECTORS)
+            score_some(bits, codec, block, dim, tile_begin, tile_end,
+                       n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
+                       scores + i * KVERN_PAGE_POSITIONS, next);
 }
 
 // ---- Weighted sums ----
@@ -314,25 +442,86 @@ LANES_INLINE void add_half(int bits, const kvern_codec *codec, size_t dim, affin
     multiply(n, &product);
 }
 
+// T strips of a panel with one scale and bias per slot, all 64 slots, R vectors.
+LANES_INLINE void add_strips(int bits, int R, int T, affine_columns c, size_t half_words,
+                             const float *w, float *acc, size_t dim)
+{
+    lanes sums[4][4];
+    AFFINE_UNROLL
+    for (int i = 0; i < R * T; i++)
+        sums[i / T][i % T] = lanes_load(acc + (size_t)(i / T) * dim + i % T * 16);
+    for (int half = 0; half < 2; half++, w += KVERN_AFFINE_COLUMN) {
+        add_columns(bits, R, T, false, &c, w, KVERN_PAGE_POSITIONS, sums);
+        c.words += half_words;
+        c.scales += KVERN_AFFINE_COLUMN * c.scale_stride;
+    }
+    AFFINE_UNROLL
+    for (int i = 0; i < R * T; i++)
+        lanes_store(acc + (size_t)(i / T) * dim + i % T * 16, sums[i / T][i % T]);
+}
+
+// All slots for R vectors.
+LANES_INLINE void accumulate_few(int bits, int R, const kvern_codec *codec, size_t dim,
+                                 affine_columns c, const float *sides, const float *w, float *acc)
+{
+    c.scale_stride = 2 * (dim / codec->group);
+    const uint32_t *words = c.words;
+    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
+        c.stride = kvern_affine_panel_width(dim, first);
+        const size_t half_words = (size_t)bits * c.stride;
+        const bool wide = AFFINE_WIDE(R) == 4 && c.stride == 64 && codec->group >= 64;
+        for (size_t lane = 0; lane < c.stride; lane += wide ? 64 : 32) {
+            const size_t d = first + lane;
+            c.words = words + kvern_affine_panel_at((uint32_t)bits, dim, first, 0) + lane;
+            c.scales = sides + 2 * (d / codec->group);
+            if (wide) {
+                add_strips(bits, R, AFFINE_WIDE(R) == 4 ? 4 : 1, c, half_words, w, acc + d, dim);
+            } else if (AFFINE_WIDE(R) >= 2) {
+                add_strips(bits, R, 2, c, half_words, w, acc + d, dim);
+            } else {
+                add_strips(bits, R, 1, c, half_words, w, acc + d, dim);
+                c.words += 16;
+                add_strips(bits, R, 1, c, half_words, w, acc + d + 16, dim);
+            }
+        }
+    }
+}
+
+// The slots [begin, end) for any number of vectors.
+LANES_INLINE void accumulate_many(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
+                                  const float *sides, size_t begin, size_t end, size_t n,
+                                  const float *w, float *acc)
+{
+    const size_t middle = KVERN_AFFINE_COLUMN;
+    for (size_t first = 0; first < dim && begin < end; first += KVERN_AFFINE_PANEL) {
+        if (begin < middle)
+            add_half(bits, codec, dim, c, sides, first, 0, begin, end < middle ? end : middle, n, w,
+                     acc);
+        if (end > middle)
+            add_half(bits, codec, dim, c, sides, first, 1, begin > middle ? begin : middle, end, n,
+                     w, acc);
+    }
+}
+
 LANES_INLINE void accumulate(int bits, const kvern_codec *codec, const void *block, size_t dim,
                              size_t begin, size_t end, size_t n, const float *w, float *acc,
                              const void *next)
 {
     _Alignas(64) float sides[AFFINE_MOST_SIDES];
-    const size_t middle = KVERN_AFFINE_COLUMN;
+    const bool whole = begin == 0 && end == KVERN_PAGE_POSITIONS;
+    const affine_columns c = {.words = kvern_affine_words(codec, block, dim),
+                              .next = next ? (const char *)next - (const char *)block : 0};
     load_sides(codec, block, dim, sides);
-    const affine_columns columns = {
-        .words = kvern_affine_words(codec, block, dim),
-        .next = next ? (const char *)next - (const char *)block : 0,
-    };
-    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
-        if (begin < end && begin < middle)
-            add_half(bits, codec, dim, columns, sides, first, 0, begin, end < middle ? end : middle,
-                     n, w, acc);
-        if (begin < end && end > middle)
-            add_half(bits, codec, dim, columns, sides, first, 1, begin > middle ? begin : middle,
-                     end, n, w, acc);
-    }
+    if (whole && n == 1)
+        accumulate_few(bits, 1, codec, dim, c, sides, w, acc);
+    else if (whole && n == 2)
+        accumulate_few(bits, 2, codec, dim, c, sides, w, acc);
+    else if (whole && n == 3)
+        accumulate_few(bits, 3, codec, dim, c, sides, w, acc);
+    else if (whole && n == 4)
+        accumulate_few(bits, 4, codec, dim, c, sides, w, acc);
+    else
+        accumulate_many(bits, codec, dim, c, sides, begin, end, n, w, acc);
 }
 
 // ---- Encoding ----
