@@ -492,14 +492,13 @@ LANES_INLINE void accumulate_many(int bits, const kvern_codec *codec, size_t dim
                                   const float *sides, size_t begin, size_t end, size_t n,
                                   const float *w, float *acc)
 {
-    const size_t middle = KVERN_AFFINE_COLUMN;
-    for (size_t first = 0; first < dim && begin < end; first += KVERN_AFFINE_PANEL) {
-        if (begin < middle)
-            add_half(bits, codec, dim, c, sides, first, 0, begin, end < middle ? end : middle, n, w,
-                     acc);
-        if (end > middle)
-            add_half(bits, codec, dim, c, sides, first, 1, begin > middle ? begin : middle, end, n,
-                     w, acc);
+    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
+        for (size_t half = 0; half < 2; half++) {
+            const size_t slot = half * KVERN_AFFINE_COLUMN, last = slot + KVERN_AFFINE_COLUMN;
+            const size_t from = begin > slot ? begin : slot, to = end < last ? end : last;
+            if (from < to)
+                add_half(bits, codec, dim, c, sides, first, half, from, to, n, w, acc);
+        }
     }
 }
 
