@@ -16,7 +16,7 @@ endif
 # The build folder of a preset: build for default, build-asan for asan, ...
 TEST_FOLDERS = $(subst build-default,build,$(addprefix build-,$(TEST_BUILDS)))
 
-.PHONY: build run test test-long test-builds models install format check-format tidy clean
+.PHONY: build run test test-long test-builds models bench-peers install format check-format tidy clean
 
 # The library and the program, without the tests unless these are configured already.
 build: build/build.ninja
@@ -50,6 +50,13 @@ test-builds:
 models:
 	tools/fetch-model smollm2
 	tools/fetch-model gemma3-270m
+
+# Measures everything beside its peers and writes docs/PERF.md: more than an hour, on a machine that
+# does nothing else. BENCH holds options, such as --quick or --help (bench/peers/run.py).
+bench-peers: build
+	tools/setup bench
+	bench/peers/python --version
+	python3 bench/peers/run.py $(BENCH)
 
 # DESTDIR works as usual.
 install: build

@@ -7,18 +7,39 @@
 
 #include <string.h>
 
+typedef struct measurement {
+    const char *name;
+    char *title;
+    int (*run)(int argc, char **argv);
+} measurement;
+
+static const measurement MEASUREMENTS[] = {
+    {"attention", (char[]){"kvern bench attention"}, bench_attention},
+    {"model", (char[]){"kvern bench model"}, bench_model},
+    {"overhead", (char[]){"kvern bench overhead"}, bench_overhead},
+};
+#define MEASUREMENT_COUNT (sizeof MEASUREMENTS / sizeof MEASUREMENTS[0])
+
+typedef struct bench_choice {
+    const measurement *chosen;
+    int index; // of its name in argv
+} bench_choice;
+
 static error_t parse_bench(int key, char *argument, struct argp_state *state)
 {
-    int *index = state->input;
+    bench_choice *choice = state->input;
     switch (key) {
     case ARGP_KEY_ARG:
-        if (strcmp(argument, "attention") != 0 && strcmp(argument, "model") != 0)
-            options_fail(state, "'%s' is neither attention nor model", argument);
-        *index = state->next - 1;
+        for (size_t i = 0; i < MEASUREMENT_COUNT; i++)
+            if (strcmp(argument, MEASUREMENTS[i].name) == 0)
+                choice->chosen = &MEASUREMENTS[i];
+        if (!choice->chosen)
+            options_fail(state, "'%s' is neither attention nor model nor overhead", argument);
+        choice->index = state->next - 1;
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        options_fail(state, "what to measure is missing: attention or model");
+        options_fail(state, "what to measure is missing: attention, model or overhead");
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -26,23 +47,21 @@ static error_t parse_bench(int key, char *argument, struct argp_state *state)
 
 static const struct argp BENCH_ARGP = {
     .parser = parse_bench,
-    .args_doc = "attention [OPTION...]\nmodel MODEL [OPTION...]",
+    .args_doc = "attention [OPTION...]\nmodel MODEL [OPTION...]\noverhead MODEL [OPTION...]",
     .doc = "Measures the speed of this machine."
            "\v`kvern bench attention` times reads of the KV cache and sets them against what the "
            "machine can do at most, measured in the same run. `kvern bench model` times a model's "
-           "prompt and generation. Both take --help.",
+           "prompt and generation, `kvern bench overhead` everything around them. All take "
+           "--help.",
 };
 
 static int run_bench(int argc, char **argv)
 {
-    int index = 0;
-    if (argp_parse(&BENCH_ARGP, argc, argv, ARGP_IN_ORDER, NULL, &index) != 0 || index == 0)
+    bench_choice choice = {0};
+    if (argp_parse(&BENCH_ARGP, argc, argv, ARGP_IN_ORDER, NULL, &choice) != 0 || !choice.chosen)
         return CLI_USAGE;
-    const bool attention = strcmp(argv[index], "attention") == 0;
-    char title[] = "kvern bench attention", model_title[] = "kvern bench model";
-    argv[index] = attention ? title : model_title;
-    return attention ? bench_attention(argc - index, argv + index)
-                     : bench_model(argc - index, argv + index);
+    argv[choice.index] = choice.chosen->title;
+    return choice.chosen->run(argc - choice.index, argv + choice.index);
 }
 
 const command command_bench = {

@@ -4,8 +4,9 @@
 
 #include "cli/command.h"
 
-// The two things that `kvern bench` measures; argv[0] is the title. The result is an exit code.
+// What `kvern bench` measures; argv[0] is the title. The result is an exit code.
 int bench_attention(int argc, char **argv);
 int bench_model(int argc, char **argv);
+int bench_overhead(int argc, char **argv);
 
 #endif

@@ -2,10 +2,9 @@
 // kvern bench attention: a grid of geometries, each cell against the roofline and a peer.
 
 #include "bench/measure/attention.h"
-#include "bench/measure/peer.h"
 #include "cli/bench.h"
+#include "cli/bench_options.h"
 #include "cli/json.h"
-#include "cli/number_list.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 
@@ -22,35 +21,52 @@ enum {
     KEY_KV_HEADS,
     KEY_POSITIONS,
     KEY_NEW,
-    KEY_THREADS,
-    KEY_RUNS,
-    KEY_CSV,
-    KEY_PEER
+    KEY_CSV
 };
 
 // Memory that the bandwidth is read from, and that decode reads cycle through: more than any cache
 // that one machine shares between few cores.
 #define COLD_BYTES ((size_t)512 << 20)
 
+#define DEFAULT_RUNS 11
+
+// What --storage names: a new storage is one more line.
+static const struct storage_name {
+    const char *name;
+    kvern_type type;
+} STORAGES[] = {{"bf16", KVERN_BF16}, {"f16", KVERN_F16}, {"f32", KVERN_F32}};
+#define STORAGE_COUNT (sizeof STORAGES / sizeof STORAGES[0])
+
 typedef struct attention_options {
-    cli_options common;
+    bench_options bench;
     bool decode, window;
-    kvern_type storage;
-    number_list head_dims, groups, positions, threads;
-    uint64_t kv_heads, new_tokens, runs;
+    name_list storages;
+    number_list head_dims, groups, positions;
+    uint64_t kv_heads, new_tokens;
     const char *csv;
-    const char *peer;
 } attention_options;
 
-static kvern_type parse_storage(const struct argp_state *state, const char *text)
+static const struct storage_name *find_storage(const char *name)
 {
-    if (strcmp(text, "bf16") == 0)
-        return KVERN_BF16;
-    if (strcmp(text, "f16") == 0)
-        return KVERN_F16;
-    if (strcmp(text, "f32") != 0)
-        options_fail(state, "--storage is bf16, f16 or f32, not '%s'", text);
-    return KVERN_F32;
+    for (size_t i = 0; i < STORAGE_COUNT; i++)
+        if (strcmp(name, STORAGES[i].name) == 0)
+            return &STORAGES[i];
+    return NULL;
+}
+
+static void parse_storages(const struct argp_state *state, const char *text, name_list *list)
+{
+    bench_names(state, "--storage", text, list);
+    for (size_t i = 0; i < list->count; i++) {
+        if (find_storage(list->name[i]))
+            continue;
+        char known[STORAGE_COUNT * (BENCH_NAME_BYTES + 2)] = "";
+        for (size_t k = 0; k < STORAGE_COUNT; k++) {
+            strcat(known, k ? ", " : "");
+            strcat(known, STORAGES[k].name);
+        }
+        options_fail(state, "--storage knows %s, not '%s'", known, list->name[i]);
+    }
 }
 
 static void parse_phase(const struct argp_state *state, const char *text,
@@ -75,7 +91,7 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
         parse_phase(state, argument, options);
         return 0;
     case KEY_STORAGE:
-        options->storage = parse_storage(state, argument);
+        parse_storages(state, argument, &options->storages);
         return 0;
     case KEY_HEAD_DIM:
         options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &options->head_dims);
@@ -92,17 +108,8 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
     case KEY_NEW:
         options->new_tokens = options_number(state, "--new", argument, 1, 1 << 16);
         return 0;
-    case KEY_THREADS:
-        options_list(state, "--threads", argument, 1, 1024, &options->threads);
-        return 0;
-    case KEY_RUNS:
-        options->runs = options_number(state, "--runs", argument, 1, 10000);
-        return 0;
     case KEY_CSV:
         options->csv = argument;
-        return 0;
-    case KEY_PEER:
-        options->peer = argument;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -111,7 +118,10 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
 
 static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
-    {.name = "storage", .key = KEY_STORAGE, .arg = "TYPE", .doc = "bf16 (default), f16 or f32"},
+    {.name = "storage",
+     .key = KEY_STORAGE,
+     .arg = "LIST",
+     .doc = "What K and V are stored as: bf16 (default), f16, f32"},
     {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: 64,128,256"},
     {.name = "group",
      .key = KEY_GROUP,
@@ -124,16 +134,13 @@ static const struct argp_option ATTENTION_OPTIONS[] = {
      .doc = "Stored before the new tokens; default: 1024,8192,65536 for decode, 2048,8192 for a "
             "window"},
     {.name = "new", .key = KEY_NEW, .arg = "N", .doc = "New tokens of a window; default: 512"},
-    {.name = "threads", .key = KEY_THREADS, .arg = "LIST", .doc = "Default: 1,2"},
-    {.name = "runs", .key = KEY_RUNS, .arg = "N", .doc = "Timed runs of a cell; default: 11"},
     {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
-    {.name = "peer",
-     .key = KEY_PEER,
-     .arg = "PROGRAM",
-     .doc = "A program that runs the same geometry in between (see bench/peers)"},
     {0}};
 
-static const struct argp_child ATTENTION_CHILDREN[] = {{&options_json_argp, 0, NULL, 0}, {0}};
+static const struct argp_child ATTENTION_CHILDREN[] = {{&bench_repeat_argp, 0, NULL, 0},
+                                                       {&bench_peer_argp, 0, NULL, 0},
+                                                       {&options_json_argp, 0, NULL, 0},
+                                                       {0}};
 
 static const struct argp ATTENTION_ARGP = {
     .options = ATTENTION_OPTIONS,
@@ -142,8 +149,9 @@ static const struct argp ATTENTION_ARGP = {
         "Times reads of one layer's KV cache, and shows their share of the roofline: the larger of "
         "bytes / bandwidth and fma / fma peak over the time, where both limits are measured on "
         "the same threads between the runs."
-        "\vTimes are medians; the spread is that of the quartiles. Decode reads cycle through 512 "
-        "MB of rows, so that they read from memory. A ratio is the peer's time over ours.",
+        "\vTimes are medians of --runs runs (default: 11); the spread is that of the quartiles. "
+        "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
+        "peer's time over ours; a peer whose results are not ours is an error.",
     .children = ATTENTION_CHILDREN,
 };
 
@@ -151,88 +159,142 @@ static const struct argp ATTENTION_ARGP = {
 typedef struct attention_run {
     const attention_options *options;
     roofline_buffer buffer;
-    peer_process *peer;
-    attention_peer peer_calls;
+    attention_peer peers[BENCH_MOST_NAMES];
+    size_t peer_count; // that run
     FILE *csv;
     json_t *cells;
     progress bar;
     size_t done, total;
 } attention_run;
 
-static const char *storage_name(kvern_type type)
-{
-    return type == KVERN_BF16 ? "bf16" : type == KVERN_F16 ? "f16" : "f32";
-}
+// One row of the table: a cell, and a peer or NULL.
+typedef struct table_row {
+    const char *storage;
+    const attention_case *cell;
+    const attention_result *result;
+    const attention_peer *peer;
+} table_row;
 
 static void print_head(const attention_run *run)
 {
-    if (run->options->common.json)
+    if (run->options->bench.common.json)
         return;
     printf("%-7s %-5s %4s %7s %9s %4s %3s %10s %15s %7s %7s %5s", "phase", "store", "dim", "heads",
            "positions", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof");
-    printf(run->peer ? " %10s %6s\n" : "\n", "peer ms", "ratio");
+    printf(run->peer_count ? " %6s %10s %6s %6s\n" : "\n", "peer", "peer ms", "ratio", "differ");
 }
 
-static double ratio_of(const attention_result *r)
+static double ratio_of(const table_row *row)
 {
-    return r->peer_ms > 0 ? r->peer_ms / r->ms : 0;
+    return row->peer->times.median / row->result->times.median;
 }
 
-static void print_row(const attention_run *run, const attention_case *c, const attention_result *r)
+static void print_row(const table_row *row)
 {
-    const double seconds = r->ms / 1e3;
+    const attention_case *c = row->cell;
+    const attention_result *r = row->result;
+    const double seconds = r->times.median;
     printf("%-7s %-5s %4zu %3zu/%-3zu %9lld %4lld %3zu %10.3f %7.3f-%-7.3f %7.1f %7.1f %4.0f%%",
-           c->phase, storage_name(c->storage), c->head_dim, c->query_heads, c->kv_heads,
-           (long long)c->positions, (long long)c->new_tokens, c->threads, r->ms, r->ms_low,
-           r->ms_high, r->bytes / seconds / 1e9, r->fma / seconds / 1e9, 100 * r->share);
-    if (run->peer && r->peer_ms > 0)
-        printf(" %10.3f %5.2fx", r->peer_ms, ratio_of(r));
-    else if (run->peer)
-        printf(" %10s %6s", "-", "-");
+           c->phase, row->storage, c->head_dim, c->query_heads, c->kv_heads,
+           (long long)c->positions, (long long)c->new_tokens, c->threads, 1e3 * seconds,
+           1e3 * r->times.low, 1e3 * r->times.high, r->bytes / seconds / 1e9,
+           r->fma / seconds / 1e9, 100 * r->share);
+    if (row->peer && row->peer->measured)
+        printf(" %6s %10.3f %5.2fx %6.4f", row->peer->storage, 1e3 * row->peer->times.median,
+               ratio_of(row), row->peer->difference);
+    else if (row->peer)
+        printf(" %6s refuses: %s", row->peer->storage, row->peer->process.refusal);
     putchar('\n');
     fflush(stdout);
 }
 
-static void write_csv(const attention_run *run, const attention_case *c, const attention_result *r)
+static void write_csv(const attention_run *run, const table_row *row)
 {
-    fprintf(run->csv, "%s,%s,%zu,%zu,%zu,%lld,%lld,%zu,%.6f,%.4f,", c->phase,
-            storage_name(c->storage), c->head_dim, c->query_heads, c->kv_heads,
-            (long long)c->positions, (long long)c->new_tokens, c->threads, r->ms, r->share);
-    if (r->peer_ms > 0)
-        fprintf(run->csv, "%s,%.6f,%.4f\n", peer_name(run->peer), r->peer_ms, ratio_of(r));
+    const attention_case *c = row->cell;
+    fprintf(run->csv, "%s,%s,%zu,%zu,%zu,%lld,%lld,%zu,%.6f,%.4f,", c->phase, row->storage,
+            c->head_dim, c->query_heads, c->kv_heads, (long long)c->positions,
+            (long long)c->new_tokens, c->threads, 1e3 * row->result->times.median,
+            row->result->share);
+    if (row->peer && row->peer->measured)
+        fprintf(run->csv, "%s %s,%.6f,%.4f\n", row->peer->process.name, row->peer->storage,
+                1e3 * row->peer->times.median, ratio_of(row));
     else
         fputs(",,\n", run->csv);
 }
 
-static bool add_json(attention_run *run, const attention_case *c, const attention_result *r)
+static json_t *peer_json(const attention_peer *peer)
 {
+    if (!peer->measured)
+        return json_pack("{s:s, s:s}", "storage", peer->storage, "refused", peer->process.refusal);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f}", "storage", peer->storage, "ms",
+                     1e3 * peer->times.median, "ms_low", 1e3 * peer->times.low, "ms_high",
+                     1e3 * peer->times.high, "difference", peer->difference);
+}
+
+static bool add_json(attention_run *run, const table_row *row)
+{
+    const attention_case *c = row->cell;
+    const attention_result *r = row->result;
+    json_t *peers = json_array();
+    for (size_t p = 0; p < run->peer_count; p++)
+        json_array_append_new(peers, peer_json(&run->peers[p]));
     json_t *cell = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "phase",
-        c->phase, "storage", storage_name(c->storage), "head_dim", (json_int_t)c->head_dim,
-        "q_heads", (json_int_t)c->query_heads, "kv_heads", (json_int_t)c->kv_heads, "positions",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
+        "phase", c->phase, "storage", row->storage, "head_dim", (json_int_t)c->head_dim, "q_heads",
+        (json_int_t)c->query_heads, "kv_heads", (json_int_t)c->kv_heads, "positions",
         (json_int_t)c->positions, "new_tokens", (json_int_t)c->new_tokens, "threads",
-        (json_int_t)c->threads, "ms", r->ms, "ms_low", r->ms_low, "ms_high", r->ms_high,
-        "roofline_share", r->share, "bytes_per_s", r->bytes / r->ms * 1e3, "fma_per_s",
-        r->fma / r->ms * 1e3, "peer_ms", r->peer_ms);
+        (json_int_t)c->threads, "ms", 1e3 * r->times.median, "ms_low", 1e3 * r->times.low,
+        "ms_high", 1e3 * r->times.high, "roofline_share", r->share, "bytes", r->bytes, "fma",
+        r->fma, "limit_bytes_per_s", r->limits.bytes_per_s, "limit_fma_per_s", r->limits.fma_per_s,
+        "peers", peers);
     return json_array_append_new(run->cells, cell) == 0;
 }
 
-static int measure_cell(attention_run *run, const attention_case *c)
+// One row for each peer, or one without any.
+static bool show_cell(attention_run *run, table_row row)
+{
+    const bool json = run->options->bench.common.json;
+    for (size_t p = 0; p == 0 || p < run->peer_count; p++) {
+        row.peer = run->peer_count ? &run->peers[p] : NULL;
+        if (run->csv)
+            write_csv(run, &row);
+        if (!json)
+            print_row(&row);
+    }
+    return !json || add_json(run, &row);
+}
+
+static int report_fault(attention_run *run, attention_fault fault)
+{
+    switch (fault) {
+    case ATTENTION_MEMORY:
+        return report_error("not enough memory for this cell");
+    case ATTENTION_PEER_GONE:
+        return report_error("the peer %s stopped answering", run->options->bench.peer);
+    case ATTENTION_PEER_DIFFERS:
+        for (size_t p = 0; p < run->peer_count; p++)
+            if (run->peers[p].measured && !(run->peers[p].difference <= ATTENTION_MOST_DIFFERENCE))
+                return report_error("the peer's results with %s are %.3g away from ours: it does "
+                                    "not compute the same thing",
+                                    run->peers[p].storage, run->peers[p].difference);
+        // fall through
+    default:
+        return report_error("%s", kvern_error_detail());
+    }
+}
+
+static int measure_cell(attention_run *run, const char *storage, const attention_case *c)
 {
     attention_result r;
+    const size_t runs = run->options->bench.runs ? run->options->bench.runs : DEFAULT_RUNS;
     progress_update(&run->bar, run->done++, run->total);
-    kvern_status status = attention_measure(c, run->options->runs, &run->buffer, COLD_BYTES,
-                                            run->peer ? &run->peer_calls : NULL, &r);
+    attention_fault fault =
+        attention_measure(c, runs, &run->buffer, COLD_BYTES, run->peers, run->peer_count, &r);
     progress_end(&run->bar);
-    if (status)
-        return report_error("%s", status == KVERN_ERR_MEMORY ? "not enough memory for this cell"
-                                                             : kvern_error_detail());
-    if (!run->options->common.json)
-        print_row(run, c, &r);
-    else if (!add_json(run, c, &r))
+    if (fault)
+        return report_fault(run, fault);
+    if (!show_cell(run, (table_row){storage, c, &r, NULL}))
         return report_error("no memory for the table");
-    if (run->csv)
-        write_csv(run, c, &r);
     return CLI_SUCCESS;
 }
 
@@ -244,32 +306,42 @@ static const number_list *positions_of(const attention_options *options, bool de
     return decode ? &DECODE : &WINDOW;
 }
 
-// One phase: the cells of all thread counts, dims and groups.
+static size_t cells_of(const attention_options *o, bool decode)
+{
+    return o->bench.threads.count * o->storages.count * o->head_dims.count * o->groups.count *
+           positions_of(o, decode)->count;
+}
+
+// Takes the next digit of a cell's number: an index below `count`.
+static size_t take_index(size_t *number, size_t count)
+{
+    const size_t index = *number % count;
+    *number /= count;
+    return index;
+}
+
+// One phase: the cells of all threads, dims, groups, positions and storages, the storages of one
+// geometry behind each other.
 static int measure_phase(attention_run *run, bool decode)
 {
     const attention_options *o = run->options;
     const number_list *positions = positions_of(o, decode);
-    const size_t cells = o->threads.count * o->head_dims.count * o->groups.count * positions->count;
+    const size_t cells = cells_of(o, decode);
     int code = CLI_SUCCESS;
     for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
         size_t at = i;
-        attention_case c = {.phase = decode ? "decode" : "window", .storage = o->storage};
-        c.positions = (int64_t)positions->value[at % positions->count];
-        at /= positions->count;
+        const char *storage = o->storages.name[take_index(&at, o->storages.count)];
+        attention_case c = {.phase = decode ? "decode" : "window"};
+        c.storage = find_storage(storage)->type;
+        c.positions = (int64_t)positions->value[take_index(&at, positions->count)];
         c.kv_heads = o->kv_heads;
-        c.query_heads = c.kv_heads * o->groups.value[at % o->groups.count];
-        at /= o->groups.count;
-        c.head_dim = o->head_dims.value[at % o->head_dims.count];
-        c.threads = o->threads.value[at / o->head_dims.count];
+        c.query_heads = c.kv_heads * o->groups.value[take_index(&at, o->groups.count)];
+        c.head_dim = o->head_dims.value[take_index(&at, o->head_dims.count)];
+        c.threads = o->bench.threads.value[at];
         c.new_tokens = decode ? 1 : (int64_t)o->new_tokens;
-        code = measure_cell(run, &c);
+        code = measure_cell(run, storage, &c);
     }
     return code;
-}
-
-static size_t cells_of(const attention_options *o, bool decode)
-{
-    return o->threads.count * o->head_dims.count * o->groups.count * positions_of(o, decode)->count;
 }
 
 static int measure_all(attention_run *run)
@@ -286,18 +358,31 @@ static int measure_all(attention_run *run)
     return code;
 }
 
+static int start_peers(attention_run *run)
+{
+    const name_list *storages = &run->options->bench.peer_storages;
+    peer_process *processes[BENCH_MOST_NAMES];
+    for (size_t i = 0; i < storages->count; i++) {
+        memcpy(run->peers[i].storage, storages->name[i], BENCH_NAME_BYTES);
+        processes[i] = &run->peers[i].process;
+    }
+    const int code = bench_start_peers(&run->options->bench, processes, storages->count);
+    run->peer_count = code == CLI_SUCCESS ? storages->count : 0;
+    return code;
+}
+
 static int open_run(attention_run *run)
 {
     const attention_options *options = run->options;
-    if (options->peer && !peer_open(options->peer, &run->peer, &run->peer_calls))
-        return report_error("the peer %s does not answer", options->peer);
+    if (start_peers(run) != CLI_SUCCESS)
+        return CLI_FAILURE;
     if (options->csv && !(run->csv = fopen(options->csv, "w")))
         return report_error("%s: %s", options->csv, strerror(errno));
     if (run->csv)
         fputs("phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,threads,ms,"
               "roofline_share,peer,peer_ms,ratio\n",
               run->csv);
-    if (options->common.json && !(run->cells = json_array()))
+    if (options->bench.common.json && !(run->cells = json_array()))
         return report_error("no memory");
     if (!roofline_open(COLD_BYTES, &run->buffer))
         return report_error("no memory to measure the bandwidth with");
@@ -307,32 +392,33 @@ static int open_run(attention_run *run)
 static int close_run(attention_run *run, int code)
 {
     roofline_close(&run->buffer);
-    peer_close(run->peer);
     const bool written = !run->csv || (fflush(run->csv) == 0 && !ferror(run->csv));
     if (run->csv && (fclose(run->csv) != 0 || !written) && code == CLI_SUCCESS)
         code = report_error("%s: %s", run->options->csv, strerror(errno));
     if (run->cells && code == CLI_SUCCESS)
-        return json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
-                                    "peer", run->peer ? peer_name(run->peer) : "", "cells",
-                                    run->cells));
-    json_decref(run->cells);
+        code = json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
+                                    "peer", run->peer_count ? run->peers[0].process.name : "",
+                                    "cells", run->cells));
+    else
+        json_decref(run->cells);
+    for (size_t i = 0; i < run->peer_count; i++)
+        peer_stop(&run->peers[i].process);
     return code;
 }
 
 int bench_attention(int argc, char **argv)
 {
     attention_options options = {
+        .bench = {.threads = {2, {1, 2}}},
         .decode = true,
         .window = true,
-        .storage = KVERN_BF16,
+        .storages = {1, {"bf16"}},
         .head_dims = {3, {64, 128, 256}},
         .groups = {4, {1, 3, 4, 8}},
-        .threads = {2, {1, 2}},
         .kv_heads = 8,
         .new_tokens = 512,
-        .runs = 11,
     };
-    options_parse(&ATTENTION_ARGP, argc, argv, &options.common);
+    options_parse(&ATTENTION_ARGP, argc, argv, &options.bench.common);
     attention_run run = {.options = &options};
     int code = open_run(&run);
     if (code == CLI_SUCCESS)

@@ -14,6 +14,7 @@ add_check(headers ${TOOLS}/check-headers)
 add_check(symbols ${TOOLS}/check-symbols ${CMAKE_BINARY_DIR})
 add_check(install ${TOOLS}/check-install ${CMAKE_BINARY_DIR})
 add_check(checks python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_checks.py)
+add_check(report python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_report.py)
 
 # Uninitialised memory that reaches a result is what the sanitizers do not see.
 foreach(test IN ITEMS engine_generate engine_chat unit_arguments unit_fault_rows)

@@ -3,6 +3,7 @@
 
 #include "bench/measure/clock.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,9 @@
 // Rows at most; each attend takes the next one, so that its pages have left the caches since they
 // were last read.
 #define MOST_ROWS 512
+
+// Attends that take less are timed when the threads are awake.
+#define SHORT_SECONDS 0.005
 
 typedef struct setup {
     kvern_context *context;
@@ -24,25 +28,17 @@ typedef struct setup {
     int64_t *counts;
 } setup;
 
-static void fill(float *data, size_t count, uint32_t seed, float range)
+static double row_bytes(const attention_case *cell, const setup *s)
 {
-    for (size_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        data[i] = ((float)(seed >> 8) / 8388608.0f - 1) * range;
-    }
+    return (double)(cell->positions + cell->new_tokens) *
+           (double)kvern_composition_bytes_per_token(s->composition);
 }
 
-static double row_bytes(const attention_case *cell)
-{
-    return (double)(cell->positions + cell->new_tokens) * (double)cell->kv_heads *
-           (double)cell->head_dim * 2 * (double)kvern_type_bytes(cell->storage);
-}
-
-static size_t row_count(const attention_case *cell, size_t cold_bytes)
+static size_t row_count(const attention_case *cell, const setup *s, size_t cold_bytes)
 {
     if (strcmp(cell->phase, "decode") != 0)
         return 1; // a window computes long on what it reads
-    const double rows = (double)cold_bytes / row_bytes(cell) + 1;
+    const double rows = (double)cold_bytes / row_bytes(cell, s) + 1;
     return rows > MOST_ROWS ? MOST_ROWS : (size_t)rows;
 }
 
@@ -57,9 +53,9 @@ static bool take_tensors(const attention_case *cell, setup *s)
     s->counts = calloc(s->rows, sizeof(int64_t));
     if (!s->k || !s->v || !s->q || !s->out || !s->counts)
         return false;
-    fill(s->k, stored * cell->head_dim, 1, 1);
-    fill(s->v, stored * cell->head_dim, 2, 1);
-    fill(s->q, asked * cell->head_dim, 3, 2);
+    peer_fill(s->k, stored * cell->head_dim, PEER_SEED_K, PEER_RANGE_KV);
+    peer_fill(s->v, stored * cell->head_dim, PEER_SEED_V, PEER_RANGE_KV);
+    peer_fill(s->q, asked * cell->head_dim, PEER_SEED_Q, PEER_RANGE_Q);
     return true;
 }
 
@@ -98,12 +94,13 @@ static kvern_status open_setup(const attention_case *cell, size_t cold_bytes, se
 {
     kvern_context_options options = kvern_context_options_default();
     options.threads = cell->threads;
-    s->rows = row_count(cell, cold_bytes);
     s->layer = kvern_layer_default(cell->kv_heads, cell->head_dim);
     s->layer.k_codec = s->layer.v_codec = kvern_codec_dense(cell->storage);
     kvern_status status = kvern_context_create(&options, &s->context);
     if (!status)
         status = kvern_composition_create(s->context, &s->layer, 1, &s->composition);
+    if (!status)
+        s->rows = row_count(cell, s, cold_bytes);
     if (!status)
         status = kvern_cache_create(s->composition, 0, s->rows, &s->cache);
     if (!status && !take_tensors(cell, s))
@@ -140,81 +137,178 @@ static kvern_status run_once(const attention_case *cell, setup *s, size_t row, d
     return status;
 }
 
+// Times of all runs: ours in the first array, each peer's in one of the next.
 typedef struct samples {
-    double *own, *peer, *bytes, *fma;
+    double *times[1 + ATTENTION_MOST_PEERS];
+    double *bytes, *fma;
     size_t runs, limits;
 } samples;
 
 static bool take_samples(size_t runs, samples *m)
 {
+    const size_t arrays = 1 + ATTENTION_MOST_PEERS;
+    double *block = calloc((arrays + 2) * runs, sizeof(double));
+    for (size_t i = 0; i < arrays; i++)
+        m->times[i] = block ? block + i * runs : NULL;
+    m->bytes = block ? block + arrays * runs : NULL;
+    m->fma = block ? m->bytes + runs : NULL;
     m->runs = runs;
-    m->own = calloc(4 * runs, sizeof(double));
-    if (!m->own)
-        return false;
-    m->peer = m->own + runs;
-    m->bytes = m->peer + runs;
-    m->fma = m->bytes + runs;
+    return block != NULL;
+}
+
+static void measure_limits(const roofline_buffer *buffer, const setup *s, samples *m)
+{
+    const kvern_executor executor = kvern_context_executor(s->context);
+    const roofline limits =
+        roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
+    m->bytes[m->limits] = limits.bytes_per_s;
+    m->fma[m->limits++] = limits.fma_per_s;
+}
+
+// One timed attend. A short one follows another one, on another row: its threads are awake, as
+// those of a forward pass are. Peers do the same.
+static kvern_status run_timed(const attention_case *cell, setup *s, size_t run, bool is_short,
+                              double *seconds)
+{
+    kvern_status status = KVERN_OK;
+    if (is_short)
+        status = run_once(cell, s, (2 * run + 1) % s->rows, seconds);
+    return status ? status : run_once(cell, s, 2 * run % s->rows, seconds);
+}
+
+static bool run_peers(attention_peer *peers, size_t count, size_t run, samples *m)
+{
+    for (size_t p = 0; p < count; p++)
+        if (peers[p].measured && !peer_run(&peers[p].process, &m->times[1 + p][run]))
+            return false;
     return true;
 }
 
-static kvern_status run_all(const attention_case *cell, setup *s, const roofline_buffer *buffer,
-                            const attention_peer *peer, samples *m)
+static attention_fault run_all(const attention_case *cell, setup *s, const roofline_buffer *buffer,
+                               attention_peer *peers, size_t count, samples *m)
 {
-    const kvern_executor executor = kvern_context_executor(s->context);
-    double unused;
-    kvern_status status = run_once(cell, s, s->rows - 1, &unused); // warms scratch and threads
-    for (size_t i = 0; i < m->runs && !status; i++) {
-        if (i % RUNS_PER_LIMIT == 0) {
-            const roofline limits =
-                roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
-            m->bytes[m->limits] = limits.bytes_per_s;
-            m->fma[m->limits++] = limits.fma_per_s;
-        }
-        status = run_once(cell, s, i % s->rows, &m->own[i]);
-        if (peer)
-            m->peer[i] = peer->run(peer->user);
+    double seconds;
+    if (run_once(cell, s, s->rows - 1, &seconds)) // warms scratch and threads
+        return ATTENTION_LIBRARY;
+    const bool is_short = seconds < SHORT_SECONDS;
+    if (!run_peers(peers, count, 0, m))
+        return ATTENTION_PEER_GONE;
+    for (size_t i = 0; i < m->runs; i++) {
+        if (i % RUNS_PER_LIMIT == 0)
+            measure_limits(buffer, s, m);
+        if (run_timed(cell, s, i, is_short, &m->times[0][i]))
+            return ATTENTION_LIBRARY;
+        clock_rest();
+        if (!run_peers(peers, count, i, m))
+            return ATTENTION_PEER_GONE;
     }
-    return status;
+    return ATTENTION_FINE;
 }
 
-static void summarize(const attention_case *cell, const attention_peer *peer, samples *m,
+static attention_times times_of(double *samples, size_t count)
+{
+    return (attention_times){clock_quantile(samples, count, 0.5),
+                             clock_quantile(samples, count, 0.25),
+                             clock_quantile(samples, count, 0.75)};
+}
+
+static void summarize(const attention_case *cell, const setup *s, samples *m,
                       attention_result *result)
 {
     const double new = (double)cell->new_tokens, old = (double)cell->positions;
-    memset(result, 0, sizeof *result);
-    result->ms = 1e3 * clock_quantile(m->own, m->runs, 0.5);
-    result->ms_low = 1e3 * clock_quantile(m->own, m->runs, 0.25);
-    result->ms_high = 1e3 * clock_quantile(m->own, m->runs, 0.75);
-    result->bytes = row_bytes(cell);
+    result->times = times_of(m->times[0], m->runs);
+    result->bytes = row_bytes(cell, s);
     result->fma =
         2 * (double)cell->query_heads * (double)cell->head_dim * (new *old + new *(new + 1) / 2);
     result->limits.bytes_per_s = clock_quantile(m->bytes, m->limits, 0.5);
     result->limits.fma_per_s = clock_quantile(m->fma, m->limits, 0.5);
-    result->share = roofline_share(&result->limits, result->bytes, result->fma, result->ms / 1e3);
-    if (peer)
-        result->peer_ms = 1e3 * clock_quantile(m->peer, m->runs, 0.5);
+    result->share =
+        roofline_share(&result->limits, result->bytes, result->fma, result->times.median);
 }
 
-kvern_status attention_measure(const attention_case *cell, size_t runs,
-                               const roofline_buffer *buffer, size_t cold_bytes,
-                               const attention_peer *peer, attention_result *result)
+// Sums over one head of one new token: |ours - theirs|^2 and |ours|^2.
+static bool compare_head(const attention_case *cell, const setup *s, peer_process *peer,
+                         size_t token, size_t head, double sums[2])
+{
+    float theirs[KVERN_MAX_HEAD_DIM];
+    const float *ours = s->out + (token * cell->query_heads + head) * cell->head_dim;
+    if (!peer_output(peer, token, head, theirs, cell->head_dim))
+        return false;
+    for (size_t i = 0; i < cell->head_dim; i++) {
+        sums[0] += ((double)ours[i] - theirs[i]) * ((double)ours[i] - theirs[i]);
+        sums[1] += (double)ours[i] * ours[i];
+    }
+    return true;
+}
+
+// Compares the last run's results: all heads of the first, a middle and the last new token. A
+// difference that is no number is one that is too large.
+static attention_fault compare(const attention_case *cell, const setup *s, attention_peer *peer)
+{
+    const size_t tokens[] = {0, (size_t)cell->new_tokens / 2, (size_t)cell->new_tokens - 1};
+    double sums[2] = {0, 0};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t head = 0; head < cell->query_heads; head++)
+            if (!compare_head(cell, s, &peer->process, tokens[t], head, sums))
+                return ATTENTION_PEER_GONE;
+    peer->difference = sqrt(sums[0] / sums[1]);
+    return peer->difference <= ATTENTION_MOST_DIFFERENCE ? ATTENTION_FINE : ATTENTION_PEER_DIFFERS;
+}
+
+static attention_fault open_peers(const attention_case *cell, attention_peer *peers, size_t count)
+{
+    for (size_t p = 0; p < count; p++) {
+        const peer_attention what = {cell->phase,       peers[p].storage, cell->head_dim,
+                                     cell->query_heads, cell->kv_heads,   cell->positions,
+                                     cell->new_tokens,  cell->threads};
+        const peer_answer answer = peer_open_attention(&peers[p].process, &what);
+        peers[p].measured = answer == PEER_OK;
+        peers[p].difference = 0;
+        if (answer == PEER_GONE)
+            return ATTENTION_PEER_GONE;
+    }
+    return ATTENTION_FINE;
+}
+
+// Everything that is timed, on a setup that is ready.
+static attention_fault measure(const attention_case *cell, setup *s, const roofline_buffer *buffer,
+                               attention_peer *peers, size_t count, samples *m)
+{
+    attention_fault fault = open_peers(cell, peers, count);
+    if (!fault)
+        fault = run_all(cell, s, buffer, peers, count, m);
+    for (size_t p = 0; p < count && !fault; p++) {
+        if (!peers[p].measured)
+            continue;
+        peers[p].times = times_of(m->times[1 + p], m->runs);
+        fault = compare(cell, s, &peers[p]);
+    }
+    for (size_t p = 0; p < count; p++)
+        peer_close(&peers[p].process);
+    return fault;
+}
+
+attention_fault attention_measure(const attention_case *cell, size_t runs,
+                                  const roofline_buffer *buffer, size_t cold_bytes,
+                                  attention_peer *peers, size_t count, attention_result *result)
 {
     setup s;
     samples m;
     memset(&s, 0, sizeof s);
     memset(&m, 0, sizeof m);
-    if (peer && !peer->open(peer->user, cell))
-        peer = NULL;
-    kvern_status status = take_samples(runs, &m) ? KVERN_OK : KVERN_ERR_MEMORY;
-    if (!status)
-        status = open_setup(cell, cold_bytes, &s);
-    if (!status)
-        status = run_all(cell, &s, buffer, peer, &m);
-    if (!status)
-        summarize(cell, peer, &m, result);
-    if (peer)
-        peer->close(peer->user);
+    memset(result, 0, sizeof *result);
+    attention_fault fault = take_samples(runs, &m) ? ATTENTION_FINE : ATTENTION_MEMORY;
+    if (!fault) {
+        const kvern_status status = open_setup(cell, cold_bytes, &s);
+        fault = status == KVERN_ERR_MEMORY ? ATTENTION_MEMORY
+                : status                   ? ATTENTION_LIBRARY
+                                           : ATTENTION_FINE;
+    }
+    if (!fault)
+        fault = measure(cell, &s, buffer, peers, count, &m);
+    if (!fault)
+        summarize(cell, &s, &m, result);
     close_setup(&s);
-    free(m.own);
-    return status;
+    free(m.times[0]);
+    return fault;
 }

@@ -6,6 +6,7 @@
 // reads from memory and not from a cache, the machine's limits measured in between, and a peer
 // beside it when there is one.
 
+#include "bench/measure/peer.h"
 #include "bench/measure/roofline.h"
 
 #include <kvern/kvern.h>
@@ -21,29 +22,49 @@ typedef struct attention_case {
     size_t threads;
 } attention_case;
 
-typedef struct attention_result {
-    double ms, ms_low, ms_high; // median and quartiles
-    double bytes, fma;          // that one attend needs
-    roofline limits;            // medians of this cell's own measurements
-    double share;               // of the roofline, at the median
-    double peer_ms;             // median; 0 without a peer
-} attention_result;
+// Seconds of timed runs: the median and the quartiles.
+typedef struct attention_times {
+    double median, low, high;
+} attention_times;
 
-// A peer runs the same geometry somewhere else and says how many seconds it took; negative: it
-// cannot.
+// A peer that runs the same geometry, storing in its own way. One process each.
 typedef struct attention_peer {
-    void *user;
-    const char *name;
-    bool (*open)(void *user, const attention_case *cell); // false: not supported
-    double (*run)(void *user);
-    void (*close)(void *user);
+    peer_process process;
+    char storage[PEER_TEXT_BYTES];
+
+    // Results of a cell. Not measured: the peer refused it (process.refusal says why).
+    bool measured;
+    attention_times times;
+    // How far its results are from ours: the norm of the difference over the norm of ours.
+    double difference;
 } attention_peer;
 
-// Measures one cell: `runs` timed attends, interleaved with the peer's (NULL: none) and with the
-// machine's limits. `buffer` is what the bandwidth is read from. On failure the library's detail
-// text says why.
-KVERN_CHECK kvern_status attention_measure(const attention_case *cell, size_t runs,
-                                           const roofline_buffer *buffer, size_t cold_bytes,
-                                           const attention_peer *peer, attention_result *result);
+#define ATTENTION_MOST_PEERS 8
+
+typedef struct attention_result {
+    attention_times times;
+    double bytes, fma; // that one attend needs
+    roofline limits;   // medians of this cell's own measurements
+    double share;      // of the roofline, at the median
+} attention_result;
+
+// What went wrong when a cell could not be measured.
+typedef enum attention_fault {
+    ATTENTION_FINE = 0,
+    ATTENTION_LIBRARY, // kvern_error_detail says more
+    ATTENTION_MEMORY,
+    ATTENTION_PEER_GONE,
+    ATTENTION_PEER_DIFFERS // some peer's results are not ours: it does not compute the same thing
+} attention_fault;
+
+// Measures one cell: `runs` timed attends, interleaved with those of `count` peers and with the
+// machine's limits. `buffer` is what the bandwidth is read from. A peer whose results differ by
+// more than ATTENTION_MOST_DIFFERENCE is a fault.
+attention_fault attention_measure(const attention_case *cell, size_t runs,
+                                  const roofline_buffer *buffer, size_t cold_bytes,
+                                  attention_peer *peers, size_t count, attention_result *result);
+
+// Few bits per value may be 0.1 and more from the exact result; a wrong stride is beyond 1.
+#define ATTENTION_MOST_DIFFERENCE 0.5
 
 #endif

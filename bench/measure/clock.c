@@ -11,6 +11,11 @@ double clock_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+void clock_rest(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
 static int compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;

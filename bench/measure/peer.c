@@ -1,76 +1,161 @@
 // SPDX-License-Identifier: MIT
 #include "bench/measure/peer.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NAME_BYTES 64
-
-struct peer_process {
-    pid_t child;
-    FILE *to, *from;
-    char name[NAME_BYTES];
-};
-
-// Sends a line and reads the answer, without its end. False when the peer has gone.
-static bool ask(peer_process *peer, const char *line, char *answer, int bytes)
+// Sends a line and reads the answer, without its end; the caller frees it. NULL: the peer has gone.
+__attribute__((format(printf, 2, 3))) static char *ask(peer_process *peer, const char *format, ...)
 {
-    if (fprintf(peer->to, "%s\n", line) < 0 || fflush(peer->to) != 0 ||
-        !fgets(answer, bytes, peer->from))
-        return false;
+    char *answer = NULL;
+    size_t size = 0;
+    va_list args;
+    va_start(args, format);
+    const bool sent = vfprintf(peer->to, format, args) > 0;
+    va_end(args);
+    if (!sent || fflush(peer->to) != 0 || getline(&answer, &size, peer->from) < 0) {
+        free(answer);
+        return NULL;
+    }
     answer[strcspn(answer, "\n")] = 0;
+    return answer;
+}
+
+static bool take_name(peer_process *peer)
+{
+    char *answer = ask(peer, "name\n");
+    if (answer)
+        snprintf(peer->name, sizeof peer->name, "%s", answer);
+    free(answer);
+    return peer->name[0] != 0;
+}
+
+static peer_answer take_opening(peer_process *peer, char *answer)
+{
+    peer_answer result = PEER_GONE;
+    peer->opened = answer && strcmp(answer, "ok") == 0;
+    if (peer->opened)
+        result = PEER_OK;
+    else if (answer && strncmp(answer, "no ", 3) == 0)
+        result = PEER_NO;
+    snprintf(peer->refusal, sizeof peer->refusal, "%s", result == PEER_NO ? answer + 3 : "");
+    free(answer);
+    return result;
+}
+
+peer_answer peer_open_attention(peer_process *peer, const peer_attention *what)
+{
+    return take_opening(peer, ask(peer, "open %s %s %zu %zu %zu %lld %lld %zu\n", what->phase,
+                                  what->storage, what->head_dim, what->query_heads, what->kv_heads,
+                                  (long long)what->positions, (long long)what->new_tokens,
+                                  what->threads));
+}
+
+peer_answer peer_open_model(peer_process *peer, const char *storage, size_t threads, size_t context,
+                            const char *file)
+{
+    if (strchr(file, '\n')) { // a line cannot hold it
+        snprintf(peer->refusal, sizeof peer->refusal, "the file's name has more than one line");
+        return PEER_NO;
+    }
+    return take_opening(peer, ask(peer, "model %s %zu %zu %s\n", storage, threads, context, file));
+}
+
+// Reads exactly `count` numbers. False: there are others, or something else.
+static bool take_numbers(char *answer, double *values, size_t count)
+{
+    char *at = answer;
+    for (size_t i = 0; i < count && at; i++) {
+        char *end;
+        values[i] = strtod(at, &end);
+        at = end == at ? NULL : end;
+    }
+    const bool whole = at && strspn(at, " ") == strlen(at);
+    free(answer);
+    return whole;
+}
+
+bool peer_run(peer_process *peer, double *seconds)
+{
+    return take_numbers(ask(peer, "run\n"), seconds, 1) && *seconds > 0;
+}
+
+static bool take_floats(char *answer, float *values, size_t count)
+{
+    double *wide = calloc(count, sizeof *wide);
+    if (!wide) {
+        free(answer);
+        return false;
+    }
+    const bool whole = take_numbers(answer, wide, count);
+    for (size_t i = 0; i < count && whole; i++)
+        values[i] = (float)wide[i];
+    free(wide);
+    return whole;
+}
+
+bool peer_output(peer_process *peer, size_t token, size_t head, float *values, size_t count)
+{
+    return take_floats(ask(peer, "output %zu %zu\n", token, head), values, count);
+}
+
+bool peer_logits(peer_process *peer, float *values, size_t count)
+{
+    return take_floats(ask(peer, "logits %zu\n", count), values, count);
+}
+
+bool peer_time(peer_process *peer, size_t context, size_t prompt, size_t generate,
+               double *prompt_seconds, double *generation_seconds)
+{
+    double seconds[2];
+    if (!take_numbers(ask(peer, "time %zu %zu %zu\n", context, prompt, generate), seconds, 2) ||
+        seconds[0] <= 0 || seconds[1] <= 0)
+        return false;
+    *prompt_seconds = seconds[0];
+    *generation_seconds = seconds[1];
     return true;
 }
 
-static bool open_case(void *user, const attention_case *c)
+void peer_close(peer_process *peer)
 {
-    static const char *const STORAGE[] = {"f32", "bf16", "f16"};
-    char line[256], answer[256];
-    snprintf(line, sizeof line, "open %s %s %zu %zu %zu %lld %lld %zu", c->phase,
-             STORAGE[c->storage], c->head_dim, c->query_heads, c->kv_heads, (long long)c->positions,
-             (long long)c->new_tokens, c->threads);
-    return ask(user, line, answer, sizeof answer) && strcmp(answer, "ok") == 0;
+    if (peer->opened)
+        free(ask(peer, "close\n"));
+    peer->opened = false;
 }
 
-static double run_case(void *user)
-{
-    char answer[256];
-    return ask(user, "run", answer, sizeof answer) ? strtod(answer, NULL) : -1;
-}
-
-static void close_case(void *user)
-{
-    char answer[256];
-    (void)ask(user, "close", answer, sizeof answer);
-}
-
-// In the child: the pipes become standard input and output.
+// In the child: the pipes become standard input and output. Their own descriptors close by
+// themselves.
 static void become(const char *program, const int down[2], const int up[2])
 {
     dup2(down[0], STDIN_FILENO);
     dup2(up[1], STDOUT_FILENO);
-    close(down[0]);
-    close(down[1]);
-    close(up[0]);
-    close(up[1]);
     execlp(program, program, (char *)NULL);
     _exit(127);
+}
+
+// Two pipes whose ends in this process no other peer inherits: each ends when its input does.
+static bool make_pipes(int down[2], int up[2])
+{
+    if (pipe2(down, O_CLOEXEC) != 0)
+        return false;
+    if (pipe2(up, O_CLOEXEC) == 0)
+        return true;
+    close(down[0]);
+    close(down[1]);
+    return false;
 }
 
 static bool start(peer_process *peer, const char *program)
 {
     int down[2], up[2];
-    if (pipe(down) != 0)
+    if (!make_pipes(down, up))
         return false;
-    if (pipe(up) != 0) {
-        close(down[0]);
-        close(down[1]);
-        return false;
-    }
     peer->child = fork();
     if (peer->child == 0)
         become(program, down, up);
@@ -81,36 +166,31 @@ static bool start(peer_process *peer, const char *program)
     return peer->child > 0 && peer->to && peer->from;
 }
 
-bool peer_open(const char *program, peer_process **out, attention_peer *calls)
+bool peer_start(const char *program, peer_process *peer)
 {
-    *out = NULL;
-    peer_process *peer = calloc(1, sizeof *peer);
-    if (!peer)
-        return false;
+    memset(peer, 0, sizeof *peer);
     signal(SIGPIPE, SIG_IGN); // a peer that has gone is an answer, not the end of this program
-    if (!start(peer, program) || !ask(peer, "name", peer->name, sizeof peer->name)) {
-        peer_close(peer);
-        return false;
-    }
-    *calls = (attention_peer){peer, peer->name, open_case, run_case, close_case};
-    *out = peer;
-    return true;
+    if (start(peer, program) && take_name(peer))
+        return true;
+    peer_stop(peer);
+    return false;
 }
 
-void peer_close(peer_process *peer)
+void peer_stop(peer_process *peer)
 {
-    if (!peer)
-        return;
     if (peer->to)
         fclose(peer->to);
     if (peer->from)
         fclose(peer->from);
     if (peer->child > 0)
         waitpid(peer->child, NULL, 0);
-    free(peer);
+    memset(peer, 0, sizeof *peer);
 }
 
-const char *peer_name(const peer_process *peer)
+void peer_fill(float *data, size_t count, uint32_t seed, float range)
 {
-    return peer->name;
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        data[i] = ((float)(seed >> 8) / 8388608.0f - 1) * range;
+    }
 }

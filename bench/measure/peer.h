@@ -5,26 +5,74 @@
 // A peer is another program, so that none of its code is linked here. It reads lines from its
 // standard input and answers each with one line:
 //
-//     name                                                      the peer's name and version
+//     name                          the peer's name and version
 //     open PHASE STORAGE HEAD_DIM Q_HEADS KV_HEADS POSITIONS NEW_TOKENS THREADS
-//                                                               "ok", or "no" and a reason
-//     run                                                       seconds that one attend took
-//     close                                                     "ok"
+//                                   "ok", or "no" and a reason: one attention read
+//     run                           seconds that one attend took (of two when it is short)
+//     output TOKEN HEAD             the results of a head of a new token, of the last run
+//     model STORAGE THREADS CONTEXT FILE
+//                                   "ok", or "no" and a reason: a model, with room for CONTEXT
+//     time CONTEXT PROMPT GENERATE  seconds of a prompt, seconds of GENERATE tokens after CONTEXT
+//     logits COUNT                  the first logits behind the last token that was timed
+//     close                         "ok": ends what open or model began
 //
-// and ends when its input ends.
+// and ends when its input ends. It fills its tensors with the numbers that peer_fill gives, and
+// answers when its threads no longer use a processor.
 
-#include "bench/measure/attention.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
-typedef struct peer_process peer_process;
+#define PEER_TEXT_BYTES 160
 
-// Starts the program and fills *calls for attention_measure. False: it could not be started or does
-// not answer; *out is NULL then.
-bool peer_open(const char *program, peer_process **out, attention_peer *calls);
+typedef struct peer_process {
+    int child; // 0: there is none
+    FILE *to, *from;
+    char name[PEER_TEXT_BYTES];
+    char refusal[PEER_TEXT_BYTES]; // why the last open or model was refused
+    bool opened;                   // something was begun and not closed
+} peer_process;
 
-// Ends the program. NULL is allowed.
+// The geometry of an attention read, as the words of the "open" line say it.
+typedef struct peer_attention {
+    const char *phase, *storage;
+    size_t head_dim, query_heads, kv_heads;
+    int64_t positions, new_tokens;
+    size_t threads;
+} peer_attention;
+
+typedef enum peer_answer { PEER_OK = 0, PEER_NO = 1, PEER_GONE = 2 } peer_answer;
+
+// Starts the program. False: it could not be started or does not answer; *peer is empty then.
+bool peer_start(const char *program, peer_process *peer);
+
+// Ends the program. An empty *peer is allowed.
+void peer_stop(peer_process *peer);
+
+peer_answer peer_open_attention(peer_process *peer, const peer_attention *what);
+peer_answer peer_open_model(peer_process *peer, const char *storage, size_t threads, size_t context,
+                            const char *file);
+
+// The next four return false when the peer has gone or answers anything else.
+bool peer_run(peer_process *peer, double *seconds);
+bool peer_output(peer_process *peer, size_t token, size_t head, float *values, size_t count);
+bool peer_time(peer_process *peer, size_t context, size_t prompt, size_t generate,
+               double *prompt_seconds, double *generation_seconds);
+bool peer_logits(peer_process *peer, float *values, size_t count);
+
+// Ends what an open began; nothing happens without one.
 void peer_close(peer_process *peer);
 
-// What the peer calls itself.
-const char *peer_name(const peer_process *peer);
+// The numbers of a tensor, the same for us and for a peer: uniform in [-range, range), from a
+// linear congruential generator of 32 bits, of which the upper 24 count.
+void peer_fill(float *data, size_t count, uint32_t seed, float range);
+
+// Seeds and ranges of the tensors of an attention read.
+#define PEER_SEED_K 1u
+#define PEER_SEED_V 2u
+#define PEER_SEED_Q 3u
+#define PEER_RANGE_KV 1.0f
+#define PEER_RANGE_Q 2.0f
 
 #endif

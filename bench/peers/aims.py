@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""What the project aims at, beside what was measured."""
+
+import dataclasses
+import statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """One line of the table. `values` are what every cell that it speaks of reached, in the unit of
+    `wanted`; it is met when all of them reach it."""
+
+    what: str
+    wanted: float
+    unit: str  # "%" or "x"
+    values: tuple
+
+    @property
+    def verdict(self):
+        if not self.values:
+            return "not measured"
+        return "met" if min(self.values) >= self.wanted else "**missed**"
+
+    def show(self, value):
+        return f"{100 * value:.0f}%" if self.unit == "%" else f"{value:.2f}x"
+
+    @property
+    def measured(self):
+        if not self.values:
+            return ""
+        if len(self.values) == 1:
+            return self.show(self.values[0])
+        reached = sum(value >= self.wanted for value in self.values)
+        return (f"lowest {self.show(min(self.values))}, median {self.show(statistics.median(self.values))}; "
+                f"{reached} of {len(self.values)} cells reach it")
+
+
+def roofline_aims(results):
+    decode = [cell.share for cell in results.select(phase="decode", storage="bf16")
+              if cell.positions >= 8192 and cell.memory_bound]
+    window = [cell.fma_share for cell in results.select(phase="window", storage="bf16", new_tokens=512)
+              if 2048 <= cell.positions <= 8192]
+    return [
+        Aim("decode in bf16, 8k positions and more, memory-bound: share of the roofline", 0.75, "%", tuple(decode)),
+        Aim("window of 512 new on 2k to 8k in bf16: share of the FMA peak", 0.75, "%", tuple(window)),
+    ]
+
+
+def ratios(cells, storage):
+    return tuple(ratio for cell in cells if (ratio := cell.ratio(storage)) is not None)
+
+
+def peer_aims(results):
+    heads = {"storage": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "threads": 1}
+    decode = results.select(phase="decode", positions=8192, **heads)
+    window = results.select(phase="window", positions=2048, new_tokens=512, **heads)
+    where = "32 query heads on 8, dim 128"
+    return [
+        *(Aim(f"decode against ggml's {storage}, {where}, 8k, one thread", 4, "x", ratios(decode, storage))
+          for storage in ("f16", "bf16")),
+        Aim(f"window against ggml's f16, {where}, 512 on 2048, one thread", 2.5, "x", ratios(window, "f16")),
+    ]
+
+
+def thread_aims(results):
+    """Cells where the roofline of two threads permits 1.8 times the speed."""
+    speedups = []
+    for one in results.select(threads=1, storage="bf16"):
+        for two in results.select(threads=2, storage="bf16", phase=one.phase):
+            if two.geometry() == one.geometry() and one.best_seconds / two.best_seconds >= 1.8:
+                speedups.append(one.seconds / two.seconds)
+    return [Aim("2 threads against 1, bf16, where the roofline allows it", 1.8, "x", tuple(speedups))]
+
+
+def model_aims(results):
+    """SmolLM2 against llama.cpp with its default storage."""
+    aims = []
+    for context, generation in ((0, 1.5), (2048, 2), (7680, 3)):
+        cells = [(cell, peer) for cell in results.model if cell["ctx"] == context
+                 for peer in cell["peers"] if peer["storage"] == "f16"]
+        for part, wanted in (("prompt", 2), ("generation", generation)):
+            key = f"{part}_tokens_per_s"
+            aims.append(Aim(f"SmolLM2 against llama.cpp (f16 KV), same threads: {part} at {context}", wanted, "x",
+                            tuple(cell[key] / peer[key] for cell, peer in cells)))
+    return aims
+
+
+def all_aims(results):
+    return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results)]

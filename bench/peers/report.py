@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: MIT
+"""Writes docs/PERF.md and its plots from the results of bench/peers/run.py.
+
+    python3 bench/peers/report.py RESULTS [DOCS]
+
+Storages, peers' storages, geometries and threads are those that the results hold.
+"""
+
+import pathlib
+import sys
+
+import svg
+from aims import all_aims
+from results import Results
+
+INTRO = """# Performance
+
+Made by `make bench-peers`, which measures everything again and writes this page; do not edit it. A ratio is the
+peer's time over ours (for tokens per second: our speed over the peer's): above 1, Kvern is faster. Cells where the
+peer is faster are marked **bold**.
+"""
+
+METHOD = """## How it is measured
+
+- One program runs both: `kvern bench attention` and `kvern bench model` start the peer as another process
+  (`bench/measure/peer.h`) and let it do the same work in between, run by run. Numbers are medians; ranges are
+  quartiles for attention and the lowest and highest for models.
+- The attention peer is ggml's `ggml_flash_attn_ext` on its CPU backend, with tensors as llama.cpp lays them out (a
+  token's KV heads side by side), f32 queries, a mask for windows and none for decodes. K and V are stored in the type
+  that the column names. The model peer is llama.cpp with flash attention on (its default for these types) and batches
+  of 512 tokens. Both are built from source on this machine with its instruction set (`GGML_NATIVE`).
+- Both sides fill K, V and the queries with the same numbers, and the results are compared after every cell: the
+  difference is the norm of the difference over the norm of ours. Before anything is timed, all head dims, groups and
+  threads are compared on 64 positions, where one wrong position would show.
+- Decode reads cycle through 512 MB of rows, so that they come from memory. Reads that take less than 5 ms are timed
+  directly behind another one, so that threads are awake; a process that has run waits until its threads sleep.
+- The roofline is the larger of bytes / bandwidth and multiply-adds / peak, both measured on the same threads between
+  the runs of each cell: reading a buffer of 512 MB, and chains of FMA in registers, with the widest instructions that
+  the library uses.
+- Models: the prompt speed at a context of C is the average over a prompt of C tokens (512 for C = 0), the generation
+  speed that of 32 tokens behind it. The KV cache of Kvern is bf16.
+"""
+
+
+def table(head, rows):
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def ratio_text(ratio):
+    """A ratio, marked when the peer is faster."""
+    return f"**{ratio:.2f}x, peer faster**" if ratio < 1 else f"{ratio:.2f}x"
+
+
+def thread_text(threads):
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def milliseconds(seconds):
+    return f"{1e3 * seconds:.3f}" if seconds < 0.1 else f"{1e3 * seconds:.1f}"
+
+
+def machine_part(results):
+    machine = results.machine
+    rows = [
+        ("processor", f"{machine.get('cpu', 'unknown')}, {machine.get('processors', '?')} processors"),
+        ("memory", f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB"),
+        ("system, compiler", f"{machine.get('system', '?')}; {machine.get('compiler', '?')}"),
+        ("instruction set of Kvern", ", ".join(results.instructions) or "?"),
+    ]
+    for threads in results.threads():
+        bandwidth, fma = results.limits(threads)
+        rows.append((f"limits, {thread_text(threads)}",
+                     f"{bandwidth / 1e9:.1f} GB/s read, {fma / 1e9:.1f} billion FMA/s"))
+    rows += [
+        ("measured", ", ".join(results.dates) + ", commit " + ", ".join(results.commits)),
+        ("peers", ", ".join(results.peer_names) or "none"),
+        ("build of the peers", machine.get("peer_build", "?").replace("|", "/")),
+    ]
+    return "## Machine\n\n" + table(("", ""), rows)
+
+
+def aims_part(results):
+    rows = [(aim.what, aim.show(aim.wanted), aim.measured, aim.verdict) for aim in all_aims(results)]
+    return "## Aims\n\n" + table(("what", "at least", "measured", ""), rows)
+
+
+def peer_storages(cells):
+    return list(dict.fromkeys(peer.storage for cell in cells for peer in cell.peers))
+
+
+def attention_row(cell, storages):
+    row = [
+        str(cell.head_dim), cell.heads, str(cell.positions),
+        f"{milliseconds(cell.seconds)} ({milliseconds(cell.low)}-{milliseconds(cell.high)})",
+        f"{cell.bytes / cell.seconds / 1e9:.1f}", f"{cell.fma / cell.seconds / 1e9:.1f}", f"{100 * cell.share:.0f}%",
+    ]
+    peers = {peer.storage: peer for peer in cell.peers}
+    for storage in storages:
+        peer = peers.get(storage)
+        row += [f"{milliseconds(peer.seconds)} ({milliseconds(peer.low)}-{milliseconds(peer.high)})",
+                ratio_text(cell.ratio(storage))] if peer else ["-", "-"]
+    return row
+
+
+def attention_tables(results, phase):
+    """One table per storage and number of threads."""
+    parts = []
+    for storage in results.storages():
+        for threads in results.threads():
+            cells = results.select(phase=phase, storage=storage, threads=threads)
+            if not cells:
+                continue
+            storages = peer_storages(cells)
+            head = ["dim", "heads", "positions", "ms", "GB/s", "GFMA/s", "roofline"]
+            for peer in storages:
+                head += [f"ggml {peer} ms", "ratio"]
+            new = f", {cells[0].new_tokens} new tokens" if phase == "window" else ""
+            parts.append(f"### {phase.capitalize()}, {storage}, {thread_text(threads)}{new}\n\n"
+                         + table(head, [attention_row(cell, storages) for cell in cells]))
+    return "\n".join(parts)
+
+
+def faster_peers(results):
+    """Every cell in which a peer is faster, in a sentence or a list."""
+    lost = [(cell, peer) for cell in results.attention for peer in cell.peers if peer.seconds < cell.seconds]
+    count = sum(len(cell.peers) for cell in results.attention)
+    if not lost:
+        return f"The peer is faster in none of the {count} comparisons below.\n"
+    lines = [f"- {cell.phase}, {cell.storage} against {peer.storage}, dim {cell.head_dim}, {cell.heads} heads, "
+             f"{cell.positions} positions, {thread_text(cell.threads)}: {cell.ratio(peer.storage):.2f}x"
+             for cell, peer in lost]
+    return f"The peer is faster in {len(lost)} of the {count} comparisons below:\n\n" + "\n".join(lines) + "\n"
+
+
+def differences(results):
+    """How far the peers' results are from ours, per storage."""
+    worst = {}
+    for cell in [*results.checks, *results.attention]:
+        for peer in cell.peers:
+            key = (cell.storage, peer.storage)
+            worst[key] = max(worst.get(key, 0), peer.difference)
+    rows = [(ours, theirs, f"{most:.4f}") for (ours, theirs), most in sorted(worst.items())]
+    return "### Differences of the results\n\n" + table(("ours", "ggml", "largest difference"), rows)
+
+
+def attention_part(results):
+    if not results.attention:
+        return ""
+    return "\n".join([
+        "## Attention\n",
+        faster_peers(results),
+        "![Decode over positions](plots/decode.svg)\n",
+        "![Share of the roofline](plots/roofline.svg)\n",
+        "![Windows](plots/window.svg)\n",
+        attention_tables(results, "decode"),
+        attention_tables(results, "window"),
+        differences(results),
+    ])
+
+
+def speed_text(cell, part):
+    return f"{cell[part + '_tokens_per_s']:.1f} ({cell[part + '_low']:.1f}-{cell[part + '_high']:.1f})"
+
+
+def model_part(results):
+    if not results.model:
+        return ""
+    rows = []
+    for cell in results.model:
+        where = [str(cell["ctx"]), str(cell["threads"])]
+        rows.append([*where, "Kvern bf16", speed_text(cell, "prompt"), "", speed_text(cell, "generation"), "", ""])
+        for peer in cell["peers"]:
+            prompt, generation = (cell[f"{part}_tokens_per_s"] / peer[f"{part}_tokens_per_s"]
+                                  for part in ("prompt", "generation"))
+            rows.append([*where, f"llama.cpp {peer['storage']}", speed_text(peer, "prompt"), ratio_text(prompt),
+                         speed_text(peer, "generation"), ratio_text(generation), f"{peer['difference']:.3f}"])
+    head = ("context", "threads", "program, KV cache", "prompt tokens/s", "ratio", "generation tokens/s", "ratio",
+            "difference of the logits")
+    return "\n".join(["## A whole model: SmolLM2 135M, Q4_1\n", "![Prompt speed](plots/prompt.svg)\n",
+                      "![Generation speed](plots/generation.svg)\n", table(head, rows)])
+
+
+def duration(nanoseconds):
+    for unit, size in (("ns", 1), ("us", 1e3), ("ms", 1e6)):
+        if nanoseconds < 1000 * size:
+            return f"{nanoseconds / size:.3g} {unit}"
+    return f"{nanoseconds / 1e9:.3g} s"
+
+
+def range_text(middle, low, high):
+    """Nanoseconds with their quartiles."""
+    return f"{duration(middle)} ({duration(low)}-{duration(high)})"
+
+
+def overhead_part(results):
+    if not results.calls:
+        return ""
+    rows = []
+    for name, what in [(item["name"], item["what"]) for item in results.calls[0]["items"]]:
+        items = [item for data in results.calls for item in data["items"] if item["name"] == name]
+        rows.append([what, *(range_text(item["ns"], item["ns_low"], item["ns_high"]) for item in items)])
+    if len(results.first) == len(results.calls):
+        rows.append(["`kvern run`: from its start to the first byte of the answer to a short question", *(
+            range_text(*(1e9 * data[key] for key in ("seconds", "seconds_low", "seconds_high")))
+            for data in results.first)])
+    head = ["what", *(thread_text(data["threads"]) for data in results.calls)]
+    intro = (f"`kvern bench overhead`: the layers of SmolLM2, one row of {results.calls[0]['positions']} positions, "
+             "bf16; medians and quartiles.\n")
+    return "\n".join(["## Overheads\n", intro, table(head, rows)])
+
+
+def decode_plot(results):
+    """Time over positions, where the results have the geometry of the aims; else of the first cell."""
+    cells = results.select(phase="decode", threads=results.threads()[0])
+    aimed = [cell for cell in cells if cell.head_dim == 128 and cell.heads == "32/8"]
+    cells = aimed or [cell for cell in cells if cell.geometry()[:3] == cells[0].geometry()[:3]]
+    series = {}
+    for cell in cells:
+        series.setdefault((f"Kvern {cell.storage}", False), {})[cell.positions] = 1e3 * cell.seconds
+        for peer in cell.peers:
+            series.setdefault((f"ggml {peer.storage}", True), {})[cell.positions] = 1e3 * peer.seconds
+    if not cells:
+        return None
+    title = f"Decode, head dim {cells[0].head_dim}, {cells[0].heads} heads, {thread_text(cells[0].threads)}"
+    return svg.lines(title, "positions", "ms", [(name, list(points.items()), dashed)
+                                                for (name, dashed), points in sorted(series.items(), reverse=True)])
+
+
+def roofline_plot(results):
+    """Share of the roofline by head dim, of decodes at 8k and of windows at 2k."""
+    threads, storages = results.threads()[0], results.storages()
+    groups = []
+    for phase, positions in (("decode", 8192), ("window", 2048)):
+        cells = results.select(phase=phase, positions=positions, threads=threads)
+        for key in sorted({(cell.head_dim, cell.q_heads // cell.kv_heads) for cell in cells}):
+            values = {cell.storage: 100 * cell.share for cell in cells
+                      if (cell.head_dim, cell.q_heads // cell.kv_heads) == key}
+            groups.append((f"{phase[0].upper()}{key[0]}/{key[1]}", [values.get(storage) for storage in storages]))
+    title = f"Share of the roofline, {thread_text(threads)}: D(ecode) 8192, W(indow) 512 on 2048; dim/group"
+    return svg.bars(title, "", "%", groups, storages) if groups else None
+
+
+def window_plot(results):
+    """Times of windows of the group of the aims, or of the first one, at the fewest positions."""
+    cells = results.select(phase="window", threads=results.threads()[0])
+    if not cells:
+        return None
+    positions = min(cell.positions for cell in cells)
+    cells = [cell for cell in cells if cell.positions == positions]
+    cells = [cell for cell in cells if cell.heads == "32/8"] or [cell for cell in cells if cell.heads == cells[0].heads]
+    columns = {}
+    for cell in cells:
+        columns.setdefault(f"Kvern {cell.storage}", {})[cell.head_dim] = 1e3 * cell.seconds
+        for peer in cell.peers:
+            columns.setdefault(f"ggml {peer.storage}", {})[cell.head_dim] = 1e3 * peer.seconds
+    dims = sorted({cell.head_dim for cell in cells})
+    title = f"Window of {cells[0].new_tokens} on {positions}, {cells[0].heads} heads, {thread_text(cells[0].threads)}"
+    return svg.bars(title, "head dim", "ms", [(str(dim), [column.get(dim) for column in columns.values()])
+                                              for dim in dims], list(columns))
+
+
+def model_plot(results, part):
+    """Tokens per second over the context: bars, since a context of 0 has no logarithm."""
+    if not results.model:
+        return None
+    columns = {}
+    for cell in results.model:
+        place = (cell["ctx"], cell["threads"])
+        columns.setdefault("Kvern bf16", {})[place] = cell[f"{part}_tokens_per_s"]
+        for peer in cell["peers"]:
+            columns.setdefault(f"llama.cpp {peer['storage']}", {})[place] = peer[f"{part}_tokens_per_s"]
+    places = sorted({place for column in columns.values() for place in column}, key=lambda p: (p[1], p[0]))
+    groups = [(f"{ctx}, {threads} thr", [column.get((ctx, threads)) for column in columns.values()])
+              for ctx, threads in places]
+    return svg.bars(f"SmolLM2, {part}", "context, threads", "tokens/s", groups, list(columns))
+
+
+def plots(results):
+    drawn = {"prompt": model_plot(results, "prompt"), "generation": model_plot(results, "generation")}
+    if results.attention:
+        drawn.update(decode=decode_plot(results), roofline=roofline_plot(results), window=window_plot(results))
+    return {name: text for name, text in drawn.items() if text}
+
+
+def write(folder, docs):
+    """Writes the page and its plots; a plot that has no data any more goes."""
+    results = Results(pathlib.Path(folder))
+    docs = pathlib.Path(docs)
+    drawn = plots(results)
+    (docs / "plots").mkdir(parents=True, exist_ok=True)
+    for old in (docs / "plots").glob("*.svg"):
+        old.unlink()
+    for name, text in drawn.items():
+        (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
+    parts = [INTRO, machine_part(results), aims_part(results), attention_part(results), model_part(results),
+             overhead_part(results), METHOD]
+    page = "\n".join(part for part in parts if part)
+    lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
+    (docs / "PERF.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python3 bench/peers/report.py RESULTS [DOCS]")
+    write(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).parents[2] / "docs")

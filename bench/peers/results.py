@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The results of bench/peers/run.py as lists of plain cells."""
+
+import dataclasses
+import json
+import statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """What a peer needed for the same cell; seconds."""
+
+    storage: str
+    seconds: float
+    low: float
+    high: float
+    difference: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One geometry of an attention read."""
+
+    phase: str
+    storage: str
+    head_dim: int
+    q_heads: int
+    kv_heads: int
+    positions: int
+    new_tokens: int
+    threads: int
+    seconds: float
+    low: float
+    high: float
+    share: float
+    bytes: float
+    fma: float
+    bandwidth: float
+    fma_peak: float
+    peers: tuple
+    refused: tuple  # (storage, why)
+
+    @property
+    def memory_bound(self):
+        return self.bytes / self.bandwidth > self.fma / self.fma_peak
+
+    @property
+    def fma_share(self):
+        return self.fma / self.fma_peak / self.seconds
+
+    @property
+    def best_seconds(self):
+        """What the roofline permits."""
+        return max(self.bytes / self.bandwidth, self.fma / self.fma_peak)
+
+    @property
+    def heads(self):
+        return f"{self.q_heads}/{self.kv_heads}"
+
+    def geometry(self):
+        return (self.head_dim, self.q_heads, self.kv_heads, self.positions, self.new_tokens)
+
+    def ratio(self, storage):
+        """How many times faster than the peer with this storage; None when that was not measured."""
+        times = [peer.seconds for peer in self.peers if peer.storage == storage]
+        return times[0] / self.seconds if times else None
+
+
+def cell_of(data):
+    """A cell from what kvern bench attention prints."""
+    measured = [peer for peer in data["peers"] if "ms" in peer]
+    return Cell(
+        phase=data["phase"], storage=data["storage"], head_dim=data["head_dim"], q_heads=data["q_heads"],
+        kv_heads=data["kv_heads"], positions=data["positions"], new_tokens=data["new_tokens"],
+        threads=data["threads"], seconds=data["ms"] / 1e3, low=data["ms_low"] / 1e3, high=data["ms_high"] / 1e3,
+        share=data["roofline_share"], bytes=data["bytes"], fma=data["fma"], bandwidth=data["limit_bytes_per_s"],
+        fma_peak=data["limit_fma_per_s"],
+        peers=tuple(Peer(peer["storage"], peer["ms"] / 1e3, peer["ms_low"] / 1e3, peer["ms_high"] / 1e3,
+                         peer["difference"]) for peer in measured),
+        refused=tuple((peer["storage"], peer["refused"]) for peer in data["peers"] if "refused" in peer),
+    )
+
+
+class Results:
+    """Everything of a results folder. What is missing is empty."""
+
+    def __init__(self, folder):
+        files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+        parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
+                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first")}
+        everything = [data for group in parts.values() for data in group]
+        self.machine = files.get("machine", {})
+        self.commits = sorted({data["commit"] for data in everything if "commit" in data})
+        self.dates = sorted({data["date"] for data in everything if "date" in data})
+        self.instructions = sorted({data["cpu"] for data in parts["attention"]})
+        self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})
+        self.attention = sorted((cell_of(cell) for data in parts["attention"] for cell in data["cells"]),
+                                key=lambda cell: (cell.phase, cell.storage, cell.threads, *cell.geometry()))
+        self.checks = [cell_of(cell) for data in parts["check"] for cell in data["cells"]]
+        self.model = sorted((cell for data in parts["model"] for cell in data["cells"]),
+                            key=lambda cell: (cell["ctx"], cell["threads"]))
+        self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
+        self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
+
+    def select(self, **wanted):
+        """Attention cells with these values."""
+        return [cell for cell in self.attention if all(getattr(cell, key) == value for key, value in wanted.items())]
+
+    def storages(self):
+        return list(dict.fromkeys(cell.storage for cell in self.attention))
+
+    def threads(self):
+        return sorted({cell.threads for cell in self.attention})
+
+    def limits(self, threads):
+        """Medians of what the machine did at most: bytes/s, fma/s."""
+        cells = self.select(threads=threads)
+        return (statistics.median(cell.bandwidth for cell in cells),
+                statistics.median(cell.fma_peak for cell in cells))

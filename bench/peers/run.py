@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""Measures Kvern and its peers in the same runs, interleaved, and writes docs/PERF.md.
+
+    python3 bench/peers/run.py [OPTIONS]        (make bench-peers BENCH="OPTIONS")
+
+Every call of `kvern bench` is one step, whose JSON becomes one file of the results folder; the
+report is made of all files there (bench/peers/report.py). A run removes the older results of what
+it measures, unless --keep is given: then steps that have a result are left out.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+import report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PEERS = ROOT / "bench" / "peers"
+GROUPS = ("attention", "model", "overhead")
+
+# What the attention peer stores beside a storage of ours; any storage that is not listed is
+# measured against PEER_STORAGES_DEFAULT.
+PEER_STORAGES = {"bf16": "f16,bf16", "f16": "f16", "q8": "f16,q8_0", "q4": "f16,q4_0"}
+PEER_STORAGES_DEFAULT = "f16"
+
+# Differences from our results with bf16 that storage alone explains; one position of 48 too many or
+# too few makes more than 0.15.
+CHECKED_STORAGES = "f16,bf16,q8_0,q4_0"
+MOST_DIFFERENCE, MOST_DIFFERENCE_FEW_BITS = 0.02, 0.13
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", default=",".join(GROUPS), help="what to measure; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="fewer cells and runs: minutes instead of hours")
+    parser.add_argument("--keep", action="store_true", help="go on after an interrupted run")
+    parser.add_argument("--storage", default="bf16,f16", help="of kvern bench attention; default: %(default)s")
+    parser.add_argument("--threads", default="1,2", help="default: %(default)s")
+    parser.add_argument("--head-dim", default="64,128,256", help="default: %(default)s")
+    parser.add_argument("--group", default="1,3,4,8", help="query heads per KV head; default: %(default)s")
+    parser.add_argument("--phase", default="decode,window", help="default: %(default)s")
+    parser.add_argument("--ctx", default="0,2048,7680", help="of kvern bench model; default: %(default)s")
+    parser.add_argument("--model-runs", type=int, default=3, help="rounds of kvern bench model; default: %(default)s")
+    parser.add_argument("--model-peer-storage", default="f16,q8_0,q4_0", help="default: %(default)s")
+    parser.add_argument("--model", help="GGUF file; default: SmolLM2, fetched if need be")
+    parser.add_argument("--program", default=ROOT / "build" / "kvern", type=pathlib.Path)
+    parser.add_argument("--results", default=ROOT / "build" / "bench-peers", type=pathlib.Path)
+    parser.add_argument("--prefix", default="", help="a command put before each measurement, such as taskset or a lock")
+    parser.add_argument("--no-report", action="store_true", help="leave docs/PERF.md alone")
+    options = parser.parse_args(arguments)
+    unknown = set(options.only.split(",")) - set(GROUPS)
+    if unknown:
+        parser.error(f"--only knows {', '.join(GROUPS)}, not {', '.join(sorted(unknown))}")
+    return options
+
+
+class Session:
+    """The steps of one run."""
+
+    def __init__(self, options):
+        self.options = options
+        self.prefix = shlex.split(options.prefix)
+        self.wanted = set(options.only.split(","))
+        options.results.mkdir(parents=True, exist_ok=True)
+        if not options.keep:
+            for group in self.wanted:
+                for old in options.results.glob(f"{group}-*"):
+                    old.unlink()
+            if "attention" in self.wanted:
+                for old in options.results.glob("check-*"):
+                    old.unlink()
+
+    def step(self, name, arguments):
+        """One call of the program."""
+        self.measure(name, [self.options.program, *arguments])
+
+    def measure(self, name, command):
+        """A command that prints JSON with --json; the JSON becomes a result."""
+        target = self.options.results / f"{name}.json"
+        if target.exists():
+            return
+        command = [*self.prefix, *command, "--json"]
+        print("+", shlex.join(map(str, command)), file=sys.stderr, flush=True)
+        started = time.monotonic()
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.save(target, json.loads(output))
+        print(f"  {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+    def save(self, target, value):
+        """Writes a result, whole or not at all."""
+        value["commit"] = commit()
+        value["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+        partial = target.with_suffix(".part")
+        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        partial.replace(target)
+
+    def check_peer(self):
+        """Every head dim, group and number of threads once, on few positions, where one wrong
+        position shows: a wrong stride or mask must not win."""
+        options = self.options
+        for phase in ("decode", "window"):
+            self.step(f"check-{phase}", [
+                "bench", "attention", "--phase", phase, "--head-dim", options.head_dim, "--group", options.group,
+                "--positions", "48", "--new", "16", "-t", options.threads, "--runs", "1",
+                "--peer", PEERS / "ggml-attention", "--peer-storage", CHECKED_STORAGES,
+            ])
+            result = json.loads((options.results / f"check-{phase}.json").read_text(encoding="utf-8"))
+            for cell in result["cells"]:
+                for peer in cell["peers"]:
+                    most = MOST_DIFFERENCE_FEW_BITS if peer["storage"].startswith("q4") else MOST_DIFFERENCE
+                    if not peer.get("difference", math.inf) <= most:
+                        raise RuntimeError(f"the attention peer computes something else: {cell}")
+
+    def attention(self):
+        """One step per phase, storage, head dim, group and number of threads."""
+        options = self.options
+        runs = {"decode": 7 if options.quick else 15, "window": 3 if options.quick else 5}
+        positions = {"decode": "1024,8192" if options.quick else "1024,8192,65536",
+                     "window": "2048" if options.quick else "2048,8192"}
+        for phase in options.phase.split(","):
+            for storage in options.storage.split(","):
+                for dim, group, threads in grid(options.head_dim, options.group, options.threads):
+                    name = f"attention-{phase}-{storage}-d{dim}-g{group}-t{threads}"
+                    self.step(name, [
+                        "bench", "attention", "--phase", phase, "--storage", storage,
+                        "--head-dim", dim, "--group", group, "--positions", positions[phase],
+                        "-t", threads, "--runs", str(runs[phase]), "--peer", PEERS / "ggml-attention",
+                        "--peer-storage", PEER_STORAGES.get(storage, PEER_STORAGES_DEFAULT),
+                        "--csv", options.results / f"{name}.csv",
+                    ])
+        self.join_csv()
+
+    def join_csv(self):
+        """All tables as one file."""
+        lines = []
+        for path in sorted(self.options.results.glob("attention-*.csv")):
+            head, *rows = path.read_text(encoding="utf-8").splitlines()
+            lines += rows if lines else [head, *rows]
+        (self.options.results / "attention.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def model(self, file):
+        """One step per number of threads and length of context."""
+        options = self.options
+        for threads, context in grid(options.threads, options.ctx):
+            self.step(f"model-c{context}-t{threads}", [
+                "bench", "model", file, "--ctx", context, "-t", threads,
+                "--runs", "1" if options.quick else str(options.model_runs),
+                "--peer", PEERS / "llama-model", "--peer-storage", options.model_peer_storage,
+            ])
+
+    def overhead(self, file):
+        """Costs around the arithmetic, and a run of the program up to its first output."""
+        for threads in self.options.threads.split(","):
+            self.step(f"overhead-calls-t{threads}", ["bench", "overhead", file, "-t", threads])
+            first = ["python3", PEERS / "first_output.py", self.options.program, file, threads]
+            self.measure(f"overhead-first-t{threads}", first)
+
+
+def grid(*lists):
+    """All combinations of the words of comma-separated lists."""
+    first, *others = lists
+    for word in first.split(","):
+        for rest in grid(*others) if others else [()]:
+            yield (word, *rest)
+
+
+def commit():
+    """The version that is measured; "+" is for changes that no commit holds."""
+    describe = ["git", "-C", ROOT, "describe", "--always", "--dirty=+"]
+    result = subprocess.run(describe, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
+
+
+def cpu_model():
+    """What the processor calls itself."""
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.split(":", 1)[1].strip()
+    return os.uname().machine
+
+
+def machine():
+    """The machine and the peers' build, for the head of the report."""
+    build = ("import ctypes, llama_cpp; llama_cpp.llama_log_set("
+             "llama_cpp.llama_log_callback(lambda *_: None), ctypes.c_void_p(0)); "
+             "print(llama_cpp.llama_print_system_info().decode())")
+    info = subprocess.run([PEERS / "python", "-c", build], capture_output=True, text=True, check=True).stdout
+    gcc = subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True).stdout
+    return {
+        "cpu": cpu_model(),
+        "processors": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{os.uname().sysname} {os.uname().release}",
+        "compiler": gcc.splitlines()[0],
+        "peer_build": info.strip(),
+    }
+
+
+def model_file(options):
+    """The model's path."""
+    if options.model:
+        return options.model
+    fetch = subprocess.run([ROOT / "tools" / "fetch-model", "smollm2"], stdout=subprocess.PIPE, text=True, check=True)
+    return fetch.stdout.strip()
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    session = Session(options)
+    (options.results / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n", encoding="utf-8")
+    if "attention" in session.wanted:
+        session.check_peer()
+        session.attention()
+    if "model" in session.wanted:
+        session.model(model_file(options))
+    if "overhead" in session.wanted:
+        session.overhead(model_file(options))
+    if not options.no_report:
+        report.write(options.results, ROOT / "docs")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (subprocess.CalledProcessError, RuntimeError) as error:
+        sys.exit(f"bench/peers/run.py: {error}")

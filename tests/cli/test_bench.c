@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT
+// kvern bench: options, the table, CSV and JSON, and peers. The peer is this program, started by
+// the one under test: it computes attention in double, or misbehaves as KVERN_TEST_PEER says.
+
+#include "tests/support/program.h"
+#include "tests/support/small_model.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DIM 8
+#define PEER_VARIABLE "KVERN_TEST_PEER"
+
+// What "open" said.
+typedef struct naive_case {
+    char phase[16], storage[16];
+    int dim, heads, kv_heads, positions, new_tokens, threads;
+} naive_case;
+
+// A number of a tensor of the protocol: one step of the generator per element.
+static double number_at(size_t index, uint32_t seed, double range)
+{
+    for (size_t i = 0; i <= index; i++)
+        seed = seed * 1664525u + 1013904223u;
+    return ((double)(seed >> 8) / 8388608.0 - 1) * range;
+}
+
+static double score(const naive_case *c, int token, int head, int key)
+{
+    const int kv_head = head / (c->heads / c->kv_heads);
+    double sum = 0;
+    for (int d = 0; d < c->dim; d++)
+        sum += number_at((size_t)((token * c->heads + head) * c->dim + d), 3, 2) *
+               number_at((size_t)((key * c->kv_heads + kv_head) * c->dim + d), 1, 1);
+    return sum / sqrt(c->dim);
+}
+
+static void print_output(const naive_case *c, int token, int head)
+{
+    const int kv_head = head / (c->heads / c->kv_heads), keys = c->positions + token + 1;
+    double sums[DIM] = {0}, total = 0;
+    for (int key = 0; key < keys; key++) {
+        const double weight = exp(score(c, token, head, key));
+        total += weight;
+        for (int d = 0; d < c->dim; d++)
+            sums[d] +=
+                weight * number_at((size_t)((key * c->kv_heads + kv_head) * c->dim + d), 2, 1);
+    }
+    for (int d = 0; d < c->dim; d++)
+        printf("%s%.9g", d ? " " : "", sums[d] / total);
+    printf("\n");
+}
+
+static void answer(const char *line, const char *mode, naive_case *c)
+{
+    int token, head;
+    if (strcmp(line, "name\n") == 0)
+        printf("naive 1.0\n");
+    else if (sscanf(line, "open %15s %15s %d %d %d %d %d %d", c->phase, c->storage, &c->dim,
+                    &c->heads, &c->kv_heads, &c->positions, &c->new_tokens, &c->threads) == 8)
+        printf(strcmp(c->storage, "odd") == 0 ? "no such storage here\n" : "ok\n");
+    else if (strcmp(line, "run\n") == 0)
+        printf(strcmp(mode, "babble") == 0 ? "soon\n" : "0.25\n");
+    else if (sscanf(line, "output %d %d", &token, &head) == 2)
+        print_output(c, token, strcmp(mode, "wrong") == 0 ? 0 : head);
+    else if (strncmp(line, "model ", 6) == 0)
+        printf(strstr(line, " odd ") ? "no such storage here\n" : "ok\n");
+    else if (strncmp(line, "time ", 5) == 0)
+        printf("2 0.5\n");
+    else if (strncmp(line, "logits ", 7) == 0)
+        for (int i = 0, count = atoi(line + 7); i < count; i++)
+            printf("%d%s", i, i + 1 < count ? " " : "\n");
+    else
+        printf("ok\n");
+    fflush(stdout);
+}
+
+static int be_peer(const char *mode)
+{
+    char line[1024];
+    naive_case c;
+    if (strcmp(mode, "silent") == 0)
+        return 0;
+    while (fgets(line, sizeof line, stdin)) {
+        if (strcmp(mode, "leave") == 0 && strcmp(line, "run\n") == 0)
+            return 0;
+        answer(line, mode, &c);
+    }
+    return 0;
+}
+
+static const char *own_program(void)
+{
+    static char path[1024];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(length > 0);
+    path[length] = 0;
+    return path;
+}
+
+static void set_mode(const char *mode)
+{
+    assert_int_equal(setenv(PEER_VARIABLE, mode, 1), 0);
+}
+
+#define SMALL                                                                                      \
+    "bench", "attention", "--head-dim", "8", "--group", "2", "--kv-heads", "2", "--new", "3",      \
+        "--positions", "20", "--runs", "2", "-t", "1"
+
+static json_t *json_of(const program_call *call)
+{
+    program_result result = program_run(call);
+    if (result.code != 0)
+        fail_msg("code %d: %s", result.code, result.err);
+    json_t *object = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_object(object));
+    program_free(&result);
+    return object;
+}
+
+static double real_at(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static const char *text_at(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_string(value));
+    return json_string_value(value);
+}
+
+static void test_attention_json(void **state)
+{
+    (void)state;
+    set_mode("right");
+    json_t *run =
+        json_of(&(program_call){.arguments = {SMALL, "--storage", "bf16,f32", "--json", "--peer",
+                                              own_program(), "--peer-storage", "f16,odd"}});
+    assert_string_equal(text_at(run, "peer"), "naive 1.0");
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 4); // 2 phases, 2 storages
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        const bool decode = i < 2, bf16 = i % 2 == 0;
+        assert_string_equal(text_at(cell, "phase"), decode ? "decode" : "window");
+        assert_string_equal(text_at(cell, "storage"), bf16 ? "bf16" : "f32");
+        const double stored = decode ? 21 : 23;
+        assert_true(real_at(cell, "bytes") == stored * 2 * 2 * 8 * (bf16 ? 2 : 4));
+        // Scores and sums over the keys that each new token sees.
+        assert_true(real_at(cell, "fma") == 2 * 4 * 8 * (decode ? 21 : 21 + 22 + 23));
+        assert_true(real_at(cell, "ms") > 0);
+        assert_true(real_at(cell, "ms_low") <= real_at(cell, "ms"));
+        assert_true(real_at(cell, "ms") <= real_at(cell, "ms_high"));
+        assert_true(real_at(cell, "limit_bytes_per_s") > 0);
+        assert_true(real_at(cell, "limit_fma_per_s") > 0);
+        const json_t *peers = json_object_get(cell, "peers");
+        assert_int_equal(json_array_size(peers), 2);
+        const json_t *right = json_array_get(peers, 0), *odd = json_array_get(peers, 1);
+        assert_string_equal(text_at(right, "storage"), "f16");
+        assert_true(real_at(right, "ms") == 250);
+        assert_true(real_at(right, "difference") < (bf16 ? 0.01 : 1e-5));
+        assert_string_equal(text_at(odd, "storage"), "odd");
+        assert_string_equal(text_at(odd, "refused"), "such storage here");
+    }
+    json_decref(run);
+}
+
+static void test_attention_csv(void **state)
+{
+    (void)state;
+    set_mode("right");
+    const char *path = program_path("table.csv");
+    program_result result = program_run(&(program_call){
+        .arguments = {SMALL, "--phase", "decode", "--csv", path, "--peer", own_program()}});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "peer ms");
+    program_free(&result);
+    char line[512], extra[512];
+    double ms, share, peer_ms, ratio;
+    int dim, heads, kv_heads, positions, new_tokens, threads;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,"
+                              "threads,ms,roofline_share,peer,peer_ms,ratio\n");
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(sscanf(line, "decode,bf16,%d,%d,%d,%d,%d,%d,%lf,%lf,naive 1.0 f16,%lf,%lf",
+                            &dim, &heads, &kv_heads, &positions, &new_tokens, &threads, &ms, &share,
+                            &peer_ms, &ratio),
+                     10);
+    assert_null(fgets(extra, sizeof extra, file));
+    fclose(file);
+    assert_int_equal(dim, 8);
+    assert_int_equal(heads, 4);
+    assert_int_equal(kv_heads, 2);
+    assert_int_equal(positions, 20);
+    assert_int_equal(new_tokens, 1);
+    assert_int_equal(threads, 1);
+    assert_true(peer_ms == 250);
+    assert_true(fabs(ratio * ms - peer_ms) < 0.01 * peer_ms + ratio * 1e-6);
+}
+
+static void test_bad_peers(void **state)
+{
+    (void)state;
+    static const char *const MODES[][2] = {{"wrong", "does not compute the same thing"},
+                                           {"silent", "does not answer"},
+                                           {"leave", "stopped answering"},
+                                           {"babble", "stopped answering"}};
+    for (size_t i = 0; i < sizeof MODES / sizeof MODES[0]; i++) {
+        set_mode(MODES[i][0]);
+        program_expect_failure(&(program_call){.arguments = {SMALL, "--phase", "window", "--json",
+                                                             "--peer", own_program()}},
+                               MODES[i][1]);
+    }
+    program_expect_failure(
+        &(program_call){.arguments = {SMALL, "--json", "--peer", program_path("no-such-program")}},
+        "does not answer");
+}
+
+static void test_model(void **state)
+{
+    (void)state;
+    const char *model = program_path("model.gguf");
+    json_t *run = json_of(&(program_call){
+        .arguments = {"bench", "model", model, "--ctx", "0,40", "--threads", "1,2", "--prompt",
+                      "16", "--generate", "4", "--runs", "2", "--json"}});
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        assert_true(real_at(cell, "ctx") == (i % 2 ? 40 : 0));
+        assert_true(real_at(cell, "threads") == (i < 2 ? 1 : 2));
+        assert_true(real_at(cell, "prompt_tokens_per_s") > 0);
+        assert_true(real_at(cell, "generation_tokens_per_s") > 0);
+        assert_true(real_at(cell, "generation_low") <= real_at(cell, "generation_high"));
+        assert_int_equal(json_array_size(json_object_get(cell, "peers")), 0);
+    }
+    json_decref(run);
+}
+
+static void test_model_peers(void **state)
+{
+    (void)state;
+    const char *model = program_path("model.gguf");
+    set_mode("right");
+    // Its logits are 0, 1, 2, ...: another model's.
+    program_expect_failure(
+        &(program_call){.arguments = {"bench", "model", model, "--ctx", "8", "-t", "1", "--runs",
+                                      "1", "--peer", own_program()}},
+        "the peer's logits with f16 are");
+    program_expect_failure(
+        &(program_call){.arguments = {"bench", "model", model, "--ctx", "8", "-t", "1", "--runs",
+                                      "1", "--peer", own_program(), "--peer-storage", "odd"}},
+        "the peer refuses odd: such storage here");
+}
+
+static void test_overhead(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {"load",      "prompt",  "append",       "append_read",
+                                        "attend",    "step",    "trim",         "fork",
+                                        "fork_step", "reserve", "reserve_again"};
+    json_t *run =
+        json_of(&(program_call){.arguments = {"bench", "overhead", program_path("model.gguf"),
+                                              "--runs", "3", "--positions", "70", "--json"}});
+    assert_true(real_at(run, "threads") == 1);
+    assert_true(real_at(run, "positions") == 70);
+    const json_t *items = json_object_get(run, "items");
+    assert_int_equal(json_array_size(items), sizeof NAMES / sizeof NAMES[0]);
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *item = json_array_get(items, i);
+        assert_string_equal(text_at(item, "name"), NAMES[i]);
+        assert_true(strlen(text_at(item, "what")) > 0);
+        assert_true(real_at(item, "ns") > 0);
+        assert_true(real_at(item, "ns_low") <= real_at(item, "ns_high"));
+    }
+    json_decref(run);
+}
+
+static void expect_usage_error(const program_call *call, const char *message)
+{
+    program_result result = program_run(call);
+    assert_int_equal(result.code, 2);
+    assert_string_equal(result.out, "");
+    program_expect_part(result.err, message);
+    program_expect_part(result.err, "--help");
+    program_free(&result);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    expect_usage_error(&(program_call){.arguments = {"bench"}}, "what to measure is missing");
+    expect_usage_error(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is neither");
+    expect_usage_error(&(program_call){.arguments = {"bench", "model"}}, "the model file is");
+    expect_usage_error(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
+    expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
+                       "one number");
+    static const char *const CASES[][3] = {
+        {"--storage", "bf17", "--storage knows bf16, f16, f32, not 'bf17'"},
+        {"--storage", "bf16,", "--storage takes"},
+        {"--phase", "sleep", "--phase is decode, window or both"},
+        {"--head-dim", "7", "--head-dim takes"},
+        {"-t", "0", "-t takes"},
+        {"-t", "1,x", "-t takes"},
+        {"--threads", "1025", "-t takes"},
+        {"--runs", "0", "--runs takes"},
+        {"--peer-storage", "f16", "--peer-storage needs --peer"},
+        {"--peer-storage", "a b", "--peer-storage takes"},
+        {"--peer-storage", "a,b,c,d,e,f,g,h,i", "--peer-storage takes at most 8 names"},
+        {"--peer-storage", "a-name-that-is-too-long", "--peer-storage takes"}};
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+        expect_usage_error(
+            &(program_call){.arguments = {"bench", "attention", CASES[i][0], CASES[i][1]}},
+            CASES[i][2]);
+    expect_usage_error(
+        &(program_call){.arguments = {"bench", "attention", "-t", "1", "--threads", "2"}},
+        "-t is given twice");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    static const char *const WHAT[] = {"attention", "model", "overhead"};
+    for (size_t i = 0; i < 3; i++) {
+        program_result result =
+            program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
+        char usage[64];
+        snprintf(usage, sizeof usage, "Usage: kvern bench %s [OPTION...]", WHAT[i]);
+        assert_int_equal(result.code, 0);
+        program_expect_part(result.out, usage);
+        program_expect_part(result.out, "-t, --threads=LIST");
+        program_free(&result);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    small_model_save(&(small_model){0}, program_path("model.gguf"));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    program_remove_folder();
+    return 0;
+}
+
+int main(void)
+{
+    const char *mode = getenv(PEER_VARIABLE);
+    if (mode)
+        return be_peer(mode);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_csv),
+        cmocka_unit_test(test_bad_peers),      cmocka_unit_test(test_model),
+        cmocka_unit_test(test_model_peers),    cmocka_unit_test(test_overhead),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

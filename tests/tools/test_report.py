@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""The performance report says what the results say, whatever storages they hold.
+
+python3 tests/tools/test_report.py
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench" / "peers"))
+
+import report  # noqa: E402
+from aims import all_aims  # noqa: E402
+from results import Results  # noqa: E402
+
+GIGA = 1e9
+
+
+def attention(phase="decode", storage="bf16", threads=1, ms=10.0, peers=(("f16", 50.0),), positions=8192, memory=8.0):
+    """A cell at 32/8 heads of 128; `memory` is how many ms the bandwidth needs, the peak needs 5."""
+    return {
+        "phase": phase, "storage": storage, "head_dim": 128, "q_heads": 32, "kv_heads": 8, "positions": positions,
+        "new_tokens": 1 if phase == "decode" else 512, "threads": threads, "ms": ms, "ms_low": ms * 0.9,
+        "ms_high": ms * 1.1, "roofline_share": max(memory, 5.0) / ms, "bytes": memory * 1e-3 * GIGA, "fma": 5e-3 * GIGA,
+        "limit_bytes_per_s": GIGA, "limit_fma_per_s": GIGA,
+        "peers": [{"storage": name, "ms": time, "ms_low": time, "ms_high": time, "difference": 0.01}
+                  for name, time in peers],
+    }
+
+
+def speeds(prompt, generation):
+    return {"prompt_tokens_per_s": prompt, "prompt_low": prompt, "prompt_high": prompt,
+            "generation_tokens_per_s": generation, "generation_low": generation, "generation_high": generation}
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "results").mkdir()
+
+    def save(self, name, value):
+        text = json.dumps({"commit": "abc", "date": "2026-11-30", **value})
+        (self.root / "results" / f"{name}.json").write_text(text, encoding="utf-8")
+
+    def save_attention(self, *cells):
+        self.save("attention-x", {"cpu": "avx2", "peer": "ggml 1", "cells": list(cells)})
+
+    def page(self):
+        docs = self.root / "docs"
+        report.write(self.root / "results", docs)
+        for plot in (docs / "plots").glob("*.svg"):
+            xml.dom.minidom.parse(str(plot))
+        return (docs / "PERF.md").read_text(encoding="utf-8")
+
+    def aims(self):
+        return {aim.what: aim for aim in all_aims(Results(self.root / "results"))}
+
+    def aim(self, *words):
+        found = [aim for what, aim in self.aims().items() if all(word in what for word in words)]
+        self.assertEqual(len(found), 1, words)
+        return found[0]
+
+    def test_nothing_is_measured(self):
+        page = self.page()
+        self.assertNotIn("| met |", page)
+        self.assertNotIn("![", page)
+        self.assertEqual(page.count("not measured"), len(self.aims()))
+
+    def test_aims_are_met_and_missed(self):
+        self.save_attention(
+            attention(ms=10.0, peers=(("f16", 39.0), ("bf16", 41.0))),
+            attention("window", ms=6.0, positions=2048, memory=0.1, peers=(("f16", 15.1),)),
+            attention("window", ms=7.0, positions=8192, memory=0.1, peers=()),
+        )
+        self.assertEqual(self.aim("decode in bf16").verdict, "met")  # 8 of 10 ms
+        self.assertEqual(self.aim("window of 512").values, (5 / 6, 5 / 7))
+        self.assertEqual(self.aim("window of 512").verdict, "**missed**")  # 71 %
+        self.assertEqual(self.aim("decode", "ggml's f16").verdict, "**missed**")
+        self.assertEqual(self.aim("decode", "ggml's bf16").verdict, "met")
+        self.assertEqual(self.aim("window", "ggml's f16").verdict, "met")
+
+    def test_only_memory_bound_decodes_count(self):
+        self.save_attention(attention(memory=4.0, ms=10.0), attention(positions=1024, ms=100.0))
+        self.assertEqual(self.aim("decode in bf16").verdict, "not measured")
+
+    def test_threads_where_the_roofline_allows(self):
+        two = attention(threads=2, ms=5.6)
+        two["limit_bytes_per_s"] = two["limit_fma_per_s"] = 1.9 * GIGA
+        limited = attention(threads=2, ms=9.0, positions=65536)
+        self.save_attention(attention(ms=10.0), attention(ms=10.0, positions=65536), two, limited)
+        self.assertEqual(self.aim("2 threads").values, (10.0 / 5.6,))
+        self.assertEqual(self.aim("2 threads").verdict, "**missed**")
+
+    def test_faster_peers_are_marked(self):
+        self.save_attention(attention(ms=10.0, peers=(("f16", 8.0), ("bf16", 20.0))))
+        page = self.page()
+        self.assertIn("The peer is faster in 1 of the 2 comparisons", page)
+        self.assertIn("- decode, bf16 against f16, dim 128, 32/8 heads, 8192 positions, 1 thread: 0.80x", page)
+        self.assertIn("**0.80x, peer faster**", page)
+        self.assertIn("| 2.00x |", page)
+
+    def test_unknown_storages_join(self):
+        self.save_attention(attention(storage="q3x", peers=(("q8_0", 30.0), ("iq9", 40.0))),
+                            attention("window", storage="q3x", positions=2048, peers=()))
+        page = self.page()
+        self.assertIn("### Decode, q3x, 1 thread", page)
+        self.assertIn("### Window, q3x, 1 thread, 512 new tokens", page)
+        self.assertIn("ggml iq9 ms", page)
+        plot = (self.root / "docs" / "plots" / "decode.svg").read_text(encoding="utf-8")
+        self.assertIn("Kvern q3x", plot)
+
+    def test_models(self):
+        for context in (0, 2048):
+            peer = {**speeds(150.0, 40.0), "storage": "f16", "difference": 0.03}
+            cell = {"ctx": context, "threads": 2, **speeds(100.0, 100.0), "peers": [peer]}
+            self.save(f"model-c{context}", {"peer": "llama.cpp 1", "cells": [cell]})
+        page = self.page()
+        self.assertIn("**0.67x, peer faster**", page)
+        self.assertIn("plots/generation.svg", page)
+        self.assertEqual(self.aim("prompt at 0").verdict, "**missed**")
+        self.assertEqual(self.aim("generation at 2048").values, (2.5,))
+        self.assertEqual(self.aim("generation at 7680").verdict, "not measured")
+
+    def test_overheads(self):
+        item = {"name": "append", "what": "append a token", "ns": 432.0, "ns_low": 430.0, "ns_high": 1440.0}
+        self.save("overhead-calls-t1", {"threads": 1, "positions": 1024, "items": [item]})
+        self.save("overhead-first-t1", {"threads": 1, "seconds": 0.25, "seconds_low": 0.2, "seconds_high": 0.3})
+        page = self.page()
+        self.assertIn("| append a token | 432 ns (430 ns-1.44 us) |", page)
+        self.assertIn("| 250 ms (200 ms-300 ms) |", page)
+
+    def test_the_method_and_the_machine_are_named(self):
+        self.save("machine", {"cpu": "Abacus 9", "processors": 3, "peer_build": "AVX2 = 1 | FMA = 1"})
+        page = self.page()
+        self.assertIn("Abacus 9, 3 processors", page)
+        self.assertIn("AVX2 = 1 / FMA = 1", page)
+        self.assertIn("## How it is measured", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
