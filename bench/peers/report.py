@@ -27,8 +27,8 @@ METHOD = """## How it is measured
   quartiles for attention and the lowest and highest for models.
 - The attention peer is ggml's `ggml_flash_attn_ext` on its CPU backend, with tensors as llama.cpp lays them out (a
   token's KV heads side by side), f32 queries, a mask for windows and none for decodes. K and V are stored in the type
-  that the column names. The model peer is llama.cpp with flash attention on (its default for these types) and batches
-  of 512 tokens. Both are built from source on this machine with its instruction set (`GGML_NATIVE`).
+  that the column names. The model peer is llama.cpp with batches of 512 tokens, flash attention on (`-noflash`: off),
+  and K and V in the named type. Both are built from source on this machine with its instruction set (`GGML_NATIVE`).
 - Both sides fill K, V and the queries with the same numbers, and the results are compared after every cell: the
   difference is the norm of the difference over the norm of ours. Before anything is timed, all head dims, groups and
   threads are compared on 64 positions, where one wrong position would show.

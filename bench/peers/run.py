@@ -25,9 +25,16 @@ PEERS = ROOT / "bench" / "peers"
 GROUPS = ("attention", "model", "overhead")
 
 # What the attention peer stores beside a storage of ours; any storage that is not listed is
-# measured against PEER_STORAGES_DEFAULT.
-PEER_STORAGES = {"bf16": "f16,bf16", "f16": "f16", "q8": "f16,q8_0", "q4": "f16,q4_0"}
-PEER_STORAGES_DEFAULT = "f16"
+# measured against FAST_STORAGE.
+PEER_STORAGES = {"bf16": "f16,bf16", "q8": "f16,q8_0", "q4": "f16,q4_0"}
+# The only one that a peer has fast windows and prompts for: the others are measured as long as that
+# takes minutes.
+FAST_STORAGE = "f16"
+MOST_SLOW_POSITIONS = 2048
+
+# llama.cpp is measured with and without flash attention, since either may be faster.
+MODEL_STORAGES = ("f16", "f16-noflash")
+MODEL_SLOW_STORAGES = ("q8_0", "q4_0")
 
 # Differences from our results with bf16 that storage alone explains; one position of 48 too many or
 # too few makes more than 0.15.
@@ -47,7 +54,6 @@ def parse_arguments(arguments):
     parser.add_argument("--phase", default="decode,window", help="default: %(default)s")
     parser.add_argument("--ctx", default="0,2048,7680", help="of kvern bench model; default: %(default)s")
     parser.add_argument("--model-runs", type=int, default=3, help="rounds of kvern bench model; default: %(default)s")
-    parser.add_argument("--model-peer-storage", default="f16,q8_0,q4_0", help="default: %(default)s")
     parser.add_argument("--model", help="GGUF file; default: SmolLM2, fetched if need be")
     parser.add_argument("--program", default=ROOT / "build" / "kvern", type=pathlib.Path)
     parser.add_argument("--results", default=ROOT / "build" / "bench-peers", type=pathlib.Path)
@@ -118,23 +124,29 @@ class Session:
                         raise RuntimeError(f"the attention peer computes something else: {cell}")
 
     def attention(self):
-        """One step per phase, storage, head dim, group and number of threads."""
+        """One step per phase, storage, head dim, group, number of threads, and positions of a
+        window."""
         options = self.options
-        runs = {"decode": 7 if options.quick else 15, "window": 3 if options.quick else 5}
-        positions = {"decode": "1024,8192" if options.quick else "1024,8192,65536",
-                     "window": "2048" if options.quick else "2048,8192"}
-        for phase in options.phase.split(","):
-            for storage in options.storage.split(","):
-                for dim, group, threads in grid(options.head_dim, options.group, options.threads):
-                    name = f"attention-{phase}-{storage}-d{dim}-g{group}-t{threads}"
-                    self.step(name, [
-                        "bench", "attention", "--phase", phase, "--storage", storage,
-                        "--head-dim", dim, "--group", group, "--positions", positions[phase],
-                        "-t", threads, "--runs", str(runs[phase]), "--peer", PEERS / "ggml-attention",
-                        "--peer-storage", PEER_STORAGES.get(storage, PEER_STORAGES_DEFAULT),
-                        "--csv", options.results / f"{name}.csv",
-                    ])
+        positions = {"decode": ["1024,8192" if options.quick else "1024,8192,65536"],
+                     "window": ["2048"] if options.quick else ["2048", "8192"]}
+        for phase, storage in grid(options.phase, options.storage):
+            for dim, group, threads in grid(options.head_dim, options.group, options.threads):
+                for stored in positions[phase]:
+                    name = f"attention-{phase}-{storage}-d{dim}-g{group}-t{threads}-p{stored.replace(',', '-')}"
+                    self.attention_step(name, phase, storage, [
+                        "--head-dim", dim, "--group", group, "-t", threads, "--positions", stored])
         self.join_csv()
+
+    def attention_step(self, name, phase, storage, geometry):
+        runs = {"decode": 7 if self.options.quick else 15, "window": 3 if self.options.quick else 5}[phase]
+        peers = PEER_STORAGES.get(storage, FAST_STORAGE)
+        if phase == "window" and int(geometry[-1]) > MOST_SLOW_POSITIONS:
+            peers = FAST_STORAGE
+        self.step(name, [
+            "bench", "attention", "--phase", phase, "--storage", storage, *geometry, "--runs", str(runs),
+            "--peer", PEERS / "ggml-attention", "--peer-storage", peers,
+            "--csv", self.options.results / f"{name}.csv",
+        ])
 
     def join_csv(self):
         """All tables as one file."""
@@ -147,11 +159,12 @@ class Session:
     def model(self, file):
         """One step per number of threads and length of context."""
         options = self.options
+        runs = 1 if options.quick else options.model_runs
         for threads, context in grid(options.threads, options.ctx):
+            slow = MODEL_SLOW_STORAGES if int(context) <= MOST_SLOW_POSITIONS else ()
             self.step(f"model-c{context}-t{threads}", [
-                "bench", "model", file, "--ctx", context, "-t", threads,
-                "--runs", "1" if options.quick else str(options.model_runs),
-                "--peer", PEERS / "llama-model", "--peer-storage", options.model_peer_storage,
+                "bench", "model", file, "--ctx", context, "-t", threads, "--runs", str(runs),
+                "--peer", PEERS / "llama-model", "--peer-storage", ",".join((*MODEL_STORAGES, *slow)),
             ])
 
     def overhead(self, file):
