@@ -7,6 +7,7 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/storage.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,43 +31,24 @@ enum {
 
 #define DEFAULT_RUNS 11
 
-// What --storage names: a new storage is one more line.
-static const struct storage_name {
-    const char *name;
-    kvern_type type;
-} STORAGES[] = {{"bf16", KVERN_BF16}, {"f16", KVERN_F16}, {"f32", KVERN_F32}};
-#define STORAGE_COUNT (sizeof STORAGES / sizeof STORAGES[0])
-
 typedef struct attention_options {
     bench_options bench;
     bool decode, window;
     name_list storages;
+    kvern_codec codecs[BENCH_MOST_NAMES]; // of `storages`
     number_list head_dims, groups, positions;
     uint64_t kv_heads, new_tokens;
     const char *csv;
 } attention_options;
 
-static const struct storage_name *find_storage(const char *name)
+static void parse_storages(const struct argp_state *state, const char *text,
+                           attention_options *options)
 {
-    for (size_t i = 0; i < STORAGE_COUNT; i++)
-        if (strcmp(name, STORAGES[i].name) == 0)
-            return &STORAGES[i];
-    return NULL;
-}
-
-static void parse_storages(const struct argp_state *state, const char *text, name_list *list)
-{
+    name_list *list = &options->storages;
     bench_names(state, "--storage", text, list);
-    for (size_t i = 0; i < list->count; i++) {
-        if (find_storage(list->name[i]))
-            continue;
-        char known[STORAGE_COUNT * (BENCH_NAME_BYTES + 2)] = "";
-        for (size_t k = 0; k < STORAGE_COUNT; k++) {
-            strcat(known, k ? ", " : "");
-            strcat(known, STORAGES[k].name);
-        }
-        options_fail(state, "--storage knows %s, not '%s'", known, list->name[i]);
-    }
+    for (size_t i = 0; i < list->count; i++)
+        if (!storage_parse(list->name[i], &options->codecs[i]))
+            options_fail(state, "--storage knows " STORAGE_NAMES ", not '%s'", list->name[i]);
 }
 
 static void parse_phase(const struct argp_state *state, const char *text,
@@ -91,7 +73,7 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
         parse_phase(state, argument, options);
         return 0;
     case KEY_STORAGE:
-        parse_storages(state, argument, &options->storages);
+        parse_storages(state, argument, options);
         return 0;
     case KEY_HEAD_DIM:
         options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &options->head_dims);
@@ -121,7 +103,7 @@ static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "storage",
      .key = KEY_STORAGE,
      .arg = "LIST",
-     .doc = "What K and V are stored as: bf16 (default), f16, f32"},
+     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_NAMES},
     {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: 64,128,256"},
     {.name = "group",
      .key = KEY_GROUP,
@@ -330,16 +312,15 @@ static int measure_phase(attention_run *run, bool decode)
     int code = CLI_SUCCESS;
     for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
         size_t at = i;
-        const char *storage = o->storages.name[take_index(&at, o->storages.count)];
-        attention_case c = {.phase = decode ? "decode" : "window"};
-        c.storage = find_storage(storage)->type;
+        const size_t storage = take_index(&at, o->storages.count);
+        attention_case c = {.phase = decode ? "decode" : "window", .storage = o->codecs[storage]};
         c.positions = (int64_t)positions->value[take_index(&at, positions->count)];
         c.kv_heads = o->kv_heads;
         c.query_heads = c.kv_heads * o->groups.value[take_index(&at, o->groups.count)];
         c.head_dim = o->head_dims.value[take_index(&at, o->head_dims.count)];
         c.threads = o->bench.threads.value[at];
         c.new_tokens = decode ? 1 : (int64_t)o->new_tokens;
-        code = measure_cell(run, storage, &c);
+        code = measure_cell(run, o->storages.name[storage], &c);
     }
     return code;
 }
@@ -413,6 +394,7 @@ int bench_attention(int argc, char **argv)
         .decode = true,
         .window = true,
         .storages = {1, {"bf16"}},
+        .codecs = {kvern_codec_dense(KVERN_BF16)},
         .head_dims = {3, {64, 128, 256}},
         .groups = {4, {1, 3, 4, 8}},
         .kv_heads = 8,

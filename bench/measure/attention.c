@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The limits are measured once before every so many runs.
-#define RUNS_PER_LIMIT 4
-
 // Rows at most; each attend takes the next one, so that its pages have left the caches since they
 // were last read.
 #define MOST_ROWS 512
@@ -95,7 +92,7 @@ static kvern_status open_setup(const attention_case *cell, size_t cold_bytes, se
     kvern_context_options options = kvern_context_options_default();
     options.threads = cell->threads;
     s->layer = kvern_layer_default(cell->kv_heads, cell->head_dim);
-    s->layer.k_codec = s->layer.v_codec = kvern_codec_dense(cell->storage);
+    s->layer.k_codec = s->layer.v_codec = cell->storage;
     kvern_status status = kvern_context_create(&options, &s->context);
     if (!status)
         status = kvern_composition_create(s->context, &s->layer, 1, &s->composition);
@@ -141,7 +138,7 @@ static kvern_status run_once(const attention_case *cell, setup *s, size_t row, d
 typedef struct samples {
     double *times[1 + ATTENTION_MOST_PEERS];
     double *bytes, *fma;
-    size_t runs, limits;
+    size_t runs;
 } samples;
 
 static bool take_samples(size_t runs, samples *m)
@@ -156,13 +153,13 @@ static bool take_samples(size_t runs, samples *m)
     return block != NULL;
 }
 
-static void measure_limits(const roofline_buffer *buffer, const setup *s, samples *m)
+static void measure_limits(const roofline_buffer *buffer, const setup *s, size_t run, samples *m)
 {
     const kvern_executor executor = kvern_context_executor(s->context);
     const roofline limits =
         roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
-    m->bytes[m->limits] = limits.bytes_per_s;
-    m->fma[m->limits++] = limits.fma_per_s;
+    m->bytes[run] = limits.bytes_per_s;
+    m->fma[run] = limits.fma_per_s;
 }
 
 // One timed attend. A short one follows another one, on another row: its threads are awake, as
@@ -194,8 +191,7 @@ static attention_fault run_all(const attention_case *cell, setup *s, const roofl
     if (!run_peers(peers, count, 0, m))
         return ATTENTION_PEER_GONE;
     for (size_t i = 0; i < m->runs; i++) {
-        if (i % RUNS_PER_LIMIT == 0)
-            measure_limits(buffer, s, m);
+        measure_limits(buffer, s, i, m);
         if (run_timed(cell, s, i, is_short, &m->times[0][i]))
             return ATTENTION_LIBRARY;
         clock_rest();
@@ -220,8 +216,8 @@ static void summarize(const attention_case *cell, const setup *s, samples *m,
     result->bytes = row_bytes(cell, s);
     result->fma =
         2 * (double)cell->query_heads * (double)cell->head_dim * (new *old + new *(new + 1) / 2);
-    result->limits.bytes_per_s = clock_quantile(m->bytes, m->limits, 0.5);
-    result->limits.fma_per_s = clock_quantile(m->fma, m->limits, 0.5);
+    result->limits.bytes_per_s = clock_quantile(m->bytes, m->runs, 0.5);
+    result->limits.fma_per_s = clock_quantile(m->fma, m->runs, 0.5);
     result->share =
         roofline_share(&result->limits, result->bytes, result->fma, result->times.median);
 }

@@ -14,7 +14,7 @@
 // One cell of the table.
 typedef struct attention_case {
     const char *phase; // "decode": new_tokens is 1; "window"
-    kvern_type storage;
+    kvern_codec storage;
     size_t head_dim;
     size_t query_heads, kv_heads;
     int64_t positions; // stored before the new tokens

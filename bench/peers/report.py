@@ -7,6 +7,7 @@ Storages, peers' storages, geometries and threads are those that the results hol
 """
 
 import pathlib
+import statistics
 import sys
 
 import svg
@@ -74,6 +75,10 @@ def machine_part(results):
         bandwidth, fma = results.limits(threads)
         rows.append((f"limits, {thread_text(threads)}",
                      f"{bandwidth / 1e9:.1f} GB/s read, {fma / 1e9:.1f} billion FMA/s"))
+    if results.foreign_shares:
+        rows.append(("processors' time that others took meanwhile",
+                     f"median {100 * statistics.median(results.foreign_shares):.1f}%, "
+                     f"at most {100 * max(results.foreign_shares):.1f}%"))
     rows += [
         ("measured", ", ".join(results.dates) + ", commit " + ", ".join(results.commits)),
         ("peers", ", ".join(results.peer_names) or "none"),

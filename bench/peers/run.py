@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pathlib
+import resource
 import shlex
 import subprocess
 import sys
@@ -24,8 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
 GROUPS = ("attention", "model", "overhead")
 
-# What the attention peer stores beside a storage of ours; any storage that is not listed is
-# measured against FAST_STORAGE.
+# What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
+# not listed is measured against FAST_STORAGE.
 PEER_STORAGES = {"bf16": "f16,bf16", "q8": "f16,q8_0", "q4": "f16,q4_0"}
 # The only one that a peer has fast windows and prompts for: the others are measured as long as that
 # takes minutes.
@@ -93,10 +94,13 @@ class Session:
             return
         command = [*self.prefix, *command, "--json"]
         print("+", shlex.join(map(str, command)), file=sys.stderr, flush=True)
-        started = time.monotonic()
-        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        self.save(target, json.loads(output))
-        print(f"  {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        started, before = time.monotonic(), foreign_seconds()
+        output = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        seconds = time.monotonic() - started
+        if not self.prefix:  # a lock would wait for others
+            output["foreign_share"] = max(0.0, foreign_seconds() - before) / (seconds * os.cpu_count())
+        self.save(target, output)
+        print(f"  {seconds:.0f} s", file=sys.stderr, flush=True)
 
     def save(self, target, value):
         """Writes a result, whole or not at all."""
@@ -139,7 +143,7 @@ class Session:
 
     def attention_step(self, name, phase, storage, geometry):
         runs = {"decode": 7 if self.options.quick else 15, "window": 3 if self.options.quick else 5}[phase]
-        peers = PEER_STORAGES.get(storage, FAST_STORAGE)
+        peers = PEER_STORAGES.get(storage.split("g")[0], FAST_STORAGE)
         if phase == "window" and int(geometry[-1]) > MOST_SLOW_POSITIONS:
             peers = FAST_STORAGE
         self.step(name, [
@@ -181,6 +185,15 @@ def grid(*lists):
     for word in first.split(","):
         for rest in grid(*others) if others else [()]:
             yield (word, *rest)
+
+
+def foreign_seconds():
+    """Processor time that others have taken so far: other processes, and a host beneath this machine."""
+    fields = pathlib.Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:9]
+    user, nice, system, _, _, interrupts, soft, stolen = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
+    own = sum(resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
+              for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return user + nice + system + interrupts + soft + stolen - own
 
 
 def commit():

@@ -310,8 +310,12 @@ static void test_usage(void **state)
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
                        "one number");
     static const char *const CASES[][3] = {
-        {"--storage", "bf17", "--storage knows bf16, f16, f32, not 'bf17'"},
+        {"--storage", "bf17", "--storage knows bf16, f16, f32, q8"},
         {"--storage", "bf16,", "--storage takes"},
+        {"--storage", "q7", "not 'q7'"},
+        {"--storage", "q4g", "not 'q4g'"},
+        {"--storage", "q4g48", "not 'q4g48'"},
+        {"--storage", "q123456789", "not 'q123456789'"},
         {"--phase", "sleep", "--phase is decode, window or both"},
         {"--head-dim", "7", "--head-dim takes"},
         {"-t", "0", "-t takes"},

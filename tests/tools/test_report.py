@@ -137,7 +137,9 @@ class Report(unittest.TestCase):
 
     def test_the_method_and_the_machine_are_named(self):
         self.save("machine", {"cpu": "Abacus 9", "processors": 3, "peer_build": "AVX2 = 1 | FMA = 1"})
+        self.save("check-x", {"cells": [], "foreign_share": 0.034})
         page = self.page()
+        self.assertIn("median 3.4%, at most 3.4%", page)
         self.assertIn("Abacus 9, 3 processors", page)
         self.assertIn("AVX2 = 1 / FMA = 1", page)
         self.assertIn("## How it is measured", page)
