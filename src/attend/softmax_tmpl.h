@@ -8,11 +8,14 @@
 
 #include "src/math/exp_lanes.h"
 #include "src/math/tanh_lanes.h"
+#include "src/math/unroll.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define SLOTS 64
-#define TILES 4
+#define TILES 4  // of 16 lanes
+#define GROUP 16 // vectors whose m and l are brought up to date together, one per lane
 
 LANES_INLINE lanes_mask tile_mask(uint64_t visible, int tile)
 {
@@ -29,49 +32,109 @@ LANES_INLINE void scale_values(float *acc, size_t dim, float c)
         lanes_store_part(acc + d, lanes_mul(lanes_load_part(acc + d, 8), lanes_set(c)), 8);
 }
 
-LANES_INLINE float exp_of(float x)
+static void cap_scores(size_t n, float *w, float softcap)
 {
-    float lane[16];
-    lanes_store(lane, lanes_exp_nonpositive(lanes_set(x)));
-    return lane[0];
+    const lanes cap = lanes_set(softcap);
+    for (size_t i = 0; i < n * SLOTS; i += 16)
+        lanes_store(w + i, lanes_mul(cap, lanes_tanh(lanes_div(lanes_load(w + i), cap))));
 }
 
-LANES_INLINE void softmax_one(float *w, uint64_t visible, float softcap, float *m, float *l,
-                              float *acc, size_t dim)
+// The largest visible scores of a vector, lane by lane.
+LANES_INLINE lanes largest_scores(const float *w, uint64_t visible, bool all)
 {
-    lanes s[TILES];
-    lanes_mask seen[TILES];
-    lanes largest = lanes_set(*m);
+    lanes largest = lanes_set(-INFINITY);
+    KVERN_UNROLL
     for (int t = 0; t < TILES; t++) {
-        s[t] = lanes_load(w + 16 * t);
-        if (softcap > 0)
-            s[t] = lanes_mul(lanes_set(softcap), lanes_tanh(lanes_div(s[t], lanes_set(softcap))));
-        seen[t] = tile_mask(visible, t);
-        largest = lanes_max(lanes_select(seen[t], s[t], lanes_set(-INFINITY)), largest);
+        lanes s = lanes_load(w + 16 * t);
+        if (!all)
+            s = lanes_select(tile_mask(visible, t), s, lanes_set(-INFINITY));
+        largest = lanes_max(s, largest);
     }
-    const float top = lanes_largest(largest);
-    if (top > *m) {
-        const float c = exp_of(*m - top);
-        *l *= c;
-        scale_values(acc, dim, c);
-        *m = top;
-    }
-    const lanes base = lanes_set(*m == -INFINITY ? 0 : *m);
+    return largest;
+}
+
+// Scores of a vector become weights; what is returned are the four tiles, added lane by lane.
+LANES_INLINE lanes weigh_scores(float *w, uint64_t visible, bool all, float base)
+{
     lanes sum = lanes_zero();
+    KVERN_UNROLL
     for (int t = 0; t < TILES; t++) {
-        const lanes e = lanes_exp_nonpositive(lanes_sub(s[t], base));
-        const lanes weight = lanes_select(seen[t], e, lanes_zero());
+        const lanes x = lanes_sub(lanes_load(w + 16 * t), lanes_set(base));
+        const lanes weight =
+            all ? lanes_exp_nonpositive(x) : lanes_exp_nonpositive_where(tile_mask(visible, t), x);
         lanes_store(w + 16 * t, weight);
         sum = t == 0 ? weight : lanes_add(sum, weight);
     }
-    *l += lanes_sum(sum);
+    return sum;
+}
+
+static void largest_of_group(size_t n, const float *w, const uint64_t *visible, float *top)
+{
+    lanes largest[GROUP];
+    for (size_t i = 0; i < n; i++)
+        largest[i] = visible[i] == UINT64_MAX ? largest_scores(w + i * SLOTS, UINT64_MAX, true)
+                                              : largest_scores(w + i * SLOTS, visible[i], false);
+    for (size_t i = n; i % 4 != 0; i++)
+        largest[i] = lanes_zero();
+    for (size_t i = 0; i < n; i += 4)
+        lanes_largest_each(largest + i, top + i);
+}
+
+static void weigh_group(size_t n, float *w, const uint64_t *visible, const float *base, float *sums)
+{
+    lanes sum[GROUP];
+    for (size_t i = 0; i < n; i++)
+        sum[i] = visible[i] == UINT64_MAX ? weigh_scores(w + i * SLOTS, UINT64_MAX, true, base[i])
+                                          : weigh_scores(w + i * SLOTS, visible[i], false, base[i]);
+    for (size_t i = n; i % 4 != 0; i++)
+        sum[i] = lanes_zero();
+    for (size_t i = 0; i < n; i += 4)
+        lanes_sum_each(sum + i, sums + i);
+}
+
+// Brings vectors whose block has a larger score than all before to that score.
+LANES_INLINE lanes raise_group(size_t n, const float *top, float *m, float *l, float *acc,
+                               size_t dim)
+{
+    const lanes old = lanes_load_part(m, (int)n);
+    const lanes larger = lanes_load(top);
+    const lanes_mask raised = lanes_gt(larger, old);
+    uint32_t left = lanes_mask_bits(raised) & ((UINT32_C(1) << n) - 1);
+    if (!left)
+        return old;
+    const lanes c = lanes_exp_nonpositive(lanes_sub(old, larger));
+    const lanes sum = lanes_load_part(l, (int)n), now = lanes_select(raised, larger, old);
+    lanes_store_part(l, lanes_select(raised, lanes_mul(sum, c), sum), (int)n);
+    lanes_store_part(m, now, (int)n);
+    float factor[GROUP];
+    lanes_store(factor, c);
+    for (; left; left &= left - 1) {
+        const size_t i = (size_t)__builtin_ctz(left);
+        scale_values(acc + i * dim, dim, factor[i]);
+    }
+    return now;
+}
+
+static void softmax_group(size_t n, float *w, const uint64_t *visible, float *m, float *l,
+                          float *acc, size_t dim)
+{
+    float top[GROUP] = {0}, base[GROUP], sums[GROUP] = {0};
+    largest_of_group(n, w, visible, top);
+    const lanes now = raise_group(n, top, m, l, acc, dim);
+    lanes_store(base, lanes_clear(lanes_eq(now, lanes_set(-INFINITY)), now));
+    weigh_group(n, w, visible, base, sums);
+    lanes_store_part(l, lanes_add(lanes_load_part(l, (int)n), lanes_load(sums)), (int)n);
 }
 
 static void softmax(size_t n, float *weights, const uint64_t *visible, float softcap, float *m,
                     float *l, float *acc, size_t dim)
 {
-    for (size_t i = 0; i < n; i++)
-        softmax_one(weights + i * SLOTS, visible[i], softcap, m + i, l + i, acc + i * dim, dim);
+    if (softcap > 0)
+        cap_scores(n, weights, softcap);
+    for (size_t i = 0; i < n; i += GROUP) {
+        const size_t count = n - i < GROUP ? n - i : GROUP;
+        softmax_group(count, weights + i * SLOTS, visible + i, m + i, l + i, acc + i * dim, dim);
+    }
 }
 
 static void blend(size_t dim, float *to, float a, const float *from, float b)

@@ -11,12 +11,12 @@
 #endif
 
 // The polynomial part: exp(x - n ln 2). *t gets n in its low bits, above `round`.
-LANES_INLINE lanes lanes_exp_reduced_(lanes x, float round, lanes *t)
+LANES_INLINE lanes lanes_exp_reduced_(lanes x, float round, lanes *t, lanes *n)
 {
     *t = lanes_fma(x, lanes_set(KVERN_EXP_LOG2E), lanes_set(round));
-    lanes n = lanes_sub(*t, lanes_set(round));
-    lanes r = lanes_fma(n, lanes_set(-KVERN_EXP_LN2_HIGH), x);
-    r = lanes_fma(n, lanes_set(-KVERN_EXP_LN2_LOW), r);
+    *n = lanes_sub(*t, lanes_set(round));
+    lanes r = lanes_fma(*n, lanes_set(-KVERN_EXP_LN2_HIGH), x);
+    r = lanes_fma(*n, lanes_set(-KVERN_EXP_LN2_LOW), r);
     lanes p = lanes_fma(lanes_set(KVERN_EXP_C6), r, lanes_set(KVERN_EXP_C5));
     p = lanes_fma(p, r, lanes_set(KVERN_EXP_C4));
     p = lanes_fma(p, r, lanes_set(KVERN_EXP_C3));
@@ -27,8 +27,8 @@ LANES_INLINE lanes lanes_exp_reduced_(lanes x, float round, lanes *t)
 
 LANES_INLINE lanes lanes_exp(lanes x)
 {
-    lanes t;
-    lanes p = lanes_exp_reduced_(x, KVERN_EXP_ROUND, &t);
+    lanes t, n;
+    lanes p = lanes_exp_reduced_(x, KVERN_EXP_ROUND, &t, &n);
     lanes_int scaled = lanes_int_add(lanes_bits(p), lanes_int_shl(lanes_bits(t), 23));
     lanes beyond = lanes_add(x, lanes_set(INFINITY)); // NaN stays NaN
     lanes_mask within = lanes_le(x, lanes_set(KVERN_EXP_HIGHEST));
@@ -38,14 +38,25 @@ LANES_INLINE lanes lanes_exp(lanes x)
 
 // The same bits as lanes_exp where x <= 0 or x is NaN, with fewer instructions; unspecified
 // elsewhere. What a softmax needs, whose largest score is subtracted first. The power of two is
-// built by itself, biased already, and multiplied (which is exact): so a NaN passes without being
-// looked for.
+// multiplied (which is exact), so a NaN passes without being looked for. Without the end: what is
+// below KVERN_EXP_LOWEST must still become zero.
+LANES_INLINE lanes lanes_exp_nonpositive_(lanes x)
+{
+    lanes t, n;
+    lanes p = lanes_exp_reduced_(x, KVERN_EXP_ROUND + 127, &t, &n);
+    return lanes_scale(p, n, t);
+}
+
 LANES_INLINE lanes lanes_exp_nonpositive(lanes x)
 {
-    lanes t;
-    lanes p = lanes_exp_reduced_(x, KVERN_EXP_ROUND + 127, &t);
-    lanes power = lanes_from_bits(lanes_int_shl(lanes_bits(t), 23));
-    return lanes_clear(lanes_lt(x, lanes_set(KVERN_EXP_LOWEST)), lanes_mul(p, power));
+    return lanes_keep(lanes_not_lt(x, lanes_set(KVERN_EXP_LOWEST)), lanes_exp_nonpositive_(x));
+}
+
+// The same where the mask is true, and +0 elsewhere, whatever x is there.
+LANES_INLINE lanes lanes_exp_nonpositive_where(lanes_mask mask, lanes x)
+{
+    const lanes_mask kept = lanes_mask_and(mask, lanes_not_lt(x, lanes_set(KVERN_EXP_LOWEST)));
+    return lanes_keep(kept, lanes_exp_nonpositive_(x));
 }
 
 #endif

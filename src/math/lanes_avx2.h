@@ -170,6 +170,18 @@ LANES_INLINE lanes lanes_copysign(lanes magnitude, lanes sign)
         _mm256_or_ps(_mm256_andnot_ps(mask, magnitude.high), _mm256_and_ps(mask, sign.high))};
 }
 
+// p * 2^n for p in [0.5, 2] and a whole n in [-126, 127], where `biased` is n + 127 + 1.5 * 2^23; a
+// NaN p stays NaN. Both forms of n are at hand after rounding by addition.
+LANES_INLINE lanes lanes_scale(lanes p, lanes n, lanes biased)
+{
+    (void)n;
+    return (lanes){
+        _mm256_mul_ps(p.low,
+                      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased.low), 23))),
+        _mm256_mul_ps(
+            p.high, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased.high), 23)))};
+}
+
 // ---- Integer arithmetic, modulo 2^32. ----
 
 // The values must be integral and below 2^31 in magnitude; other lanes are unspecified.
@@ -239,6 +251,12 @@ LANES_INLINE lanes_mask lanes_lt(lanes a, lanes b)
     return LANES_COMPARE(a, b, _CMP_LT_OQ);
 }
 
+// not a < b: true where one of them is NaN
+LANES_INLINE lanes_mask lanes_not_lt(lanes a, lanes b)
+{
+    return LANES_COMPARE(a, b, _CMP_NLT_UQ);
+}
+
 LANES_INLINE lanes_mask lanes_le(lanes a, lanes b)
 {
     return LANES_COMPARE(a, b, _CMP_LE_OQ);
@@ -300,6 +318,12 @@ LANES_INLINE lanes lanes_select(lanes_mask mask, lanes a, lanes b)
 {
     return (lanes){_mm256_blendv_ps(b.low, a.low, mask.low),
                    _mm256_blendv_ps(b.high, a.high, mask.high)};
+}
+
+// mask ? v : 0
+LANES_INLINE lanes lanes_keep(lanes_mask mask, lanes v)
+{
+    return LANES_MAP2(lanes, _mm256_and_ps, mask, v);
 }
 
 // mask ? 0 : v
@@ -374,22 +398,29 @@ LANES_INLINE void lanes_store_f16(uint16_t *p, lanes v)
 
 // ---- The canonical tree over 16 lanes; sum.h defines it in plain C. ----
 
-LANES_INLINE float lanes_sum(lanes v)
+// The tree for four vectors at once: out[i] is that of v[i]. Lane i meets lane i + 8, then i + 4,
+// then i + 2, then i + 1; along the way the vectors move together into one register.
+#define LANES_TREE_EACH(f)                                                                         \
+    __m256 a = f(v[0].low, v[0].high), b = f(v[1].low, v[1].high);                                 \
+    __m256 c = f(v[2].low, v[2].high), d = f(v[3].low, v[3].high);                                 \
+    __m256 ab = f(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));         \
+    __m256 cd = f(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));         \
+    __m256 r2 = f(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));               \
+    __m256 r1 = f(_mm256_shuffle_ps(r2, r2, 0x88), _mm256_shuffle_ps(r2, r2, 0xdd));               \
+    _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(r1), _mm256_extractf128_ps(r1, 1)))
+
+LANES_INLINE void lanes_sum_each(const lanes v[4], float *out)
 {
-    __m256 r8 = _mm256_add_ps(v.low, v.high);
-    __m128 r4 = _mm_add_ps(_mm256_castps256_ps128(r8), _mm256_extractf128_ps(r8, 1));
-    __m128 r2 = _mm_add_ps(r4, _mm_movehl_ps(r4, r4));
-    return _mm_cvtss_f32(_mm_add_ss(r2, _mm_movehdup_ps(r2)));
+    LANES_TREE_EACH(_mm256_add_ps);
 }
 
-LANES_INLINE float lanes_largest(lanes v)
+// Of ordinary numbers and infinities.
+LANES_INLINE void lanes_largest_each(const lanes v[4], float *out)
 {
-    __m256 r8 = _mm256_max_ps(v.low, v.high);
-    __m128 r4 = _mm_max_ps(_mm256_castps256_ps128(r8), _mm256_extractf128_ps(r8, 1));
-    __m128 r2 = _mm_max_ps(r4, _mm_movehl_ps(r4, r4));
-    return _mm_cvtss_f32(_mm_max_ss(r2, _mm_movehdup_ps(r2)));
+    LANES_TREE_EACH(_mm256_max_ps);
 }
 
+#undef LANES_TREE_EACH
 #undef LANES_MAP1
 #undef LANES_MAP2
 #undef LANES_COMPARE

@@ -137,6 +137,12 @@ LANES_INLINE lanes lanes_copysign(lanes magnitude, lanes sign)
         _mm512_ternarylogic_epi32(mask, lanes_bits(sign), lanes_bits(magnitude), 0xca));
 }
 
+LANES_INLINE lanes lanes_scale(lanes p, lanes n, lanes biased)
+{
+    (void)biased;
+    return _mm512_maskz_scalef_ps(LANES_ALL, p, n);
+}
+
 // ---- Integer arithmetic, modulo 2^32. ----
 
 LANES_INLINE lanes_int lanes_to_int(lanes v)
@@ -201,6 +207,11 @@ LANES_INLINE lanes_mask lanes_lt(lanes a, lanes b)
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
 
+LANES_INLINE lanes_mask lanes_not_lt(lanes a, lanes b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
+}
+
 LANES_INLINE lanes_mask lanes_le(lanes a, lanes b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
@@ -254,6 +265,11 @@ LANES_INLINE lanes_mask lanes_mask_or(lanes_mask a, lanes_mask b)
 LANES_INLINE lanes lanes_select(lanes_mask mask, lanes a, lanes b)
 {
     return _mm512_mask_blend_ps(mask, b, a);
+}
+
+LANES_INLINE lanes lanes_keep(lanes_mask mask, lanes v)
+{
+    return _mm512_maskz_mov_ps(mask, v);
 }
 
 LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
@@ -313,27 +329,32 @@ LANES_INLINE void lanes_store_f16(uint16_t *p, lanes v)
 
 // ---- The canonical tree over 16 lanes; sum.h defines it in plain C. ----
 
-LANES_INLINE __m256 lanes_upper_(lanes v)
+// Quarters of a and b that meet: those of lanes i and i + 8, then of lanes i and i + 4.
+#define LANES_MEET8(f, a, b)                                                                       \
+    f(_mm512_maskz_shuffle_f32x4(LANES_ALL, a, b, 0x44),                                           \
+      _mm512_maskz_shuffle_f32x4(LANES_ALL, a, b, 0xee))
+#define LANES_MEET4(f, a, b)                                                                       \
+    f(_mm512_maskz_shuffle_f32x4(LANES_ALL, a, b, 0x88),                                           \
+      _mm512_maskz_shuffle_f32x4(LANES_ALL, a, b, 0xdd))
+#define LANES_TREE_EACH(f)                                                                         \
+    lanes r4 = LANES_MEET4(f, LANES_MEET8(f, v[0], v[1]), LANES_MEET8(f, v[2], v[3]));             \
+    lanes r2 = f(r4, _mm512_maskz_permute_ps(LANES_ALL, r4, 0x4e));                                \
+    lanes r1 = f(r2, _mm512_maskz_permute_ps(LANES_ALL, r2, 0xb1));                                \
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, r1)))
+
+LANES_INLINE void lanes_sum_each(const lanes v[4], float *out)
 {
-    return _mm512_maskz_extractf32x8_ps((__mmask8)0xff, v, 1);
+    LANES_TREE_EACH(lanes_add);
 }
 
-LANES_INLINE float lanes_sum(lanes v)
+LANES_INLINE void lanes_largest_each(const lanes v[4], float *out)
 {
-    __m256 r8 = _mm256_add_ps(_mm512_castps512_ps256(v), lanes_upper_(v));
-    __m128 r4 = _mm_add_ps(_mm256_castps256_ps128(r8), _mm256_extractf128_ps(r8, 1));
-    __m128 r2 = _mm_add_ps(r4, _mm_movehl_ps(r4, r4));
-    return _mm_cvtss_f32(_mm_add_ss(r2, _mm_movehdup_ps(r2)));
+    LANES_TREE_EACH(lanes_max);
 }
 
-LANES_INLINE float lanes_largest(lanes v)
-{
-    __m256 r8 = _mm256_max_ps(_mm512_castps512_ps256(v), lanes_upper_(v));
-    __m128 r4 = _mm_max_ps(_mm256_castps256_ps128(r8), _mm256_extractf128_ps(r8, 1));
-    __m128 r2 = _mm_max_ps(r4, _mm_movehl_ps(r4, r4));
-    return _mm_cvtss_f32(_mm_max_ss(r2, _mm_movehdup_ps(r2)));
-}
-
+#undef LANES_TREE_EACH
+#undef LANES_MEET4
+#undef LANES_MEET8
 #undef LANES_ALL
 
 #endif

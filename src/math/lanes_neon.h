@@ -235,11 +235,24 @@ LANES_INLINE lanes_int lanes_int_shr_logical(lanes_int v, int count)
                        (int32x4_t)((uint32x4_t)v.d >> count)};
 }
 
+// Uses the integer shift, hence here.
+LANES_INLINE lanes lanes_scale(lanes p, lanes n, lanes biased)
+{
+    (void)n;
+    return lanes_mul(p, lanes_from_bits(lanes_int_shl(lanes_bits(biased), 23)));
+}
+
 // ---- Masks. ----
 
 LANES_INLINE lanes_mask lanes_lt(lanes x, lanes y)
 {
     return LANES_MAP2(lanes_mask, vcltq_f32, x, y);
+}
+
+LANES_INLINE lanes_mask lanes_not_lt(lanes x, lanes y)
+{
+    lanes_mask lt = lanes_lt(x, y);
+    return LANES_MAP1(lanes_mask, vmvnq_u32, lt);
 }
 
 LANES_INLINE lanes_mask lanes_le(lanes x, lanes y)
@@ -303,6 +316,11 @@ LANES_INLINE lanes_mask lanes_mask_or(lanes_mask x, lanes_mask y)
 LANES_INLINE lanes lanes_select(lanes_mask mask, lanes x, lanes y)
 {
     return LANES_MAP3(lanes, vbslq_f32, mask, x, y);
+}
+
+LANES_INLINE lanes lanes_keep(lanes_mask mask, lanes v)
+{
+    return lanes_select(mask, v, lanes_zero());
 }
 
 LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
@@ -378,20 +396,30 @@ LANES_INLINE void lanes_store_f16(uint16_t *p, lanes v)
 
 // ---- The canonical tree over 16 lanes; sum.h defines it in plain C. ----
 
-LANES_INLINE float lanes_sum(lanes v)
+// Four lanes of r4 for one vector, then two of r2 for two vectors.
+#define LANES_MEET(f, v) f(f((v).a, (v).c), f((v).b, (v).d))
+#define LANES_MEET2(f, x, y)                                                                       \
+    f(vcombine_f32(vget_low_f32(x), vget_low_f32(y)),                                              \
+      vcombine_f32(vget_high_f32(x), vget_high_f32(y)))
+#define LANES_TREE_EACH(f)                                                                         \
+    float32x4_t p = LANES_MEET(f, v[0]), q = LANES_MEET(f, v[1]);                                  \
+    float32x4_t r = LANES_MEET(f, v[2]), s = LANES_MEET(f, v[3]);                                  \
+    float32x4_t pq = LANES_MEET2(f, p, q), rs = LANES_MEET2(f, r, s);                              \
+    vst1q_f32(out, f(vuzp1q_f32(pq, rs), vuzp2q_f32(pq, rs)))
+
+LANES_INLINE void lanes_sum_each(const lanes v[4], float *out)
 {
-    float32x4_t r4 = vaddq_f32(vaddq_f32(v.a, v.c), vaddq_f32(v.b, v.d));
-    float32x2_t r2 = vadd_f32(vget_low_f32(r4), vget_high_f32(r4));
-    return vget_lane_f32(r2, 0) + vget_lane_f32(r2, 1);
+    LANES_TREE_EACH(vaddq_f32);
 }
 
-LANES_INLINE float lanes_largest(lanes v)
+LANES_INLINE void lanes_largest_each(const lanes v[4], float *out)
 {
-    float32x4_t r4 = lanes_max_(lanes_max_(v.a, v.c), lanes_max_(v.b, v.d));
-    float32x4_t r2 = lanes_max_(r4, vextq_f32(r4, r4, 2));
-    float left = vgetq_lane_f32(r2, 0), right = vgetq_lane_f32(r2, 1);
-    return left > right ? left : right;
+    LANES_TREE_EACH(lanes_max_);
 }
+
+#undef LANES_TREE_EACH
+#undef LANES_MEET2
+#undef LANES_MEET
 
 #undef LANES_MAP1
 #undef LANES_MAP2

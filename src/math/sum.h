@@ -3,8 +3,8 @@
 #define KVERN_MATH_SUM_H
 
 // The canonical tree over 16 values: the one place where the library adds lanes of a vector to each
-// other. Lane i meets lane i + 8, then i + 4, then i + 2, then i + 1. lanes_sum and lanes_largest
-// of the lanes headers give the same bits.
+// other. Lane i meets lane i + 8, then i + 4, then i + 2, then i + 1. lanes_sum_each
+// and lanes_largest_each of the lanes headers give the same bits.
 
 static inline float kvern_sum16(const float v[16])
 {

@@ -24,11 +24,13 @@ typedef union {
     X(rint)                                                                                        \
     X(exp)                                                                                         \
     X(exp_nonpositive)                                                                             \
+    X(exp_nonpositive_where)                                                                       \
+    X(scale)                                                                                       \
     X(tanh)                                                                                        \
     X(sigmoid)                                                                                     \
     X(silu)                                                                                        \
     X(gelu)                                                                                        \
-    X(sum)
+    X(sum_each)
 
 // Those that move bits or make integers: a NaN keeps its payload.
 #define LANES_BIT_OPERATIONS(X)                                                                    \
@@ -58,18 +60,20 @@ typedef union {
     X(ge)                                                                                          \
     X(eq)                                                                                          \
     X(isnan)                                                                                       \
+    X(not_lt)                                                                                      \
     X(mask_from_bits)                                                                              \
     X(mask_and)                                                                                    \
     X(mask_or)                                                                                     \
     X(select)                                                                                      \
     X(clear)                                                                                       \
+    X(keep)                                                                                        \
     X(load_bf16)                                                                                   \
     X(load_f16)                                                                                    \
     X(pairs_even)                                                                                  \
     X(pairs_odd)                                                                                   \
     X(store_bf16)                                                                                  \
     X(store_f16)                                                                                   \
-    X(largest)
+    X(largest_each)
 
 typedef enum {
 #define LANES_NAME(name) LANES_##name,
@@ -79,7 +83,8 @@ typedef enum {
 #undef LANES_NAME
 } lanes_operation;
 
-// out starts as a copy of c; a mask result is its bits in out[0], a single value is out[0].
+// out starts as a copy of c; a mask result is its bits in out[0]. Operations
+// on four vectors take a, b, c and -a.
 typedef void lanes_check(lanes_operation operation, const lanes_words *a, const lanes_words *b,
                          const lanes_words *c, lanes_words *out);
 

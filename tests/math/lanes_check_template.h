@@ -12,6 +12,7 @@ void LANES_CHECK(lanes_operation operation, const lanes_words *a, const lanes_wo
 {
     lanes x = lanes_load(a->f), y = lanes_load(b->f), z = lanes_load(c->f);
     lanes_int i = lanes_int_load(a->i), j = lanes_int_load(b->i);
+    const lanes four[4] = {x, y, z, lanes_neg(x)};
     lanes even, odd;
     lanes_load_bf16_pairs(a->h, &even, &odd);
     *out = *c;
@@ -25,11 +26,15 @@ void LANES_CHECK(lanes_operation operation, const lanes_words *a, const lanes_wo
     case LANES_rint: lanes_store(out->f, lanes_rint(x)); break;
     case LANES_exp: lanes_store(out->f, lanes_exp(x)); break;
     case LANES_exp_nonpositive: lanes_store(out->f, lanes_exp_nonpositive(x)); break;
+    case LANES_exp_nonpositive_where:
+        lanes_store(out->f, lanes_exp_nonpositive_where(lanes_mask_from_bits(c->u[0]), x));
+        break;
+    case LANES_scale: lanes_store(out->f, lanes_scale(x, y, z)); break;
     case LANES_tanh: lanes_store(out->f, lanes_tanh(x)); break;
     case LANES_sigmoid: lanes_store(out->f, lanes_sigmoid(x)); break;
     case LANES_silu: lanes_store(out->f, lanes_silu(x)); break;
     case LANES_gelu: lanes_store(out->f, lanes_gelu(x)); break;
-    case LANES_sum: out->f[0] = lanes_sum(x); break;
+    case LANES_sum_each: lanes_sum_each(four, out->f); break;
     case LANES_load: lanes_store(out->f, x); break;
     case LANES_set: lanes_store(out->f, lanes_set(a->f[0])); break;
     case LANES_zero: lanes_store(out->f, lanes_zero()); break;
@@ -56,6 +61,7 @@ void LANES_CHECK(lanes_operation operation, const lanes_words *a, const lanes_wo
     case LANES_ge: out->u[0] = lanes_mask_bits(lanes_ge(x, y)); break;
     case LANES_eq: out->u[0] = lanes_mask_bits(lanes_eq(x, y)); break;
     case LANES_isnan: out->u[0] = lanes_mask_bits(lanes_isnan(x)); break;
+    case LANES_not_lt: out->u[0] = lanes_mask_bits(lanes_not_lt(x, y)); break;
     case LANES_mask_from_bits:
         out->u[0] = lanes_mask_bits(lanes_mask_from_bits(a->u[0]));
         break;
@@ -71,13 +77,16 @@ void LANES_CHECK(lanes_operation operation, const lanes_words *a, const lanes_wo
     case LANES_clear:
         lanes_store(out->f, lanes_clear(lanes_mask_from_bits(c->u[0]), x));
         break;
+    case LANES_keep:
+        lanes_store(out->f, lanes_keep(lanes_mask_from_bits(c->u[0]), x));
+        break;
     case LANES_load_bf16: lanes_store(out->f, lanes_load_bf16(a->h + 1)); break;
     case LANES_load_f16: lanes_store(out->f, lanes_load_f16(a->h + 1)); break;
     case LANES_pairs_even: lanes_store(out->f, even); break;
     case LANES_pairs_odd: lanes_store(out->f, odd); break;
     case LANES_store_bf16: lanes_store_bf16(out->h + 1, x); break;
     case LANES_store_f16: lanes_store_f16(out->h + 1, x); break;
-    case LANES_largest: out->f[0] = lanes_largest(x); break;
+    case LANES_largest_each: lanes_largest_each(four, out->f); break;
     default: break;
     }
 }

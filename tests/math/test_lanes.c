@@ -39,6 +39,8 @@ static void plain_lane(lanes_operation operation, const lanes_words *a, const la
     case LANES_sqrt: out->f[l] = sqrtf(x); return;
     case LANES_rint: out->f[l] = rintf(x); return;
     case LANES_exp: case LANES_exp_nonpositive: out->f[l] = plain_exp(x); return;
+    case LANES_exp_nonpositive_where: out->f[l] = chosen ? plain_exp(x) : 0; return;
+    case LANES_scale: out->f[l] = ldexpf(x, (int)y); return;
     case LANES_tanh: out->f[l] = plain_tanh(x); return;
     case LANES_sigmoid: out->f[l] = plain_sigmoid(x); return;
     case LANES_silu: out->f[l] = plain_silu(x); return;
@@ -62,6 +64,7 @@ static void plain_lane(lanes_operation operation, const lanes_words *a, const la
     case LANES_int_shr: out->u[l] = u >> 5 | (u >> 31 ? 0xf8000000u : 0); return;
     case LANES_int_shr_logical: out->u[l] = u >> 16; return;
     case LANES_select: out->u[l] = chosen ? u : v; return;
+    case LANES_keep: out->u[l] = chosen ? u : 0; return;
     case LANES_clear: out->u[l] = chosen ? 0 : u; return;
     case LANES_load_bf16: out->f[l] = kvern_f32_from_bf16(a->h[l + 1]); return;
     case LANES_load_f16: out->f[l] = kvern_f32_from_f16(a->h[l + 1]); return;
@@ -75,6 +78,7 @@ static void plain_lane(lanes_operation operation, const lanes_words *a, const la
     case LANES_gt: bit = x > y; break;
     case LANES_ge: bit = x >= y; break;
     case LANES_eq: bit = x == y; break;
+    case LANES_not_lt: bit = !(x < y); break;
     case LANES_isnan: bit = x != x; break;
     case LANES_mask_from_bits: bit = a->u[0] >> l & 1; break;
     case LANES_mask_and: bit = x < y && chosen; break;
@@ -88,11 +92,16 @@ static void plain_lane(lanes_operation operation, const lanes_words *a, const la
 static void plain(lanes_operation operation, const lanes_words *a, const lanes_words *b,
                   const lanes_words *c, lanes_words *out)
 {
+    lanes_words four[4] = {*a, *b, *c, *a};
+    for (int l = 0; l < 16; l++) {
+        four[3].u[l] ^= 0x80000000u;
+    }
     *out = *c;
-    if (operation == LANES_sum) {
-        out->f[0] = kvern_sum16(a->f);
-    } else if (operation == LANES_largest) {
-        out->f[0] = kvern_largest16(a->f);
+    if (operation == LANES_sum_each || operation == LANES_largest_each) {
+        for (int i = 0; i < 4; i++) {
+            out->f[i] =
+                operation == LANES_sum_each ? kvern_sum16(four[i].f) : kvern_largest16(four[i].f);
+        }
     } else {
         for (int l = 0; l < 16; l++) {
             plain_lane(operation, a, b, c, out, l);
@@ -113,6 +122,15 @@ static void make_inputs(lanes_operation operation, test_random *random, lanes_wo
         }
         if (operation == LANES_exp_nonpositive && a->f[l] > 0.0f) {
             a->f[l] = -a->f[l];
+        }
+        if (operation == LANES_exp_nonpositive_where && a->f[l] > 0.0f && (c->u[0] >> l & 1)) {
+            a->f[l] = -a->f[l];
+        }
+        if (operation == LANES_scale) {
+            const int power = (int)test_random_below(random, 254) - 126;
+            a->f[l] = 0.5f + 1.5f * fabsf(test_random_signed(random));
+            b->f[l] = (float)power;
+            c->f[l] = (float)(power + 127) + 12582912.0f;
         }
         if (operation == LANES_to_int) {
             a->f[l] = (float)(int32_t)((uint32_t)test_random_next(random) & 0xffffff80u);

@@ -15,15 +15,9 @@
 // first-level cache first, and all vectors are multiplied with the tile. Both do the same
 // operations in the same order.
 #include "src/codec/affine/affine.h"
+#include "src/math/unroll.h"
 
 #include <string.h>
-
-// Loops over registers must vanish: an array that is indexed by a variable would live in memory.
-#ifdef __clang__
-#define AFFINE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define AFFINE_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 #define AFFINE_LANES 64   // of a tile
 #define AFFINE_VECTORS 32 // whose sums over a group are kept at once
@@ -55,7 +49,7 @@ LANES_INLINE affine_grid grid_of_row(int bits, bool plain, const affine_columns 
 LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_int words[4])
 {
     const uint32_t *at = c->words + word * c->stride;
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < T; t++) {
         words[t] = lanes_int_load((const int32_t *)at + t * 16);
         lanes_prefetch((const char *)(at + t * 16) + c->next);
@@ -65,10 +59,10 @@ LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_
 // The two upper bits of all words, put together: the last two codes.
 LANES_INLINE void load_rest(int bits, int T, const affine_columns *c, lanes_int rest[4])
 {
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < T; t++) {
         rest[t] = lanes_int_set(0);
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int w = 0; w < bits; w++) {
             const uint32_t *at = c->words + (size_t)w * c->stride + t * 16;
             const lanes_int upper = lanes_int_and(lanes_int_load((const int32_t *)at),
@@ -84,10 +78,10 @@ LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns 
     const size_t row = word * (size_t)(32 / bits);
     lanes_int words[4];
     load_words(T, c, word, words);
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int j = 0; j < 32 / bits; j++) {
         const affine_grid grid = grid_of_row(bits, plain, c, row + (size_t)j);
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             lanes_store(c->to[row + (size_t)j] + t * 16,
                         affine_value(bits, plain, grid, words[t], j * bits));
@@ -100,7 +94,7 @@ LANES_INLINE void unpack_rest(int bits, int T, bool plain, const affine_columns 
     const affine_grid grid31 = grid_of_row(bits, plain, c, 31);
     lanes_int rest[4];
     load_rest(bits, T, c, rest);
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < T; t++) {
         lanes_store(c->to[30] + t * 16, affine_value(bits, plain, grid30, rest[t], 0));
         lanes_store(c->to[31] + t * 16, affine_value(bits, plain, grid31, rest[t], bits));
@@ -151,13 +145,13 @@ LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
                           lanes acc[4][4])
 {
     lanes strip[4];
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < T; t++)
         strip[t] = affine_value(bits, plain, grid, words[t], shift);
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < R; i++) {
         const lanes weight = lanes_set(a[(size_t)i * a_stride]);
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
     }
@@ -172,7 +166,7 @@ LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_colu
     lanes_int words[4];
     load_words(T, c, word, words);
     if (bits == 8) {
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int j = 0; j < 4; j++)
             add_row(bits, R, T, plain, grid_of_row(bits, plain, c, row + (size_t)j), words, j * 8,
                     a + row + j, a_stride, acc);
@@ -180,7 +174,7 @@ LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_colu
     }
     for (size_t j = row; j < row + (size_t)(32 / bits); j++) {
         add_row(bits, R, T, plain, grid_of_row(bits, plain, c, j), words, 0, a + j, a_stride, acc);
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             words[t] = lanes_int_shr_logical(words[t], bits);
     }
@@ -220,29 +214,29 @@ LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t fi
     lanes acc[AFFINE_MOST][4];
     float *c = p->c + first * p->c_stride + lane;
     const float *a = p->a + first * p->a_stride;
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < R; i++) {
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             acc[i][t] = p->fresh ? lanes_zero() : lanes_load(c + (size_t)i * p->c_stride + t * 16);
     }
     for (size_t row = 0; row < p->count; row++) {
         const float *b = p->rows[row] + lane;
         lanes strip[4];
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             strip[t] = lanes_load(b + t * 16);
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int i = 0; i < R; i++) {
             const lanes weight = lanes_set(a[(size_t)i * p->a_stride + row]);
-            AFFINE_UNROLL
+            KVERN_UNROLL
             for (int t = 0; t < T; t++)
                 acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
         }
     }
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < R; i++) {
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < T; t++)
             lanes_store(c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
     }
@@ -356,14 +350,14 @@ LANES_INLINE void score_strips(int bits, int R, int T, size_t groups, size_t gro
     const float *sums = q + groups * group;
     for (size_t g = 0; g < groups; g++, sides += 2 * KVERN_PAGE_POSITIONS) {
         lanes acc[4][4];
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int i = 0; i < R * T; i++)
             acc[i / T][i % T] = lanes_zero();
         for (size_t d = 0; d < group; d += KVERN_AFFINE_COLUMN, q += KVERN_AFFINE_COLUMN) {
             add_columns(bits, R, T, true, &c, q, q_stride, acc);
             c.words += (size_t)bits * KVERN_PAGE_POSITIONS;
         }
-        AFFINE_UNROLL
+        KVERN_UNROLL
         for (int i = 0; i < R * T; i++) {
             const float *side = sides + i % T * 16;
             float *to = scores + (size_t)(i / T) * KVERN_PAGE_POSITIONS + i % T * 16;
@@ -447,7 +441,7 @@ LANES_INLINE void add_strips(int bits, int R, int T, affine_columns c, size_t ha
                              const float *w, float *acc, size_t dim)
 {
     lanes sums[4][4];
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
         sums[i / T][i % T] = lanes_load(acc + (size_t)(i / T) * dim + i % T * 16);
     for (int half = 0; half < 2; half++, w += KVERN_AFFINE_COLUMN) {
@@ -455,7 +449,7 @@ LANES_INLINE void add_strips(int bits, int R, int T, affine_columns c, size_t ha
         c.words += half_words;
         c.scales += KVERN_AFFINE_COLUMN * c.scale_stride;
     }
-    AFFINE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
         lanes_store(acc + (size_t)(i / T) * dim + i % T * 16, sums[i / T][i % T]);
 }
@@ -560,8 +554,10 @@ LANES_INLINE kvern_affine_line encode_group(int bits, size_t group, const float 
         memset(codes, 0, group * sizeof *codes);
         return kvern_affine_no_line();
     }
-    const kvern_affine_line line =
-        kvern_affine_line_of((uint32_t)bits, -lanes_largest(lo), lanes_largest(hi));
+    const lanes ends[4] = {lo, hi, lo, hi};
+    float end[4];
+    lanes_largest_each(ends, end);
+    const kvern_affine_line line = kvern_affine_line_of((uint32_t)bits, -end[0], end[1]);
     const lanes bias = lanes_set(line.bias), scale = lanes_set(line.scale);
     for (size_t i = 0; i < group; i += 16) {
         const lanes steps = lanes_div(lanes_sub(lanes_load(values + i), bias), scale);

@@ -17,16 +17,10 @@
 // Many vectors share the widening of 16-bit values: the first DENSE_MOST of them read the block and
 // leave the widened values in a small buffer, which stays in the first-level cache for the others.
 #include "src/codec/dense/dense.h"
+#include "src/math/unroll.h"
 
 #include <stdbool.h>
 #include <string.h>
-
-// Loops over registers must vanish: an array that is indexed by a variable would live in memory.
-#ifdef __clang__
-#define DENSE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define DENSE_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 // Where a pass reads and writes. Rows of b are dimensions (scores) or slots (values); a storage row
 // holds one of them, or a pair for bf16.
@@ -101,17 +95,17 @@ LANES_INLINE void add_row_by_weight(form f, const panel *p, const char *row, flo
                                     const float *a, lanes acc[DENSE_SUMS][4])
 {
     lanes even[4], odd[4];
-    DENSE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < f.strips; t++)
         take_strip(f, p, row, kept, t, &even[t], &odd[t]);
     const int pairs = f.type == KVERN_BF16 ? f.strips : 0;
-    DENSE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < f.vectors; i++) {
         const float *weight = a + (size_t)i * p->a_stride;
-        DENSE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < f.strips; t++)
             acc[i][t] = lanes_fma(lanes_set(weight[0]), even[t], acc[i][t]);
-        DENSE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < pairs; t++)
             acc[i][t] = lanes_fma(lanes_set(weight[1]), odd[t], acc[i][t]);
     }
@@ -121,11 +115,11 @@ LANES_INLINE void add_row_by_weight(form f, const panel *p, const char *row, flo
 LANES_INLINE void add_row_by_strip(form f, const panel *p, const char *row, float *kept,
                                    const float *a, lanes acc[DENSE_SUMS][4])
 {
-    DENSE_UNROLL
+    KVERN_UNROLL
     for (int t = 0; t < f.strips; t++) {
         lanes even, odd;
         take_strip(f, p, row, kept, t, &even, &odd);
-        DENSE_UNROLL
+        KVERN_UNROLL
         for (int i = 0; i < f.vectors; i++) {
             const float *weight = a + (size_t)i * p->a_stride;
             acc[i][t] = lanes_fma(lanes_set(weight[0]), even, acc[i][t]);
@@ -170,17 +164,17 @@ LANES_INLINE void pass(form f, const panel *p, size_t i0, size_t lane)
 {
     lanes acc[DENSE_SUMS][4];
     float *c = p->c + i0 * p->c_stride + lane;
-    DENSE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < f.vectors; i++) {
-        DENSE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < f.strips; t++)
             acc[i][t] =
                 p->fresh ? lanes_zero() : load_sum(f.part, c + (size_t)i * p->c_stride + t * 16);
     }
     add_rows(f, p, lane, p->a + i0 * p->a_stride, acc);
-    DENSE_UNROLL
+    KVERN_UNROLL
     for (int i = 0; i < f.vectors; i++) {
-        DENSE_UNROLL
+        KVERN_UNROLL
         for (int t = 0; t < f.strips; t++)
             store_sum(f.part, c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
     }
