@@ -184,6 +184,24 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export(const kvern_cache *cache, 
                                                       int64_t position, int64_t count, float *k,
                                                       float *v);
 
+// Where a stream of an affine codec is exported to, in the layout of mx.quantize.
+typedef struct kvern_affine_arrays {
+    // [count, kv_heads, dim * bits / 32]: the codes of a head are one stream of bits, the low bits
+    // of the first word first
+    uint32_t *words;
+    void *scales; // [count, kv_heads, dim / group], elements of the codec's `scales` type
+    void *biases; // the same
+} kvern_affine_arrays;
+
+// The same positions as they are stored: codes, scales and biases, bit for bit those of mx.quantize
+// on the values in the type of the scales. `k` or `v` may be NULL; their arrays may not, and are
+// unchanged on failure. Errors: those of kvern_cache_export, and KVERN_ERR_UNSUPPORTED when a
+// stream that is asked for is not stored in affine codes, or not yet (see kvern_layer.start).
+KVERN_API KVERN_CHECK kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row,
+                                                             int64_t position, int64_t count,
+                                                             const kvern_affine_arrays *k,
+                                                             const kvern_affine_arrays *v);
+
 #ifdef __cplusplus
 }
 #endif
