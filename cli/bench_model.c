@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_CONTEXTS = OPTIONS_KEY_COMMAND, KEY_PROMPT, KEY_GENERATE };
+enum { KEY_CONTEXTS = OPTIONS_KEY_COMMAND, KEY_PROMPT, KEY_GENERATE, KEY_BATCH };
 
 #define DEFAULT_RUNS 3
 
@@ -26,8 +26,10 @@ enum { KEY_CONTEXTS = OPTIONS_KEY_COMMAND, KEY_PROMPT, KEY_GENERATE };
 typedef struct model_options {
     bench_options bench;
     number_list contexts;
-    uint64_t prompt, generate;
+    uint64_t prompt, generate, batch;
 } model_options;
+
+#define MOST_BATCH 256
 
 static const struct argp MODEL_ARGP;
 
@@ -47,6 +49,13 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
     case KEY_GENERATE:
         options->generate = options_number(state, "--generate", argument, 1, 1 << 16);
         return 0;
+    case KEY_BATCH:
+        options->batch = options_number(state, "--batch", argument, 1, MOST_BATCH);
+        return 0;
+    case ARGP_KEY_END:
+        if (options->batch > 1 && options->bench.peer)
+            options_fail(state, "a peer is measured with --batch 1");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -62,6 +71,10 @@ static const struct argp_option MODEL_OPTIONS[] = {
      .arg = "N",
      .doc = "Prompt tokens where the context is 0; default: 512"},
     {.name = "generate", .key = KEY_GENERATE, .arg = "N", .doc = "Tokens generated; default: 32"},
+    {.name = "batch",
+     .key = KEY_BATCH,
+     .arg = "N",
+     .doc = "Sequences that are computed together; default: 1. Speeds are those of all of them"},
     {0}};
 
 static const struct argp_child MODEL_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
@@ -114,12 +127,19 @@ static int32_t token_at(const model_run *run, size_t i)
     return (int32_t)((i * 7919 + 13) % model_get_facts(run->loaded.model)->vocabulary);
 }
 
-static kvern_status forward(model_run *run, kvern_phase phase, size_t from, size_t count,
-                            bool logits, engine_error *error)
+// The same tokens for the rows from `first` to `end` - 1; the logits that are wanted are those of
+// the last one in each row.
+static kvern_status forward(model_run *run, kvern_phase phase, size_t first, size_t end,
+                            size_t from, size_t count, bool logits, engine_error *error)
 {
-    const int64_t counts[1] = {(int64_t)count}, none[1] = {0};
-    for (size_t i = 0; i < count; i++)
-        run->tokens[i] = token_at(run, from + i);
+    int64_t counts[MOST_BATCH] = {0};
+    const int64_t none[MOST_BATCH] = {0};
+    size_t tokens = 0;
+    for (size_t row = first; row < end; row++) {
+        counts[row] = (int64_t)count;
+        for (size_t i = 0; i < count; i++)
+            run->tokens[tokens++] = token_at(run, from + i);
+    }
     const model_step step = {.phase = phase,
                              .tokens = run->tokens,
                              .counts = counts,
@@ -128,12 +148,18 @@ static kvern_status forward(model_run *run, kvern_phase phase, size_t from, size
     return model_forward(run->loaded.model, run->workspace, run->state, &step, error);
 }
 
+// Empties all rows and forwards a prompt in each.
 static kvern_status prefill(model_run *run, size_t count, engine_error *error)
 {
     kvern_status status = KVERN_OK;
-    for (size_t at = 0; at < count && !status; at += GENERATOR_CHUNK) {
-        const size_t chunk = count - at < GENERATOR_CHUNK ? count - at : GENERATOR_CHUNK;
-        status = forward(run, KVERN_PHASE_WINDOW, at, chunk, at + chunk == count, error);
+    for (size_t row = 0; row < run->options->batch && !status; row++) {
+        if (kvern_state_reset(run->state, row))
+            return engine_fail_kvern(error, KVERN_ERR_BUSY, "resetting");
+        for (size_t at = 0; at < count && !status; at += GENERATOR_CHUNK) {
+            const size_t chunk = count - at < GENERATOR_CHUNK ? count - at : GENERATOR_CHUNK;
+            status = forward(run, KVERN_PHASE_WINDOW, row, row + 1, at, chunk, at + chunk == count,
+                             error);
+        }
     }
     return status;
 }
@@ -142,23 +168,17 @@ static kvern_status prefill(model_run *run, size_t count, engine_error *error)
 static kvern_status time_own(model_run *run, model_cell *cell, size_t round, engine_error *error)
 {
     const size_t prompt = cell->context ? cell->context : run->options->prompt;
-    const size_t generate = run->options->generate;
-    if (kvern_state_reset(run->state, 0))
-        return engine_fail_kvern(error, KVERN_ERR_BUSY, "resetting");
+    const size_t generate = run->options->generate, batch = run->options->batch;
     double start = clock_seconds();
     kvern_status status = prefill(run, prompt, error);
-    cell->own.prompt[round] = (double)prompt / (clock_seconds() - start);
-    size_t at = prompt;
-    if (!status && cell->context == 0) { // generation begins behind one token
-        at = 1;
-        if (kvern_state_reset(run->state, 0))
-            return engine_fail_kvern(error, KVERN_ERR_BUSY, "resetting");
-        status = forward(run, KVERN_PHASE_WINDOW, 0, 1, true, error);
-    }
+    cell->own.prompt[round] = (double)(batch * prompt) / (clock_seconds() - start);
+    const size_t at = cell->context ? cell->context : 1; // generation begins behind one token
+    if (!status && cell->context == 0)
+        status = prefill(run, at, error);
     start = clock_seconds();
     for (size_t i = 0; i < generate && !status; i++)
-        status = forward(run, KVERN_PHASE_DECODE, at + i, 1, true, error);
-    cell->own.generation[round] = (double)generate / (clock_seconds() - start);
+        status = forward(run, KVERN_PHASE_DECODE, 0, batch, at + i, 1, true, error);
+    cell->own.generation[round] = (double)(batch * generate) / (clock_seconds() - start);
     return status;
 }
 
@@ -260,15 +280,15 @@ static kvern_status open_threads(model_run *run, size_t threads, engine_error *e
     common.threads = threads;
     common.context = (int64_t)largest_context(run->options);
     kvern_status status = load_model(&common, &run->loaded, error);
-    if (!status && kvern_state_create(run->loaded.composition, 1, &run->state))
+    const size_t batch = run->options->batch, tokens = larger(GENERATOR_CHUNK, batch);
+    if (!status && kvern_state_create(run->loaded.composition, batch, &run->state))
         status = engine_fail_kvern(error, KVERN_ERR_MEMORY, "making the KV cache");
     if (!status)
-        status =
-            model_workspace_create(run->loaded.model, GENERATOR_CHUNK, 1, &run->workspace, error);
+        status = model_workspace_create(run->loaded.model, tokens, batch, &run->workspace, error);
     if (status)
         return status;
-    run->logits = malloc(model_get_facts(run->loaded.model)->vocabulary * sizeof(float));
-    run->tokens = malloc(GENERATOR_CHUNK * sizeof(int32_t));
+    run->logits = malloc(batch * model_get_facts(run->loaded.model)->vocabulary * sizeof(float));
+    run->tokens = malloc(tokens * sizeof(int32_t));
     if (!run->logits || !run->tokens)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory");
     return open_peers(run, threads, error);
@@ -369,6 +389,7 @@ static json_t *cell_json(const model_run *run, const model_cell *c)
     json_t *cell = speeds_json(run, &c->own);
     json_object_set_new(cell, "ctx", json_integer((json_int_t)c->context));
     json_object_set_new(cell, "threads", json_integer((json_int_t)c->threads));
+    json_object_set_new(cell, "batch", json_integer((json_int_t)run->options->batch));
     json_object_set_new(cell, "peers", peers);
     return cell;
 }
@@ -426,6 +447,7 @@ int bench_model(int argc, char **argv)
 {
     model_options options = {.bench = {.threads = {2, {1, 2}}},
                              .contexts = {2, {0, 2048}},
+                             .batch = 1,
                              .prompt = 512,
                              .generate = 32};
     options_parse(&MODEL_ARGP, argc, argv, &options.bench.common);

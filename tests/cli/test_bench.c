@@ -243,11 +243,26 @@ static void test_model(void **state)
         const json_t *cell = json_array_get(cells, i);
         assert_true(real_at(cell, "ctx") == (i % 2 ? 40 : 0));
         assert_true(real_at(cell, "threads") == (i < 2 ? 1 : 2));
+        assert_true(real_at(cell, "batch") == 1);
         assert_true(real_at(cell, "prompt_tokens_per_s") > 0);
         assert_true(real_at(cell, "generation_tokens_per_s") > 0);
         assert_true(real_at(cell, "generation_low") <= real_at(cell, "generation_high"));
         assert_int_equal(json_array_size(json_object_get(cell, "peers")), 0);
     }
+    json_decref(run);
+}
+
+static void test_model_batch(void **state)
+{
+    (void)state;
+    const char *model = program_path("model.gguf");
+    json_t *run = json_of(
+        &(program_call){.arguments = {"bench", "model", model, "--ctx", "0,40", "-t", "1",
+                                      "--prompt", "16", "--batch", "5", "--runs", "1", "--json"}});
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 2);
+    assert_true(real_at(json_array_get(cells, 1), "batch") == 5);
+    assert_true(real_at(json_array_get(cells, 1), "generation_tokens_per_s") > 0);
     json_decref(run);
 }
 
@@ -309,6 +324,9 @@ static void test_usage(void **state)
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
                        "one number");
+    expect_usage_error(
+        &(program_call){.arguments = {"bench", "model", "m", "--batch", "2", "--peer", "p"}},
+        "--batch 1");
     static const char *const CASES[][3] = {
         {"--storage", "bf17", "--storage knows bf16, f16, f32, q8"},
         {"--storage", "bf16,", "--storage takes"},
@@ -373,8 +391,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_csv),
         cmocka_unit_test(test_bad_peers),      cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_peers),    cmocka_unit_test(test_overhead),
-        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_model_batch),    cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
