@@ -6,6 +6,7 @@
 Storages, peers' storages, geometries and threads are those that the results hold.
 """
 
+import math
 import pathlib
 import statistics
 import sys
@@ -226,7 +227,8 @@ def decode_plot(results):
     for cell in cells:
         series.setdefault((f"Kvern {cell.storage}", False), {})[cell.positions] = 1e3 * cell.seconds
         for peer in cell.peers:
-            series.setdefault((f"ggml {peer.storage}", True), {})[cell.positions] = 1e3 * peer.seconds
+            points = series.setdefault((f"ggml {peer.storage}", True), {})
+            points[cell.positions] = min(1e3 * peer.seconds, points.get(cell.positions, math.inf))
     if not cells:
         return None
     title = f"Decode, head dim {cells[0].head_dim}, {cells[0].heads} heads, {thread_text(cells[0].threads)}"
@@ -249,7 +251,7 @@ def roofline_plot(results):
 
 
 def window_plot(results):
-    """Times of windows of the group of the aims, or of the first one, at the fewest positions."""
+    """Speed of windows of the group of the aims, or of the first one, at the fewest positions."""
     cells = results.select(phase="window", threads=results.threads()[0])
     if not cells:
         return None
@@ -258,12 +260,13 @@ def window_plot(results):
     cells = [cell for cell in cells if cell.heads == "32/8"] or [cell for cell in cells if cell.heads == cells[0].heads]
     columns = {}
     for cell in cells:
-        columns.setdefault(f"Kvern {cell.storage}", {})[cell.head_dim] = 1e3 * cell.seconds
+        columns.setdefault(f"Kvern {cell.storage}", {})[cell.head_dim] = cell.fma / cell.seconds / 1e9
         for peer in cell.peers:
-            columns.setdefault(f"ggml {peer.storage}", {})[cell.head_dim] = 1e3 * peer.seconds
+            column = columns.setdefault(f"ggml {peer.storage}", {})
+            column[cell.head_dim] = max(cell.fma / peer.seconds / 1e9, column.get(cell.head_dim, 0))
     dims = sorted({cell.head_dim for cell in cells})
     title = f"Window of {cells[0].new_tokens} on {positions}, {cells[0].heads} heads, {thread_text(cells[0].threads)}"
-    return svg.bars(title, "head dim", "ms", [(str(dim), [column.get(dim) for column in columns.values()])
+    return svg.bars(title, "head dim", "billion FMA/s", [(str(dim), [column.get(dim) for column in columns.values()])
                                               for dim in dims], list(columns))
 
 

@@ -165,7 +165,7 @@ class Session:
         options = self.options
         runs = 1 if options.quick else options.model_runs
         for threads, context in grid(options.threads, options.ctx):
-            slow = MODEL_SLOW_STORAGES if int(context) <= MOST_SLOW_POSITIONS else ()
+            slow = MODEL_SLOW_STORAGES if int(context) <= (0 if options.quick else MOST_SLOW_POSITIONS) else ()
             self.step(f"model-c{context}-t{threads}", [
                 "bench", "model", file, "--ctx", context, "-t", threads, "--runs", str(runs),
                 "--peer", PEERS / "llama-model", "--peer-storage", ",".join((*MODEL_STORAGES, *slow)),
