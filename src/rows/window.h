@@ -29,7 +29,7 @@ static inline int64_t kvern_window_held(const kvern_window *window, int64_t leng
     if (window->recent == KVERN_EVERY_POSITION)
         return 0;
     const int64_t held = length - window->recent - window->slack;
-    return held < window->keep ? 0 : held;
+    return held <= window->keep ? 0 : held;
 }
 
 #endif

@@ -84,7 +84,7 @@ void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
         row->length >= row->boundary)
         convert(row, layer);
     const int64_t held = row->length - recent_of(layer) - layer->slack;
-    if (layer->kind == KVERN_LAYER_WINDOW && held >= layer->keep && held > row->held)
+    if (layer->kind == KVERN_LAYER_WINDOW && held > layer->keep && held > row->held)
         row->held = held;
 }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/storages.h"
+
+#define F32                                                                                        \
+    {                                                                                              \
+        KVERN_CODEC_F32, 0, 0, KVERN_F32                                                           \
+    }
+#define BF16                                                                                       \
+    {                                                                                              \
+        KVERN_CODEC_BF16, 0, 0, KVERN_F32                                                          \
+    }
+#define F16                                                                                        \
+    {                                                                                              \
+        KVERN_CODEC_F16, 0, 0, KVERN_F32                                                           \
+    }
+#define AFFINE(bits, group)                                                                        \
+    {                                                                                              \
+        KVERN_CODEC_AFFINE, bits, group, KVERN_BF16                                                \
+    }
+
+const storage storages[] = {
+    {"bf16", BF16, BF16, KVERN_NO_START},
+    {"f32", F32, F32, KVERN_NO_START},
+    {"f16", F16, F16, KVERN_NO_START},
+    {"8 bits", AFFINE(8, 64), AFFINE(8, 64), KVERN_NO_START},
+    {"6 bits", AFFINE(6, 32), AFFINE(6, 64), KVERN_NO_START},
+    {"5 and 3 bits", AFFINE(5, 64), AFFINE(3, 32), KVERN_NO_START},
+    {"4 bits", AFFINE(4, 64), AFFINE(4, 64), KVERN_NO_START},
+    {"2 bits", AFFINE(2, 32), AFFINE(2, 32), KVERN_NO_START},
+    {"bf16 and 4 bits", BF16, AFFINE(4, 32), KVERN_NO_START},
+    {"8 bits from 0 on", AFFINE(8, 64), AFFINE(8, 64), 0},
+    {"4 bits from 70 on", AFFINE(4, 64), AFFINE(4, 64), 70},
+};
+const size_t storage_count = sizeof storages / sizeof storages[0];
+
+kvern_layer storage_layer(const storage *s, size_t kv_heads, size_t dim)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, dim);
+    layer.k_codec = s->k_codec;
+    layer.v_codec = s->v_codec;
+    layer.start = s->start;
+    return layer;
+}
+
+kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_t window,
+                           int64_t keep, int64_t slack)
+{
+    kvern_layer layer = storage_layer(s, kv_heads, dim);
+    layer.kind = KVERN_LAYER_WINDOW;
+    layer.window = window;
+    layer.keep = keep;
+    layer.slack = slack;
+    return layer;
+}
+
+bool layer_sees(const kvern_layer *layer, int64_t query, int64_t position)
+{
+    if (position > query)
+        return false;
+    if (layer->kind == KVERN_LAYER_FULL || position < layer->keep)
+        return true;
+    return position > query - (layer->window - layer->keep);
+}

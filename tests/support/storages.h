@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_TESTS_SUPPORT_STORAGES_H
+#define KVERN_TESTS_SUPPORT_STORAGES_H
+
+// A list of every kind of storage that a layer can have, for tests that hold for all of them.
+
+#include <kvern/composition.h>
+
+typedef struct storage {
+    const char *name;
+    kvern_codec k_codec, v_codec;
+    int64_t start;
+} storage;
+
+// Dense ones, affine ones of every number of bits, streams of different codecs, and rows that begin
+// in bf16. All fit head dims that are multiples of 64.
+extern const storage storages[];
+extern const size_t storage_count;
+
+// A full-attention layer with this storage.
+kvern_layer storage_layer(const storage *s, size_t kv_heads, size_t dim);
+
+// The same with a sliding window.
+kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_t window,
+                           int64_t keep, int64_t slack);
+
+// Whether a query at `query` sees the position `position`, by the words of kvern/composition.h.
+bool layer_sees(const kvern_layer *layer, int64_t query, int64_t position);
+
+#endif
