@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Faults that other systems have shipped, as small scenarios: what a row holds and who sees it.
 // Each is named for a public report; the comment says what went wrong there. test_fault_numbers.c
-// has those of storage and arithmetic, fault/test_memory.c has K4, S4 and S6, threads/ has T1, and
-// samebits/ has V1 and V3. Faults of windows, quantized storage, files, prefix stores, speculative
-// rounds and recurrent states come with those features.
+// has those of storage and arithmetic, test_fault_windows.c those of sliding windows,
+// test_fault_transitions.c those of bf16-first rows, test_fault_storages.c repeats several on every
+// storage, fault/test_memory.c has K4, S4 and S6, fault/test_window_memory.c S1, threads/ has T1,
+// and samebits/ has V1 and V3. Faults of files, prefix stores, speculative rounds and recurrent
+// states come with those features.
 
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
