@@ -149,15 +149,33 @@ static bool has_shared_tail(const kvern_row *row, size_t pages)
     return !is_exclusive(row->table) || !kvern_page_is_exclusive(kvern_table_page(row->table, at));
 }
 
+// Puts those of the pages behind `used` that nobody else can see in front, and says where they end.
+// For an exclusive table.
+static size_t sort_room(kvern_table *table, size_t used)
+{
+    size_t end = used;
+    for (size_t i = used; i < table->count; i++) {
+        kvern_page *page = table->pages[i];
+        if (!kvern_page_is_exclusive(page))
+            continue;
+        table->pages[i] = table->pages[end];
+        table->pages[end++] = page;
+    }
+    return end;
+}
+
 static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool exclusive,
                                  size_t kept, size_t needed, kvern_row_change *change)
 {
     kvern_table *table = row->table;
     const size_t used = kvern_table_used(table, row->length) - change->dropped;
+    const size_t room = exclusive ? sort_room(table, used) : used;
     const size_t begin = exclusive ? table->count : used;
-    const size_t end = kvern_max_size(needed, begin);
+    const size_t end = begin + (needed > room ? needed - room : 0);
     change->table = table;
-    if (!exclusive || table->capacity < needed) {
+    change->surplus_begin = kvern_min_size(room, kvern_max_size(needed, used));
+    change->surplus_end = begin;
+    if (!exclusive || table->capacity < end) {
         const size_t doubled = table ? 2 * table->capacity : LEAST_CAPACITY;
         const size_t capacity =
             kvern_max_size(end, exclusive || !table ? doubled : table->capacity);
@@ -183,12 +201,10 @@ kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, i
     const size_t gap = (row->table ? row->table->gap : 0) + dead;
     const size_t needed =
         kvern_max_size(kvern_pages_of(new_length) - gap, kvern_max_size(room_of(row), reserve));
-    if (exclusive) {
+    if (exclusive)
         recycle(row->table, kept, dead);
-        drop_spare(row, needed);
-    } else {
+    else
         change->dropped = dead;
-    }
     const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
     kvern_status status = choose_table(pool, row, exclusive, kept, needed, change);
     if (status)
@@ -231,6 +247,15 @@ static void adopt_pages(kvern_row *row, kvern_row_change *change)
     kvern_table_release(old);
 }
 
+static void drop_surplus(kvern_table *table, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        kvern_page_release(table->pages[i]);
+    memmove(table->pages + begin, table->pages + end,
+            (table->count - end) * sizeof table->pages[0]);
+    table->count -= end - begin;
+}
+
 void kvern_row_commit(kvern_row *row, kvern_row_change *change)
 {
     kvern_table *table = change->table;
@@ -244,6 +269,7 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change)
     }
     table->count = change->fresh_end;
     row->table = table;
+    drop_surplus(table, change->surplus_begin, change->surplus_end);
 }
 
 // An empty row starts anew: nothing of it is dropped.

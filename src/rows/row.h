@@ -39,10 +39,11 @@ typedef struct kvern_row {
 } kvern_row;
 
 typedef struct kvern_row_change {
-    kvern_table *table;            // the row's table after the change: its own or a new one
-    size_t dropped;                // pages behind the kept ones that a new table does without
-    size_t fresh_begin, fresh_end; // pages taken for it
-    kvern_page *copy;              // replaces the shared, partly filled page; or NULL
+    kvern_table *table;                // the row's table after the change: its own or a new one
+    size_t dropped;                    // pages behind the kept ones that a new table does without
+    size_t fresh_begin, fresh_end;     // pages taken for it
+    size_t surplus_begin, surplus_end; // pages in front of those that go when it is committed
+    kvern_page *copy;                  // replaces the shared, partly filled page; or NULL
 } kvern_row_change;
 
 // Positions of a row at most: far above any model, far below any overflow.
