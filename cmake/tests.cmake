@@ -11,7 +11,9 @@ find_library(MPFR_LIBRARY mpfr)
 set(REPEATED "^digest/|^engine/(same_bits|llama)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
-    "^(base|digest|unit)/|^math/(arrays|fpenv|half)|^engine/(linear|ops|utf8|tokenizer)$")
+    "^(base|digest|unit)/|^kernels/softmax|^math/(arrays|fpenv|half|lanes)"
+    "|^engine/(linear|ops|utf8|tokenizer)$")
+string(CONCAT QUICK_EMULATED ${QUICK_EMULATED})
 
 # Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
 function(set_common_properties name labels)

@@ -158,6 +158,7 @@ void linear_tile_plain(const linear_tile *tile);
 void linear_tile_avx2(const linear_tile *tile);
 void linear_tile_avxvnni(const linear_tile *tile);
 void linear_tile_avx512vnni(const linear_tile *tile);
+void linear_tile_neon(const linear_tile *tile);
 
 // Rounding of one token's activations: record b goes to records + b * stride.
 void linear_round_plain(const float *x, size_t cols, linear_format format, unsigned char *records,

@@ -145,9 +145,11 @@ static void (*select_kernel(uint32_t features))(const linear_tile *tile)
         return linear_tile_avxvnni;
     if (features & KVERN_CPU_AVX2)
         return linear_tile_avx2;
-#else
-    (void)features;
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return linear_tile_neon;
 #endif
+    (void)features;
     return linear_tile_plain;
 }
 

@@ -33,5 +33,6 @@ kvern_softmax_kernels kvern_softmax_kernels_of(uint32_t features);
 kvern_softmax_kernels kvern_softmax_kernels_plain(void);
 kvern_softmax_kernels kvern_softmax_kernels_avx2(void);
 kvern_softmax_kernels kvern_softmax_kernels_avx512(void);
+kvern_softmax_kernels kvern_softmax_kernels_neon(void);
 
 #endif

@@ -84,6 +84,9 @@ kvern_codec_kernels kvern_codec_kernels_of(const kvern_codec *codec, uint32_t fe
         return kvern_dense_kernels_avx512(type);
     if (features & KVERN_CPU_AVX2)
         return kvern_dense_kernels_avx2(type);
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return kvern_dense_kernels_neon(type);
 #endif
     (void)features;
     return kvern_dense_kernels_plain(type);

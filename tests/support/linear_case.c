@@ -15,6 +15,7 @@ const linear_variant linear_variants[LINEAR_VARIANTS] = {
     {"avx2", KVERN_CPU_AVX2},
     {"avxvnni", KVERN_CPU_AVX2 | KVERN_CPU_AVX_VNNI},
     {"avx512vnni", KVERN_CPU_AVX2 | KVERN_CPU_AVX512 | KVERN_CPU_AVX512_VNNI},
+    {"neon", KVERN_CPU_NEON},
 };
 
 bool linear_variant_runs(const linear_variant *variant)

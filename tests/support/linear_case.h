@@ -13,7 +13,7 @@ typedef struct linear_variant {
     uint32_t features;
 } linear_variant;
 
-#define LINEAR_VARIANTS 4
+#define LINEAR_VARIANTS 5
 extern const linear_variant linear_variants[LINEAR_VARIANTS]; // the first one is plain C
 
 // The machine has it, and KVERN_CPU allows it.

@@ -97,6 +97,7 @@ static inline void kvern_dense_place(kvern_type type, kvern_stream stream, void 
 kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx2(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx512(kvern_type type);
+kvern_codec_kernels kvern_dense_kernels_neon(kvern_type type);
 
 extern const kvern_codec_layout kvern_dense_f32;
 extern const kvern_codec_layout kvern_dense_bf16;
