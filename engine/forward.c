@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/forward.h"
 
-#include <kvern/math.h>
+#include <string.h>
 
 // Fewer values than this are worked on faster by one thread than by waking another.
 #define FORWARD_PARALLEL_ELEMENTS 16384
@@ -86,48 +86,121 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
     forward_each_token(pass, pass->tokens, matrix->cols, plain_rows, values);
 }
 
-static void swiglu_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
-                        float *scratch)
+static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                       float *scratch)
 {
-    (void)arg;
     (void)scratch;
+    const forward_activation *activation = arg;
     const model_workspace *w = pass->workspace;
     size_t inner = pass->facts->feed_forward;
     for (size_t t = begin; t < end; t++) {
         float *gate = w->gate + t * inner;
-        kvern_silu_array(pass->features, inner, gate, gate);
+        (*activation)(pass->features, inner, gate, gate);
         pass->ops->multiply(gate, w->up + t * inner, inner);
         linear_input_row(&w->input, t, gate);
     }
 }
 
-void forward_swiglu_input(const forward_pass *pass, const linear *matrix)
+void forward_gated_input(const forward_pass *pass, forward_activation activation,
+                         const linear *matrix)
 {
     forward_begin_input(pass, pass->tokens, matrix->cols, &matrix, 1);
-    forward_each_token(pass, pass->tokens, matrix->cols, swiglu_rows, NULL);
+    forward_each_token(pass, pass->tokens, matrix->cols, gated_rows, &activation);
 }
+
+typedef struct add_norm_work {
+    const float *values;
+    const float *weight;
+} add_norm_work;
+
+static void add_norm_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                          float *scratch)
+{
+    const add_norm_work *work = arg;
+    size_t width = pass->facts->width;
+    for (size_t t = begin; t < end; t++) {
+        pass->ops->rms_norm(work->values + t * width, work->weight, pass->facts->norm_epsilon,
+                            width, scratch);
+        pass->ops->add(pass->workspace->x + t * width, scratch, width);
+    }
+}
+
+void forward_add_norm(const forward_pass *pass, const float *values, const float *weight)
+{
+    const add_norm_work work = {values, weight};
+    forward_each_token(pass, pass->tokens, pass->facts->width, add_norm_rows, &work);
+}
+
+// `heads` vectors one after the other, in place.
+static void norm_heads(const forward_pass *pass, float *x, size_t heads, const float *weight,
+                       float *scratch)
+{
+    size_t dim = pass->facts->head_dim;
+    for (size_t head = 0; head < heads; head++, x += dim) {
+        pass->ops->rms_norm(x, weight, pass->facts->norm_epsilon, dim, scratch);
+        memcpy(x, scratch, dim * sizeof *x);
+    }
+}
+
+typedef struct norm_heads_work {
+    const float *q_weight;
+    const float *k_weight;
+} norm_heads_work;
+
+static void norm_heads_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                            float *scratch)
+{
+    const norm_heads_work *work = arg;
+    const model_workspace *w = pass->workspace;
+    const model_facts *facts = pass->facts;
+    size_t dim = facts->head_dim;
+    size_t tokens = end - begin;
+    norm_heads(pass, w->q + begin * facts->heads * dim, tokens * facts->heads, work->q_weight,
+               scratch);
+    norm_heads(pass, w->k + begin * facts->kv_heads * dim, tokens * facts->kv_heads, work->k_weight,
+               scratch);
+}
+
+static size_t rotating_elements(const model_facts *facts)
+{
+    return (facts->heads + facts->kv_heads) * facts->head_dim;
+}
+
+void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight)
+{
+    const norm_heads_work work = {q_weight, k_weight};
+    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), norm_heads_rows, &work);
+}
+
+typedef struct rotate_work {
+    const engine_rope *rope;
+    const float *table;
+} rotate_work;
 
 static void rotate_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
                         float *scratch)
 {
-    (void)arg;
     (void)scratch;
+    const rotate_work *work = arg;
     const model_workspace *w = pass->workspace;
     const model_facts *facts = pass->facts;
     size_t dim = facts->head_dim;
+    void (*rotate)(float *, size_t, size_t, const float *, size_t) =
+        work->rope->style == ENGINE_ROPE_PAIRS ? pass->ops->rotate_pairs : pass->ops->rotate_halves;
     for (size_t t = begin; t < end; t++) {
-        const float *table = w->rotary + t * engine_rope_row(pass->rope);
-        float *q = w->q + t * facts->heads * dim;
-        float *k = w->k + t * facts->kv_heads * dim;
-        pass->ops->rotate_pairs(q, facts->heads, dim, table, facts->rope_dim);
-        pass->ops->rotate_pairs(k, facts->kv_heads, dim, table, facts->rope_dim);
+        const float *row = work->table + t * engine_rope_row(work->rope);
+        rotate(w->q + t * facts->heads * dim, facts->heads, dim, row, facts->rope_dim);
+        rotate(w->k + t * facts->kv_heads * dim, facts->kv_heads, dim, row, facts->rope_dim);
     }
 }
 
-void forward_rotate(const forward_pass *pass)
+void forward_rotate(const forward_pass *pass, size_t layer)
 {
-    size_t heads = pass->facts->heads + pass->facts->kv_heads;
-    forward_each_token(pass, pass->tokens, heads * pass->facts->head_dim, rotate_rows, NULL);
+    const model_workspace *w = pass->workspace;
+    const rotate_work full = {&pass->ropes->full, w->rotary};
+    const rotate_work window = {&pass->ropes->window, w->window_rotary};
+    const rotate_work *work = model_layer_window(pass->facts, layer) ? &window : &full;
+    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), rotate_rows, work);
 }
 
 kvern_status forward_attend(const forward_pass *pass, size_t layer, engine_error *error)
@@ -143,6 +216,8 @@ kvern_status forward_attend(const forward_pass *pass, size_t layer, engine_error
         return engine_fail_kvern(error, status, "appending keys and values");
     }
     kvern_queries queries = kvern_queries_default(plan, pass->facts->heads);
+    queries.scale = pass->facts->attention_scale;
+    queries.softcap = pass->facts->attention_softcap;
     queries.q = w->q;
     queries.out = w->mixed;
     status = kvern_read_attend(read, &queries);

@@ -13,19 +13,28 @@
 #include "engine/ops.h"
 #include "engine/rope.h"
 
+// Of the layers that see everything and of those with a window; the latter is all zero in a model
+// without.
+typedef struct model_ropes {
+    engine_rope full;
+    engine_rope window;
+} model_ropes;
+
 // Scratch of a forward pass: one block of memory, each array with room for max_tokens tokens.
 struct model_workspace {
     size_t max_tokens;
     size_t max_rows;
-    float *x;       // [tokens, width] the residual stream
-    float *q;       // [tokens, heads, head_dim]
-    float *k;       // [tokens, kv_heads, head_dim]
-    float *v;       // [tokens, kv_heads, value_dim]
-    float *mixed;   // [tokens, heads, value_dim] what attention gives
-    float *gate;    // [tokens, feed_forward]
-    float *up;      // [tokens, feed_forward]
-    float *rotary;  // [tokens, engine_rope_row] the rotary table of the step
-    float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens
+    float *x;             // [tokens, width] the residual stream
+    float *q;             // [tokens, heads, head_dim]
+    float *k;             // [tokens, kv_heads, head_dim]
+    float *v;             // [tokens, kv_heads, value_dim]
+    float *mixed;         // [tokens, heads, value_dim] what attention gives
+    float *gate;          // [tokens, feed_forward]
+    float *up;            // [tokens, feed_forward]
+    float *branch;        // [tokens, width] what is normed before it is added to the stream
+    float *rotary;        // [tokens, engine_rope_row] the rotary table of the step
+    float *window_rotary; // the same for window layers
+    float *scratch;       // [tasks, scratch_stride] one row for every task of a step over tokens
     size_t scratch_stride;
     size_t tasks;
     void *input_memory; // of `input`
@@ -38,7 +47,7 @@ typedef struct forward_pass {
     kvern_executor executor;
     const engine_ops *ops;
     uint32_t features;
-    const engine_rope *rope;
+    const model_ropes *ropes;
     model_workspace *workspace;
     kvern_state *state; // with an open step
     size_t tokens;      // of the step, all rows
@@ -63,11 +72,21 @@ void forward_norm_input(const forward_pass *pass, const float *weight,
 // workspace->input = the rows of `values`, which are as wide as `matrix` reads.
 void forward_plain_input(const forward_pass *pass, const float *values, const linear *matrix);
 
-// workspace->input = silu(gate) * up, for `matrix`. gate is overwritten.
-void forward_swiglu_input(const forward_pass *pass, const linear *matrix);
+// An activation function over an array: kvern_silu_array, kvern_gelu_array.
+typedef void (*forward_activation)(uint32_t features, size_t n, const float *x, float *y);
 
-// Rotates q and k to the positions of the step.
-void forward_rotate(const forward_pass *pass);
+// workspace->input = activation(gate) * up, for `matrix`. gate is overwritten.
+void forward_gated_input(const forward_pass *pass, forward_activation activation,
+                         const linear *matrix);
+
+// x += RMSNorm(values, weight); values [tokens, width].
+void forward_add_norm(const forward_pass *pass, const float *values, const float *weight);
+
+// Norms every head of q and of k by itself: RMSNorm over head_dim.
+void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight);
+
+// Rotates q and k to the positions of the step, as the layer does.
+void forward_rotate(const forward_pass *pass, size_t layer);
 
 // Appends k and v to a layer of the state and attends q: workspace->mixed.
 KVERN_CHECK kvern_status forward_attend(const forward_pass *pass, size_t layer,

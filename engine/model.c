@@ -8,6 +8,20 @@
 #include <math.h>
 #include <stdlib.h>
 
+// Only full layers scale their positions.
+static kvern_status create_ropes(model *m, const float *factors)
+{
+    const model_facts *facts = &m->facts;
+    engine_rope_style style = m->family->rope_style;
+    kvern_status status = engine_rope_create(&m->ropes.full, style, facts->rope_base,
+                                             facts->rope_dim, facts->rope_factor, factors);
+    if (status != KVERN_OK || facts->window == 0) {
+        return status;
+    }
+    return engine_rope_create(&m->ropes.window, style, facts->window_rope_base, facts->rope_dim, 1,
+                              NULL);
+}
+
 static kvern_status load_rope(model *m, model_tensors *tensors)
 {
     const model_facts *facts = &m->facts;
@@ -26,8 +40,7 @@ static kvern_status load_rope(model *m, model_tensors *tensors)
                                "the tensor rope_freqs.weight must hold numbers above 0");
         }
     }
-    kvern_status status = engine_rope_create(&m->rope, facts->rope_base, facts->rope_dim,
-                                             facts->rope_factor, factors);
+    kvern_status status = create_ropes(m, factors);
     free(factors);
     return status == KVERN_OK
                ? KVERN_OK
@@ -92,7 +105,8 @@ static void release(model *m)
         m->family->unload(m->layers);
     }
     free(m->output_norm);
-    engine_rope_destroy(&m->rope);
+    engine_rope_destroy(&m->ropes.full);
+    engine_rope_destroy(&m->ropes.window);
     linear_arena_destroy(m->arena);
     tokenizer_destroy(m->tokenizer);
     free(m);

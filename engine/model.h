@@ -56,10 +56,17 @@ typedef struct model_facts {
     size_t vocabulary;   // rows of the token embedding
     size_t context_length;
     float norm_epsilon;
-    float rope_base;
-    size_t rope_dim; // dimensions of a head that rotate
+    float embedding_scale;   // of the token embeddings
+    float attention_scale;   // of the products of queries and keys
+    float attention_softcap; // of these; 0: none
+    float logit_softcap;     // of the logits; 0: none
+    size_t window;           // positions that a window layer sees, 0: there are none
+    uint64_t window_layers[KVERN_MAX_LAYERS / 64]; // see model_layer_window
+    float window_rope_base;                        // of window layers; 0: there are none
+    float rope_base;                               // of full layers
+    size_t rope_dim;                               // dimensions of a head that rotate
     model_rope_scaling rope_scaling;
-    float rope_factor; // of MODEL_ROPE_LINEAR; 1 otherwise
+    float rope_factor; // of MODEL_ROPE_LINEAR, in full layers; 1 otherwise
     bool tied_output;  // the output matrix is the token embedding
     uint64_t parameters;
     uint64_t file_bytes;
@@ -74,6 +81,9 @@ typedef struct model_facts {
 // failure the general facts (strings, bytes, type counts) are filled in all the same.
 KVERN_CHECK kvern_status model_read_facts(const gguf_file *file, model_facts *facts,
                                           engine_error *error);
+
+// The positions that a layer sees, its own included: the newest ones; 0: all of them.
+size_t model_layer_window(const model_facts *facts, size_t layer);
 
 // The plan of the KV cache for a model of these facts, K and V stored as given. On success *out
 // holds one reference (kvern_composition_release).

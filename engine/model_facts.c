@@ -3,6 +3,7 @@
 
 #include "engine/model.h"
 
+#include "engine/model_facts_reader.h"
 #include "engine/model_family.h"
 
 #include <inttypes.h>
@@ -11,97 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-// No dimension of a model comes near this; products of three of them fit 64 bits.
-#define FACTS_MAX_DIM ((uint64_t)1 << 20)
-#define FACTS_MAX_COUNT ((uint64_t)INT32_MAX)
-
-// Reads the keys of one architecture; `key` holds the name of the last one for messages.
-typedef struct facts_reader {
-    const gguf_file *file;
-    const gguf_string *architecture;
-    engine_error *error;
-    char key[128];
-} facts_reader;
-
-static const gguf_entry *find_key(facts_reader *reader, const char *name)
-{
-    snprintf(reader->key, sizeof reader->key, "%.*s.%s", (int)reader->architecture->size,
-             reader->architecture->data, name);
-    return gguf_find(reader->file, reader->key);
-}
-
-// A whole number from 1 to `most`. An absent key leaves *value as it is; 0 there means required.
-static kvern_status read_size(facts_reader *reader, const char *name, uint64_t most, size_t *value)
-{
-    const gguf_entry *entry = find_key(reader, name);
-    if (!entry && *value != 0) {
-        return KVERN_OK;
-    }
-    uint64_t number = 0;
-    if (!entry) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "the model file lacks the key %s",
-                           reader->key);
-    }
-    if (!gguf_get_u64(entry, &number) || number == 0 || number > most) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "%s must be a whole number from 1 to %" PRIu64, reader->key, most);
-    }
-    *value = (size_t)number;
-    return KVERN_OK;
-}
-
-// A finite number above 0. An absent key leaves *value as it is; 0 there means required.
-static kvern_status read_positive(facts_reader *reader, const char *name, float *value)
-{
-    const gguf_entry *entry = find_key(reader, name);
-    if (!entry && *value != 0) {
-        return KVERN_OK;
-    }
-    float number = 0;
-    if (!entry) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "the model file lacks the key %s",
-                           reader->key);
-    }
-    if (!gguf_get_f32(entry, &number) || !(number > 0) || isinf(number)) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be a number above 0",
-                           reader->key);
-    }
-    *value = number;
-    return KVERN_OK;
-}
-
-// Keys that would change what is computed and that this engine does not compute.
-static kvern_status refuse_keys(facts_reader *reader)
-{
-    static const char *const keys[] = {
-        "expert_count",          "attention.scale",        "attention.sliding_window",
-        "embedding_scale",       "residual_scale",         "logit_scale",
-        "attention.clamp_kqv",   "attn_logit_softcapping", "final_logit_softcapping",
-        "use_parallel_residual",
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const gguf_entry *entry = find_key(reader, keys[i]);
-        float number = 1;
-        bool flag = true;
-        bool off =
-            (gguf_get_f32(entry, &number) && number == 0) || (gguf_get_bool(entry, &flag) && !flag);
-        if (entry && !off) {
-            return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
-                               "the model needs %s, which this engine does not support",
-                               reader->key);
-        }
-    }
-    return KVERN_OK;
-}
+// Keys that would change what is computed, in any family, and that this engine does not compute.
+static const char *const refused_keys[] = {
+    "expert_count", "embedding_scale",     "residual_scale",
+    "logit_scale",  "attention.clamp_kqv", "use_parallel_residual",
+};
 
 static kvern_status read_heads(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status = read_size(reader, "attention.head_count", FACTS_MAX_DIM, &facts->heads);
+    kvern_status status =
+        facts_read_size(reader, "attention.head_count", FACTS_MAX_DIM, &facts->heads);
     if (status != KVERN_OK) {
         return status;
     }
     facts->kv_heads = facts->heads;
-    status = read_size(reader, "attention.head_count_kv", KVERN_MAX_KV_HEADS, &facts->kv_heads);
+    status =
+        facts_read_size(reader, "attention.head_count_kv", KVERN_MAX_KV_HEADS, &facts->kv_heads);
     if (status != KVERN_OK) {
         return status;
     }
@@ -111,12 +37,13 @@ static kvern_status read_heads(facts_reader *reader, model_facts *facts)
                            facts->kv_heads);
     }
     facts->head_dim = facts->width / facts->heads; // 0 when absurd: then the key is required
-    status = read_size(reader, "attention.key_length", KVERN_MAX_HEAD_DIM, &facts->head_dim);
+    status = facts_read_size(reader, "attention.key_length", KVERN_MAX_HEAD_DIM, &facts->head_dim);
     if (status != KVERN_OK) {
         return status;
     }
     facts->value_dim = facts->head_dim;
-    return read_size(reader, "attention.value_length", KVERN_MAX_HEAD_DIM, &facts->value_dim);
+    facts->attention_scale = 1 / sqrtf((float)facts->head_dim);
+    return facts_read_size(reader, "attention.value_length", KVERN_MAX_HEAD_DIM, &facts->value_dim);
 }
 
 static bool string_is(gguf_string string, const char *text)
@@ -127,13 +54,13 @@ static bool string_is(gguf_string string, const char *text)
 static kvern_status read_rope_scaling(facts_reader *reader, model_facts *facts)
 {
     gguf_string type = {"none", 4};
-    gguf_get_string(find_key(reader, "rope.scaling.type"), &type);
+    gguf_get_string(facts_find(reader, "rope.scaling.type"), &type);
     bool factors = gguf_find_tensor(reader->file, "rope_freqs.weight") != NULL;
     facts->rope_factor = 1;
     if (string_is(type, "linear") && !factors) {
         facts->rope_scaling = MODEL_ROPE_LINEAR;
         facts->rope_factor = 0;
-        return read_positive(reader, "rope.scaling.factor", &facts->rope_factor);
+        return facts_read_positive(reader, "rope.scaling.factor", &facts->rope_factor);
     }
     if (factors && (string_is(type, "none") || string_is(type, "llama3"))) {
         facts->rope_scaling = MODEL_ROPE_LLAMA3;
@@ -153,12 +80,12 @@ static kvern_status read_rope_scaling(facts_reader *reader, model_facts *facts)
 static kvern_status read_rope(facts_reader *reader, model_facts *facts)
 {
     facts->rope_base = 10000;
-    kvern_status status = read_positive(reader, "rope.freq_base", &facts->rope_base);
+    kvern_status status = facts_read_positive(reader, "rope.freq_base", &facts->rope_base);
     if (status != KVERN_OK) {
         return status;
     }
     facts->rope_dim = facts->head_dim;
-    status = read_size(reader, "rope.dimension_count", facts->head_dim, &facts->rope_dim);
+    status = facts_read_size(reader, "rope.dimension_count", facts->head_dim, &facts->rope_dim);
     if (status != KVERN_OK) {
         return status;
     }
@@ -179,7 +106,7 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
     }
     facts->vocabulary = (size_t)embedding->shape[1];
     size_t stated = facts->vocabulary;
-    kvern_status status = read_size(reader, "vocab_size", FACTS_MAX_COUNT, &stated);
+    kvern_status status = facts_read_size(reader, "vocab_size", FACTS_MAX_COUNT, &stated);
     if (status != KVERN_OK) {
         return status;
     }
@@ -196,21 +123,24 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
 
 static kvern_status read_geometry(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status = refuse_keys(reader);
+    kvern_status status =
+        facts_refuse(reader, refused_keys, sizeof refused_keys / sizeof refused_keys[0]);
     if (status == KVERN_OK) {
-        status = read_size(reader, "block_count", KVERN_MAX_LAYERS, &facts->layers);
+        status = facts_read_size(reader, "block_count", KVERN_MAX_LAYERS, &facts->layers);
     }
     if (status == KVERN_OK) {
-        status = read_size(reader, "embedding_length", FACTS_MAX_DIM, &facts->width);
+        status = facts_read_size(reader, "embedding_length", FACTS_MAX_DIM, &facts->width);
     }
     if (status == KVERN_OK) {
-        status = read_size(reader, "feed_forward_length", FACTS_MAX_DIM, &facts->feed_forward);
+        status =
+            facts_read_size(reader, "feed_forward_length", FACTS_MAX_DIM, &facts->feed_forward);
     }
     if (status == KVERN_OK) {
-        status = read_size(reader, "context_length", FACTS_MAX_COUNT, &facts->context_length);
+        status = facts_read_size(reader, "context_length", FACTS_MAX_COUNT, &facts->context_length);
     }
     if (status == KVERN_OK) {
-        status = read_positive(reader, "attention.layer_norm_rms_epsilon", &facts->norm_epsilon);
+        status =
+            facts_read_positive(reader, "attention.layer_norm_rms_epsilon", &facts->norm_epsilon);
     }
     if (status == KVERN_OK) {
         status = read_heads(reader, facts);
@@ -261,13 +191,14 @@ static void read_general(const gguf_file *file, model_facts *facts)
 
 kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_error *error)
 {
-    *facts = (model_facts){0};
+    *facts = (model_facts){.embedding_scale = 1};
     read_general(file, facts);
     if (facts->architecture.size == 0) {
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "the file lacks the key general.architecture: it is no language model");
     }
-    if (!model_family_find(facts->architecture)) {
+    const model_family *family = model_family_find(facts->architecture);
+    if (!family) {
         char known[128];
         model_family_list(known, sizeof known);
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
@@ -277,7 +208,21 @@ kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_
     }
     facts_reader reader = {
         .file = file, .architecture = &facts->architecture, .error = error, .key = ""};
-    return read_geometry(&reader, facts);
+    kvern_status status = read_geometry(&reader, facts);
+    return status == KVERN_OK ? family->read_facts(&reader, facts) : status;
+}
+
+size_t model_layer_window(const model_facts *facts, size_t layer)
+{
+    bool windowed = facts->window_layers[layer / 64] >> layer % 64 & 1;
+    return windowed ? facts->window : 0;
+}
+
+static kvern_layer plan_layer(const model_facts *facts, size_t index)
+{
+    size_t window = model_layer_window(facts, index);
+    return window ? kvern_layer_window(facts->kv_heads, facts->head_dim, (int64_t)window)
+                  : kvern_layer_default(facts->kv_heads, facts->head_dim);
 }
 
 kvern_status model_composition(const model_facts *facts, kvern_context *context, kvern_type k,
@@ -293,7 +238,7 @@ kvern_status model_composition(const model_facts *facts, kvern_context *context,
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to plan %zu layers", facts->layers);
     }
     for (size_t i = 0; i < facts->layers; i++) {
-        layers[i] = kvern_layer_default(facts->kv_heads, facts->head_dim);
+        layers[i] = plan_layer(facts, i);
         layers[i].v_dim = facts->value_dim;
         layers[i].k_codec = kvern_codec_dense(k);
         layers[i].v_codec = kvern_codec_dense(v);

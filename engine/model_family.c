@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model_family.h"
 
+#include "engine/gemma3.h"
 #include "engine/llama.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const model_family *const families[] = {&llama_family};
+static const model_family *const families[] = {&llama_family, &gemma3_family};
 
 #define FAMILIES (sizeof families / sizeof families[0])
 

@@ -6,10 +6,16 @@
 // forward.c do what all families have in common; a family holds its layers' weights and runs them.
 
 #include "engine/forward.h"
+#include "engine/model_facts_reader.h"
 #include "engine/model_tensors.h"
 
 typedef struct model_family {
     const char *architecture;
+    engine_rope_style rope_style;
+
+    // Reads the keys that only this family has. All other facts are there already; those that it
+    // leaves alone say: nothing of the kind. It refuses what the family cannot compute.
+    kvern_status (*read_facts)(facts_reader *reader, model_facts *facts);
 
     // Loads the layers. On success *layers is the family's own object; on failure nothing is left.
     kvern_status (*load)(model_tensors *tensors, const model_facts *facts, void **layers);

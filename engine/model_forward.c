@@ -3,6 +3,8 @@
 
 #include "engine/model_internal.h"
 
+#include <kvern/math.h>
+
 // Tokens of row r whose logits are wanted, the newest ones.
 static int64_t wanted_tokens(const model_step *step, size_t r)
 {
@@ -70,7 +72,8 @@ static kvern_status check_geometry(const model_facts *facts, const kvern_composi
     for (size_t i = 0; i < facts->layers && same; i++) {
         const kvern_layer *plan = kvern_composition_layer(composition, i);
         same = plan->kv_heads == facts->kv_heads && plan->k_dim == facts->head_dim &&
-               plan->v_dim == facts->value_dim;
+               plan->v_dim == facts->value_dim &&
+               plan->window == (int64_t)model_layer_window(facts, i) && plan->keep == 0;
     }
     return same ? KVERN_OK
                 : engine_fail(error, KVERN_ERR_ARGUMENT,
@@ -81,11 +84,14 @@ static void fill_rotary(const forward_pass *pass, const int64_t *counts)
 {
     size_t rows = kvern_state_rows(pass->state);
     float *row = pass->workspace->rotary;
+    float *window_row = pass->workspace->window_rotary;
     for (size_t r = 0; r < rows; r++) {
         int64_t first = kvern_step_position(pass->state, r);
         for (int64_t i = 0; i < counts[r]; i++) {
-            engine_rope_fill(pass->rope, first + i, row);
-            row += engine_rope_row(pass->rope);
+            engine_rope_fill(&pass->ropes->full, first + i, row);
+            engine_rope_fill(&pass->ropes->window, first + i, window_row);
+            row += engine_rope_row(&pass->ropes->full);
+            window_row += engine_rope_row(&pass->ropes->window);
         }
     }
 }
@@ -102,8 +108,13 @@ static void embed_rows(const forward_pass *pass, const void *arg, size_t begin, 
     (void)scratch;
     const embedding_work *work = arg;
     size_t width = pass->facts->width;
+    float scale = pass->facts->embedding_scale;
     for (size_t t = begin; t < end; t++) {
-        linear_row(work->embedding, (size_t)work->tokens[t], pass->workspace->x + t * width);
+        float *x = pass->workspace->x + t * width;
+        linear_row(work->embedding, (size_t)work->tokens[t], x);
+        for (size_t i = 0; i < width; i++) {
+            x[i] *= scale;
+        }
     }
 }
 
@@ -124,6 +135,25 @@ static void norm_wanted(const model *model, const forward_pass *pass, const mode
     }
 }
 
+// cap * tanh(logit / cap) of one token's logits each.
+static void softcap_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                         float *scratch)
+{
+    (void)scratch;
+    float cap = pass->facts->logit_softcap;
+    size_t count = pass->facts->vocabulary;
+    for (size_t t = begin; t < end; t++) {
+        float *logits = *(float *const *)arg + t * count;
+        for (size_t i = 0; i < count; i++) {
+            logits[i] /= cap;
+        }
+        kvern_tanh_array(pass->features, count, logits, logits);
+        for (size_t i = 0; i < count; i++) {
+            logits[i] *= cap;
+        }
+    }
+}
+
 static kvern_status write_logits(const model *model, const forward_pass *pass,
                                  const model_step *step, engine_error *error)
 {
@@ -135,7 +165,11 @@ static kvern_status write_logits(const model *model, const forward_pass *pass,
     forward_begin_input(pass, wanted, model->facts.width, &output, 1);
     norm_wanted(model, pass, step);
     const linear_job job = forward_product(pass, output, step->logits, false);
-    return forward_apply(pass, &job, 1, error);
+    kvern_status status = forward_apply(pass, &job, 1, error);
+    if (status == KVERN_OK && model->facts.logit_softcap > 0) {
+        forward_each_token(pass, wanted, model->facts.vocabulary, softcap_rows, &step->logits);
+    }
+    return status;
 }
 
 static kvern_status run_step(const model *model, const forward_pass *pass, const model_step *step,
@@ -162,7 +196,7 @@ kvern_status model_forward(const model *model, model_workspace *workspace, kvern
                          .executor = model->executor,
                          .ops = model->ops,
                          .features = model->features,
-                         .rope = &model->rope,
+                         .ropes = &model->ropes,
                          .workspace = workspace,
                          .state = state};
     kvern_status status = check_geometry(&model->facts, kvern_state_composition(state), error);

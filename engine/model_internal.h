@@ -14,7 +14,7 @@ struct model {
     const engine_ops *ops;
     model_facts facts;
     tokenizer *tokenizer; // owned, or NULL
-    engine_rope rope;
+    model_ropes ropes;
     linear_arena *arena; // of every matrix
     uint64_t weight_bytes;
     linear embedding;   // [vocabulary, width]

@@ -129,6 +129,18 @@ kvern_status model_tensors_vector(model_tensors *tensors, const char *name, size
     return KVERN_OK;
 }
 
+kvern_status model_tensors_layer_vectors(model_tensors *tensors, size_t layer,
+                                         const model_layer_vector *vectors, size_t count)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < count && status == KVERN_OK; i++) {
+        model_tensor_name name;
+        status = model_tensors_vector(tensors, model_layer_tensor(name, layer, vectors[i].name),
+                                      vectors[i].n, vectors[i].out);
+    }
+    return status;
+}
+
 kvern_status model_tensors_matrix(model_tensors *tensors, const char *name, size_t rows,
                                   size_t cols, linear *out)
 {

@@ -43,6 +43,18 @@ const char *model_layer_tensor(model_tensor_name buffer, size_t layer, const cha
 KVERN_CHECK kvern_status model_tensors_vector(model_tensors *tensors, const char *name, size_t n,
                                               float **out);
 
+// A vector of a layer: the name after "blk.<layer>.", its elements, where it goes.
+typedef struct model_layer_vector {
+    const char *name;
+    size_t n;
+    float **out;
+} model_layer_vector;
+
+// Takes several of them. What was taken before a failure stays.
+KVERN_CHECK kvern_status model_tensors_layer_vectors(model_tensors *tensors, size_t layer,
+                                                     const model_layer_vector *vectors,
+                                                     size_t count);
+
 // Takes a matrix [rows, cols], packed into the arena. Same failures.
 KVERN_CHECK kvern_status model_tensors_matrix(model_tensors *tensors, const char *name, size_t rows,
                                               size_t cols, linear *out);

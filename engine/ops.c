@@ -8,7 +8,8 @@
 #define OPS_SET(isa)                                                                               \
     {                                                                                              \
         .rms_norm = engine_rms_norm_##isa, .rotate_pairs = engine_rotate_pairs_##isa,              \
-        .add = engine_add_##isa, .multiply = engine_multiply_##isa                                 \
+        .rotate_halves = engine_rotate_halves_##isa, .add = engine_add_##isa,                      \
+        .multiply = engine_multiply_##isa                                                          \
     }
 
 static const engine_ops ops_plain = OPS_SET(plain);

@@ -25,6 +25,10 @@ typedef struct engine_ops {
     // twice, the even sines negated. dim is even.
     void (*rotate_pairs)(float *x, size_t heads, size_t stride, const float *table, size_t dim);
 
+    // The same rotation of the pairs (x[i], x[i + dim / 2]). `table`: dim / 2 values cos, dim / 2
+    // values sin.
+    void (*rotate_halves)(float *x, size_t heads, size_t stride, const float *table, size_t dim);
+
     // x[i] = x[i] + y[i]
     void (*add)(float *x, const float *y, size_t n);
 

@@ -76,6 +76,34 @@ void OPS(engine_rotate_pairs)(float *restrict x, size_t heads, size_t stride,
     }
 }
 
+static void OPS(rotate_head_halves)(float *restrict low, float *restrict high,
+                                    const float *restrict cosines, const float *restrict sines,
+                                    size_t pairs)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        float first = low[i];
+        float second = high[i];
+        low[i] = fmaf(first, cosines[i], -(second * sines[i]));
+        high[i] = fmaf(second, cosines[i], first * sines[i]);
+    }
+}
+
+void OPS(engine_rotate_halves)(float *restrict x, size_t heads, size_t stride,
+                               const float *restrict table, size_t dim)
+{
+    size_t pairs = dim / 2;
+    for (size_t head = 0; head < heads; head++) {
+        float *low = x + head * stride;
+        size_t i = 0;
+        for (; i + OPS_LANES <= pairs; i += OPS_LANES) {
+            OPS(rotate_head_halves)
+            (low + i, low + pairs + i, table + i, table + pairs + i, OPS_LANES);
+        }
+        OPS(rotate_head_halves)
+        (low + i, low + pairs + i, table + i, table + pairs + i, pairs - i);
+    }
+}
+
 void OPS(engine_add)(float *restrict x, const float *restrict y, size_t n)
 {
     size_t i = 0;

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 
-kvern_status engine_rope_create(engine_rope *rope, float base, size_t dim, float scale,
-                                const float *factors)
+kvern_status engine_rope_create(engine_rope *rope, engine_rope_style style, float base, size_t dim,
+                                float scale, const float *factors)
 {
-    *rope = (engine_rope){.dim = dim, .scale = scale};
+    *rope = (engine_rope){.style = style, .dim = dim, .scale = scale};
     rope->frequency = malloc((dim / 2 > 0 ? dim / 2 : 1) * sizeof *rope->frequency);
     if (!rope->frequency) {
         return KVERN_ERR_MEMORY;
@@ -30,18 +30,23 @@ void engine_rope_destroy(engine_rope *rope)
 
 size_t engine_rope_row(const engine_rope *rope)
 {
-    return 2 * rope->dim;
+    return rope->style == ENGINE_ROPE_PAIRS ? 2 * rope->dim : rope->dim;
 }
 
 void engine_rope_fill(const engine_rope *rope, int64_t position, float *row)
 {
-    float *cosines = row;
-    float *sines = row + rope->dim;
+    float *sines = row + engine_rope_row(rope) / 2;
     for (size_t i = 0; i < rope->dim / 2; i++) {
         float angle = (float)position / rope->scale * rope->frequency[i];
+        float cosine = kvern_cos(angle);
         float sine = kvern_sin(angle);
-        cosines[2 * i] = cosines[2 * i + 1] = kvern_cos(angle);
-        sines[2 * i] = -sine;
-        sines[2 * i + 1] = sine;
+        if (rope->style == ENGINE_ROPE_PAIRS) {
+            row[2 * i] = row[2 * i + 1] = cosine;
+            sines[2 * i] = -sine;
+            sines[2 * i + 1] = sine;
+        } else {
+            row[i] = cosine;
+            sines[i] = sine;
+        }
     }
 }

@@ -60,7 +60,9 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
         {&w->mixed, w->max_tokens, facts->heads * facts->value_dim},
         {&w->gate, w->max_tokens, facts->feed_forward},
         {&w->up, w->max_tokens, facts->feed_forward},
-        {&w->rotary, w->max_tokens, engine_rope_row(&model->rope)},
+        {&w->branch, w->max_tokens, facts->width},
+        {&w->rotary, w->max_tokens, engine_rope_row(&model->ropes.full)},
+        {&w->window_rotary, w->max_tokens, engine_rope_row(&model->ropes.window)},
         {&w->scratch, w->tasks, w->scratch_stride},
     };
     *bytes = 0;
@@ -113,7 +115,7 @@ kvern_status model_workspace_create(const model *model, size_t max_tokens, size_
     w->max_tokens = max_tokens;
     w->max_rows = max_rows;
     w->tasks = model->executor.threads * WORKSPACE_TASKS_PER_THREAD;
-    w->scratch_stride = model->facts.width;
+    w->scratch_stride = larger(model->facts.width, model->facts.head_dim);
     kvern_status status = allocate(model, w, error);
     if (status != KVERN_OK) {
         free(w);

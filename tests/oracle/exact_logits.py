@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Exact logits of a llama-family GGUF file: mlx-lm's model class on its tensors in float32.
+"""Exact logits of a GGUF file: mlx-lm's model class on its tensors in float32.
 
     tools/oracle-python tests/oracle/exact_logits.py MODEL.gguf --tokens 1,2,3 --out logits.npy
     tools/oracle-python tests/oracle/exact_logits.py MODEL.gguf -p TEXT --out logits.npy
@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from gguf_model import GgufModel, exact_logits, exact_model, reference_tokenizer
+from gguf_model import GgufModel, exact_logits, exact_model, reference_ids
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
     if arguments.tokens is not None:
         tokens = [int(token) for token in arguments.tokens.split(",")]
     else:
-        tokens = reference_tokenizer(model).encode(arguments.prompt).ids
+        tokens = reference_ids(model, arguments.prompt)
     with open(arguments.out, "wb") as file:
         np.save(file, exact_logits(exact_model(model), tokens))
 
