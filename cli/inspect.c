@@ -135,6 +135,15 @@ static void show_string(const char *name, gguf_string string)
     text_buffer_free(&text);
 }
 
+static size_t count_window_layers(const model_facts *facts)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < facts->layers; i++) {
+        count += model_layer_window(facts, i) > 0;
+    }
+    return count;
+}
+
 static void show_geometry(const model_facts *facts)
 {
     show("parameters", "%" PRIu64, facts->parameters);
@@ -146,6 +155,10 @@ static void show_geometry(const model_facts *facts)
     show("vocabulary", "%zu, output %s", facts->vocabulary,
          facts->tied_output ? "tied to the embedding" : "separate");
     show("context", "%zu tokens", facts->context_length);
+    if (facts->window) {
+        show("window", "%zu tokens in %zu of %zu layers, rotary base %g", facts->window,
+             count_window_layers(facts), facts->layers, (double)facts->window_rope_base);
+    }
     static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3"};
     show("rotary", "base %g, %zu dimensions%s", (double)facts->rope_base, facts->rope_dim,
          SCALING[facts->rope_scaling]);
@@ -234,11 +247,21 @@ static json_t *string_json(gguf_string string)
     return string.size ? json_text(string.data, string.size) : json_null();
 }
 
+static json_t *window_json(const model_facts *facts)
+{
+    if (facts->window == 0) {
+        return json_null();
+    }
+    return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)facts->window, "layers",
+                     (json_int_t)count_window_layers(facts), "rope_base",
+                     (double)facts->window_rope_base);
+}
+
 static json_t *geometry_json(const model_facts *facts)
 {
     static const char *const SCALING[] = {"none", "linear", "llama3"};
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, "
-                     "s:{s:f, s:I, s:s, s:f}}",
+                     "s:{s:f, s:I, s:s, s:f}, s:o}",
                      "layers", (json_int_t)facts->layers, "width", (json_int_t)facts->width,
                      "heads", (json_int_t)facts->heads, "kv_heads", (json_int_t)facts->kv_heads,
                      "head_dim", (json_int_t)facts->head_dim, "value_dim",
@@ -247,7 +270,8 @@ static json_t *geometry_json(const model_facts *facts)
                      (json_int_t)facts->context_length, "norm_epsilon", (double)facts->norm_epsilon,
                      "tied_output", (int)facts->tied_output, "rope", "base",
                      (double)facts->rope_base, "dim", (json_int_t)facts->rope_dim, "scaling",
-                     SCALING[facts->rope_scaling], "factor", (double)facts->rope_factor);
+                     SCALING[facts->rope_scaling], "factor", (double)facts->rope_factor, "window",
+                     window_json(facts));
 }
 
 static json_t *types_json(const model_facts *facts)

@@ -11,6 +11,9 @@
 // base of Gemma 2.
 #define GEMMA3_FULL_EVERY 6
 #define GEMMA3_WINDOW_ROPE_BASE 10000.0f
+// The 27B model, the only one with so many layers, divides by the root of width / heads instead of
+// the head dim; its files do not say so.
+#define GEMMA3_27B_LAYERS 62
 
 // The file stores 1 + weight for every norm, which is what RMSNorm multiplies with.
 typedef struct gemma3_layer {
@@ -99,6 +102,9 @@ static kvern_status read_window(facts_reader *reader, model_facts *facts)
 static kvern_status gemma3_read_facts(facts_reader *reader, model_facts *facts)
 {
     facts->embedding_scale = embedding_scale(facts->width);
+    if (facts->layers == GEMMA3_27B_LAYERS) {
+        facts->attention_scale = 1 / sqrtf((float)facts->width / (float)facts->heads);
+    }
     kvern_status status = facts_read_positive(reader, "attention.scale", &facts->attention_scale);
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "attn_logit_softcapping", &facts->attention_softcap);

@@ -112,8 +112,36 @@ static void rotation_is_near_the_exact_value(void **state)
     }
 }
 
+static void rotation_of_halves_is_near_the_exact_value(void **state)
+{
+    (void)state;
+    const engine_ops *ops = engine_ops_select(0);
+    test_random random = test_random_seed(4);
+    enum { DIM = 44, PAIRS = DIM / 2, HEADS = 3, STRIDE = 48 };
+    float x[HEADS * STRIDE], before[HEADS * STRIDE], table[DIM];
+    double angle[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        angle[i] = 6 * test_random_signed(&random);
+        table[i] = (float)cos(angle[i]);
+        table[PAIRS + i] = (float)sin(angle[i]);
+    }
+    fill(&random, x, HEADS * STRIDE);
+    memcpy(before, x, sizeof x);
+    ops->rotate_halves(x, HEADS, STRIDE, table, DIM);
+    for (int head = 0; head < HEADS; head++) {
+        const float *in = before + head * STRIDE, *out = x + head * STRIDE;
+        for (int i = 0; i < PAIRS; i++) {
+            double a = in[i], b = in[PAIRS + i], c = cos(angle[i]), s = sin(angle[i]);
+            double bound = 4 * 0x1p-24 * (fabs(a) + fabs(b));
+            assert_true(fabs(out[i] - (a * c - b * s)) <= bound);
+            assert_true(fabs(out[PAIRS + i] - (a * s + b * c)) <= bound);
+        }
+        assert_memory_equal(in + DIM, out + DIM, (STRIDE - DIM) * sizeof(float));
+    }
+}
+
 typedef struct results {
-    float norm[MAX_N], rotated[MAX_N], sum[MAX_N], product[MAX_N];
+    float norm[MAX_N], rotated[MAX_N], halves[MAX_N], sum[MAX_N], product[MAX_N];
 } results;
 
 // Runs everything on inputs that depend on n alone, at an odd address.
@@ -132,6 +160,8 @@ static void run_all(const engine_ops *ops, size_t n, results *out)
     size_t dim = n / 2 / 2 * 2; // two heads
     memcpy(out->rotated, x, n * sizeof *x);
     ops->rotate_pairs(out->rotated, dim ? 2 : 0, dim, table, dim);
+    memcpy(out->halves, x, n * sizeof *x);
+    ops->rotate_halves(out->halves, dim ? 2 : 0, dim, table, dim);
 }
 
 static void instruction_sets_give_the_same_bits(void **state)
@@ -159,6 +189,7 @@ int main(void)
         cmocka_unit_test(plain_rms_norm_follows_the_stated_order),
         cmocka_unit_test(rms_norm_is_near_the_exact_value),
         cmocka_unit_test(rotation_is_near_the_exact_value),
+        cmocka_unit_test(rotation_of_halves_is_near_the_exact_value),
         cmocka_unit_test(instruction_sets_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,9 @@ import awkward_texts as awkward  # noqa: E402 (the corpus of the golden files)
 
 TOKEN_TYPE_BYTE = 6
 WINDOW = 512
-LONG_TOKENS = 700
-LONG_GREEDY_TOKENS = 24
+LONG_TOKENS = 620
+LONG_GREEDY_TOKENS = 16
+SHORT_GREEDY_TOKENS = 32
 
 
 class Gemma3(OracleCase):
@@ -64,7 +65,7 @@ class Gemma3(OracleCase):
         """The positions beyond the window by themselves; the window layers' pages are used again."""
         divergence, top = self.check_logits(self.encode(self.long_text()))
         beyond = slice(WINDOW, None)
-        self.assertGreater(len(divergence[beyond]), 150)
+        self.assertGreater(len(divergence[beyond]), 100)
         print(f"past the window: mean KL {divergence[beyond].mean():.6f}")
         self.assertLessEqual(divergence[beyond].mean(), MEAN_KL_LIMIT)
         self.assertGreaterEqual(top[beyond].mean(), SAME_TOP_LIMIT)
@@ -72,16 +73,17 @@ class Gemma3(OracleCase):
     def test_greedy_text(self):
         for prompt in GREEDY_PROMPTS:
             with self.subTest(prompt=prompt):
-                self.check_greedy(prompt)
+                self.check_greedy(prompt, SHORT_GREEDY_TOKENS)
 
     def test_greedy_text_past_the_window(self):
         self.check_greedy(self.long_text(), LONG_GREEDY_TOKENS)
 
     def test_tokenizer(self):
+        """A few texts through the program; tests/engine/test_tokenizer_gemma3.c has them all."""
         texts = awkward.ordinary_texts() + PROMPTS
         # An argument of a program cannot hold a zero byte.
         texts = [text for text in texts if "\0" not in text]
-        for text in [*texts, "".join(texts)]:
+        for text in [*PROMPTS, *awkward.EMOJI, "".join(texts)]:
             with self.subTest(text=text[:60]):
                 answer = json.loads(kvern("tokenize", self.path, "-p", text, "--json"))
                 ids = [token["id"] for token in answer["tokens"]]
