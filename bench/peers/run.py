@@ -48,7 +48,7 @@ def parse_arguments(arguments):
     parser.add_argument("--only", default=",".join(GROUPS), help="what to measure; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="fewer cells and runs: minutes instead of hours")
     parser.add_argument("--keep", action="store_true", help="go on after an interrupted run")
-    parser.add_argument("--storage", default="bf16,f16", help="of kvern bench attention; default: %(default)s")
+    parser.add_argument("--storage", default="bf16,f16,q8,q4", help="of kvern bench attention; default: %(default)s")
     parser.add_argument("--threads", default="1,2", help="default: %(default)s")
     parser.add_argument("--head-dim", default="64,128,256", help="default: %(default)s")
     parser.add_argument("--group", default="1,3,4,8", help="query heads per KV head; default: %(default)s")
