@@ -22,6 +22,10 @@ peer's time over ours (for tokens per second: our speed over the peer's): above 
 peer is faster are marked **bold**.
 """
 
+# Share of the processors' time that others may take in a step before the page warns. Threads that
+# wait for each other while others run make a peer tenfold slower than it is.
+MOST_FOREIGN = 0.03
+
 METHOD = """## How it is measured
 
 - One program runs both: `kvern bench attention` and `kvern bench model` start the peer as another process
@@ -86,6 +90,17 @@ def machine_part(results):
         ("build of the peers", machine.get("peer_build", "?").replace("|", "/")),
     ]
     return "## Machine\n\n" + table(("", ""), rows)
+
+
+def warning_part(results):
+    """Steps in which the machine was not quiet, or of which that is not known."""
+    steps = len(results.steps)
+    loud = sum(data.get("foreign_share", 1) > MOST_FOREIGN for data in results.steps)
+    if not loud:
+        return ""
+    return (f"**The machine was not quiet**, or is not known to have been, in {loud} of the {steps} steps: others took "
+            f"more than {100 * MOST_FOREIGN:.0f}% of the processors' time. Do not rely on these numbers, least of all "
+            "on two threads.\n")
 
 
 def aims_part(results):
@@ -303,8 +318,8 @@ def write(folder, docs):
         old.unlink()
     for name, text in drawn.items():
         (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
-    parts = [INTRO, machine_part(results), aims_part(results), attention_part(results), model_part(results),
-             overhead_part(results), METHOD]
+    parts = [INTRO, warning_part(results), machine_part(results), aims_part(results), attention_part(results),
+             model_part(results), overhead_part(results), METHOD]
     page = "\n".join(part for part in parts if part)
     lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
     (docs / "PERF.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

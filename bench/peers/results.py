@@ -92,6 +92,7 @@ class Results:
         self.machine = files.get("machine", {})
         self.commits = sorted({data["commit"] for data in everything if "commit" in data})
         self.dates = sorted({data["date"] for data in everything if "date" in data})
+        self.steps = everything
         self.foreign_shares = [data["foreign_share"] for data in everything if "foreign_share" in data]
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})

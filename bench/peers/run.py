@@ -13,7 +13,6 @@ import json
 import math
 import os
 import pathlib
-import resource
 import shlex
 import subprocess
 import sys
@@ -92,15 +91,13 @@ class Session:
         target = self.options.results / f"{name}.json"
         if target.exists():
             return
-        command = [*self.prefix, *command, "--json"]
+        command = [*self.prefix, "python3", PEERS / "watch.py", *command, "--json"]
         print("+", shlex.join(map(str, command)), file=sys.stderr, flush=True)
-        started, before = time.monotonic(), foreign_seconds()
-        output = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-        seconds = time.monotonic() - started
-        if not self.prefix:  # a lock would wait for others
-            output["foreign_share"] = max(0.0, foreign_seconds() - before) / (seconds * os.cpu_count())
-        self.save(target, output)
-        print(f"  {seconds:.0f} s", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        self.save(target, result)
+        foreign = f"others took {100 * result['foreign_share']:.1f}% of the processors"
+        print(f"  {time.monotonic() - started:.0f} s; {foreign}", file=sys.stderr, flush=True)
 
     def save(self, target, value):
         """Writes a result, whole or not at all."""
@@ -185,15 +182,6 @@ def grid(*lists):
     for word in first.split(","):
         for rest in grid(*others) if others else [()]:
             yield (word, *rest)
-
-
-def foreign_seconds():
-    """Processor time that others have taken so far: other processes, and a host beneath this machine."""
-    fields = pathlib.Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:9]
-    user, nice, system, _, _, interrupts, soft, stolen = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
-    own = sum(resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
-              for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return user + nice + system + interrupts + soft + stolen - own
 
 
 def commit():

@@ -135,6 +135,13 @@ class Report(unittest.TestCase):
         self.assertIn("| append a token | 432 ns (430 ns-1.44 us) |", page)
         self.assertIn("| 250 ms (200 ms-300 ms) |", page)
 
+    def test_a_busy_machine_is_named(self):
+        self.save("check-x", {"cells": [], "foreign_share": 0.01})
+        self.assertNotIn("not quiet", self.page())
+        self.save("check-y", {"cells": [], "foreign_share": 0.2})
+        self.save("check-z", {"cells": []})
+        self.assertIn("in 2 of the 3 steps", self.page())
+
     def test_the_method_and_the_machine_are_named(self):
         self.save("machine", {"cpu": "Abacus 9", "processors": 3, "peer_build": "AVX2 = 1 | FMA = 1"})
         self.save("check-x", {"cells": [], "foreign_share": 0.034})
