@@ -81,9 +81,11 @@ LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
     _mm256_storeu_si256((__m256i *)(p + 8), v.high);
 }
 
+// Into the second-level cache: what is wanted later must not take the few buffers through which the
+// first-level cache is filled now.
 LANES_INLINE void lanes_prefetch(const void *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 // ---- The same 32 bits seen as float or as integer. ----
