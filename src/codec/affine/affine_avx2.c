@@ -21,25 +21,40 @@ LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
     return (affine_grid){values, values};
 }
 
+// A code in the middle of a word as a float, without a shift: put below the exponent of the number
+// whose last place is the code's, it is added to that number.
+LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
+{
+    const lanes_int mask = lanes_int_set(((1 << bits) - 1) << shift);
+    const lanes one = lanes_set((float)(1 << (23 - shift)));
+    const lanes_int sum = lanes_int_or(lanes_int_and(words, mask), lanes_bits(one));
+    return lanes_sub(lanes_from_bits(sum), one);
+}
+
+LANES_INLINE lanes affine_byte(lanes_int words, int byte)
+{
+    const __m256i first = _mm256_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244);
+    const __m256i from = _mm256_add_epi32(first, _mm256_set1_epi32(byte));
+    return lanes_from_int(
+        (lanes_int){_mm256_shuffle_epi8(words.low, from), _mm256_shuffle_epi8(words.high, from)});
+}
+
 // The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
 LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
 {
-    lanes_int code;
+    lanes code;
     if (bits == 8) {
-        const __m256i bytes = _mm256_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244);
-        const __m256i from = _mm256_add_epi32(bytes, _mm256_set1_epi32(shift / 8));
-        code = (lanes_int){_mm256_shuffle_epi8(words.low, from),
-                           _mm256_shuffle_epi8(words.high, from)};
+        code = affine_byte(words, shift / 8);
+    } else if (bits > 3 && shift + bits <= 23) {
+        code = affine_field(bits, words, shift);
     } else {
-        code = shift ? lanes_int_shr_logical(words, shift) : words;
+        const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+        if (bits <= 3)
+            return (lanes){_mm256_permutevar8x32_ps(grid.first.low, shifted.low),
+                           _mm256_permutevar8x32_ps(grid.first.high, shifted.high)};
+        code = affine_field(bits, shifted, 0);
     }
-    if (bits <= 3)
-        return (lanes){_mm256_permutevar8x32_ps(grid.first.low, code.low),
-                       _mm256_permutevar8x32_ps(grid.first.high, code.high)};
-    if (bits < 8)
-        code = lanes_int_and(code, lanes_int_set((1 << bits) - 1));
-    const lanes value = lanes_from_int(code);
-    return plain ? value : lanes_fma(grid.first, value, grid.second);
+    return plain ? code : lanes_fma(grid.first, code, grid.second);
 }
 
 #define AFFINE_SUFFIX avx2

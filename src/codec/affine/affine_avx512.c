@@ -29,22 +29,35 @@ LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
                          lanes_fma(scale, lanes_add(steps, lanes_set(16)), bias)};
 }
 
+// A code in the middle of a word as a float, without a shift: put below the exponent of the number
+// whose last place is the code's, it is added to that number.
+LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
+{
+    const lanes_int mask = lanes_int_set(((1 << bits) - 1) << shift);
+    const lanes one = lanes_set((float)(1 << (23 - shift)));
+    const lanes_int sum = _mm512_ternarylogic_epi32(words, mask, lanes_bits(one), 0xea); // ab | c
+    return lanes_sub(lanes_from_bits(sum), one);
+}
+
 // The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
 LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
 {
+    lanes code;
     if (bits == 8) {
         const lanes_int bytes = _mm512_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244,
                                                   -256, -252, -248, -244, -256, -252, -248, -244);
         const lanes_int from = lanes_int_add(bytes, lanes_int_set(shift / 8));
-        const lanes code = lanes_from_int(_mm512_shuffle_epi8(words, from));
-        return plain ? code : lanes_fma(grid.first, code, grid.second);
+        code = lanes_from_int(_mm512_shuffle_epi8(words, from));
+    } else if (bits == 6 && shift + 6 <= 23) {
+        code = affine_field(6, words, shift);
+    } else {
+        const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+        if (bits <= 4)
+            return _mm512_permutexvar_ps(shifted, grid.first);
+        if (bits == 5)
+            return _mm512_permutex2var_ps(grid.first, shifted, grid.second);
+        code = affine_field(6, shifted, 0);
     }
-    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
-    if (bits <= 4)
-        return _mm512_permutexvar_ps(shifted, grid.first);
-    if (bits == 5)
-        return _mm512_permutex2var_ps(grid.first, shifted, grid.second);
-    const lanes code = lanes_from_int(lanes_int_and(shifted, lanes_int_set((1 << bits) - 1)));
     return plain ? code : lanes_fma(grid.first, code, grid.second);
 }
 

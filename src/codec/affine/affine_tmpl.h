@@ -157,26 +157,31 @@ LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
     }
 }
 
-// The codes of one word of T strips. Words are shifted in place, so that the loop need not be
-// unrolled; bytes are picked by a constant.
+// How many codes of a word are taken by constants before the words are shifted: as many as the
+// instruction sets pick without a shift of their own, so that the loop need not be unrolled fully.
+LANES_INLINE int codes_at_once(int bits)
+{
+    return bits <= 3 ? 1 : bits == 5 ? 3 : bits == 6 ? 5 : 4;
+}
+
+// The codes of one word of T strips.
 LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_columns *c, size_t word,
                            const float *a, size_t a_stride, lanes acc[4][4])
 {
-    const size_t row = word * (size_t)(32 / bits);
+    const size_t per_word = (size_t)(32 / bits), first = word * per_word;
+    const int at_once = codes_at_once(bits);
     lanes_int words[4];
     load_words(T, c, word, words);
-    if (bits == 8) {
+    for (size_t row = first; row < first + per_word; row += (size_t)at_once) {
         KVERN_UNROLL
-        for (int j = 0; j < 4; j++)
-            add_row(bits, R, T, plain, grid_of_row(bits, plain, c, row + (size_t)j), words, j * 8,
-                    a + row + j, a_stride, acc);
-        return;
-    }
-    for (size_t j = row; j < row + (size_t)(32 / bits); j++) {
-        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, j), words, 0, a + j, a_stride, acc);
+        for (int j = 0; j < at_once; j++)
+            add_row(bits, R, T, plain, grid_of_row(bits, plain, c, row + (size_t)j), words,
+                    j * bits, a + row + j, a_stride, acc);
+        if (at_once == 32 / bits)
+            return;
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            words[t] = lanes_int_shr_logical(words[t], bits);
+            words[t] = lanes_int_shr_logical(words[t], at_once * bits);
     }
 }
 
