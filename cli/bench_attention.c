@@ -47,8 +47,8 @@ static void parse_storages(const struct argp_state *state, const char *text,
     name_list *list = &options->storages;
     bench_names(state, "--storage", text, list);
     for (size_t i = 0; i < list->count; i++)
-        if (!storage_parse(list->name[i], &options->codecs[i]))
-            options_fail(state, "--storage knows " STORAGE_NAMES ", not '%s'", list->name[i]);
+        if (kvern_codec_parse(list->name[i], 64, &options->codecs[i]) != KVERN_OK)
+            options_fail(state, "--storage knows " STORAGE_CODECS ", not '%s'", list->name[i]);
 }
 
 static void parse_phase(const struct argp_state *state, const char *text,
@@ -103,7 +103,7 @@ static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "storage",
      .key = KEY_STORAGE,
      .arg = "LIST",
-     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_NAMES},
+     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_CODECS},
     {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: 64,128,256"},
     {.name = "group",
      .key = KEY_GROUP,

@@ -16,6 +16,8 @@ extern const command command_run;
 extern const command command_inspect;
 extern const command command_tokenize;
 extern const command command_logits;
+extern const command command_fit;
+extern const command command_eval;
 extern const command command_bench;
 
 #endif

@@ -6,6 +6,7 @@
 #include "cli/load.h"
 #include "cli/number.h"
 #include "cli/report.h"
+#include "cli/storage.h"
 #include "cli/text.h"
 
 #include "engine/chat.h"
@@ -29,10 +30,10 @@ static error_t parse_inspect(int key, char *argument, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child INSPECT_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                     {&options_context_argp, 0, NULL, 0},
-                                                     {&options_json_argp, 0, NULL, 0},
-                                                     {0}};
+static const struct argp_child INSPECT_CHILDREN[] = {
+    {&options_model_argp, 0, NULL, 0},   {&options_context_argp, 0, NULL, 0},
+    {&options_json_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
+    {&options_storage_argp, 0, NULL, 0}, {0}};
 
 static const struct argp INSPECT_ARGP = {
     .parser = parse_inspect,
@@ -69,7 +70,8 @@ static kvern_status measure_cache(inspection *found, engine_error *error)
         return status;
     }
     kvern_composition *plan;
-    status = model_composition(&found->facts, context, KVERN_BF16, KVERN_BF16, &plan, error);
+    status =
+        storage_composition(&found->options->storage, &found->facts, context, true, &plan, error);
     if (status == KVERN_OK) {
         found->kv_token_bytes = kvern_composition_bytes_per_token(plan);
         found->kv_context_bytes = kvern_composition_row_bytes(plan, found->kv_context);
@@ -216,7 +218,9 @@ static void show_tokenizer(const inspection *found)
 static void show_cache(const inspection *found)
 {
     char text[NUMBER_BYTES_TEXT];
-    show("KV cache", "bf16, %" PRIu64 " bytes per token", found->kv_token_bytes);
+    char storage[STORAGE_TEXT];
+    show("KV cache", "%s, %" PRIu64 " bytes per token",
+         storage_text(&found->options->storage, storage), found->kv_token_bytes);
     show("", "%" PRIu64 " bytes (%s) for %zu tokens", found->kv_context_bytes,
          number_format_bytes(found->kv_context_bytes, text), found->kv_context);
 }
@@ -310,7 +314,9 @@ static json_t *tokenizer_json(const inspection *found)
 
 static json_t *cache_json(const inspection *found)
 {
-    return json_pack("{s:s, s:I, s:I, s:I}", "storage", "bf16", "bytes_per_token",
+    char storage[STORAGE_TEXT];
+    return json_pack("{s:s, s:I, s:I, s:I}", "storage",
+                     storage_text(&found->options->storage, storage), "bytes_per_token",
                      (json_int_t)found->kv_token_bytes, "context", (json_int_t)found->kv_context,
                      "context_bytes", (json_int_t)found->kv_context_bytes);
 }

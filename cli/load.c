@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/load.h"
 
-#include "cli/number.h"
 #include "cli/progress.h"
+#include "cli/room.h"
+#include "cli/storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,58 +29,6 @@ kvern_status load_context(const cli_options *options, kvern_context **out, engin
     return status == KVERN_OK ? status : engine_fail_kvern(error, status, "starting");
 }
 
-// Whether a state with one row of `tokens` positions fits what is left of the budget. It is the
-// library that answers: the room is reserved and given back, and no page of it is touched.
-static kvern_status try_room(kvern_composition *composition, size_t query_heads, size_t tokens)
-{
-    kvern_state *state;
-    kvern_status status = kvern_state_create(composition, 1, &state);
-    if (status == KVERN_OK) {
-        status = kvern_state_reserve(state, 0, (int64_t)tokens, query_heads);
-        kvern_state_destroy(state);
-    }
-    return status;
-}
-
-// The longest context below `tokens`, which does not fit, that does.
-static size_t longest_room(kvern_composition *composition, size_t query_heads, size_t tokens)
-{
-    size_t fits = 0;
-    while (tokens - fits > 1) {
-        size_t middle = fits + (tokens - fits) / 2;
-        if (try_room(composition, query_heads, middle) == KVERN_OK) {
-            fits = middle;
-        } else {
-            tokens = middle;
-        }
-    }
-    return fits;
-}
-
-// The bytes that the library takes for this context, measured where there is no budget; 0 when that
-// is impossible.
-static uint64_t measure_room(const cli_options *options, const model_facts *facts, size_t tokens)
-{
-    cli_options unlimited = {.threads = options->threads};
-    kvern_context *context;
-    kvern_composition *composition;
-    kvern_memory memory = {.size = sizeof memory};
-    if (load_context(&unlimited, &context, NULL) != KVERN_OK) {
-        return 0;
-    }
-    kvern_status status =
-        model_composition(facts, context, KVERN_BF16, KVERN_BF16, &composition, NULL);
-    if (status == KVERN_OK) {
-        status = try_room(composition, facts->heads, tokens);
-        kvern_composition_release(composition);
-    }
-    if (status == KVERN_OK) {
-        status = kvern_context_memory(context, &memory);
-    }
-    kvern_context_release(context);
-    return status == KVERN_OK ? memory.peak_bytes : 0;
-}
-
 static kvern_status refuse_context(const cli_options *options, const model_facts *facts,
                                    const loaded_model *loaded, size_t fits, engine_error *error)
 {
@@ -91,7 +40,7 @@ static kvern_status refuse_context(const cli_options *options, const model_facts
     return engine_fail(error, KVERN_ERR_BUDGET,
                        "a context of %zu tokens needs %" PRIu64 " bytes (%" PRIu64
                        " of KV cache), and the budget is %" PRIu64 " bytes; %s",
-                       tokens, measure_room(options, facts, tokens),
+                       tokens, room_bytes(options, facts, tokens),
                        kvern_composition_row_bytes(loaded->composition, tokens), options->budget,
                        advice);
 }
@@ -104,15 +53,11 @@ static kvern_status apply_budget(const cli_options *options, const model_facts *
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    size_t heads = facts->heads;
-    kvern_status status = try_room(loaded->composition, heads, loaded->context_length);
-    if (status == KVERN_OK) {
-        return KVERN_OK;
+    kvern_status status = room_try(options, facts, loaded->context, loaded->context_length, error);
+    if (status == KVERN_OK || status != KVERN_ERR_BUDGET) {
+        return status;
     }
-    if (status != KVERN_ERR_BUDGET) {
-        return engine_fail_kvern(error, status, "reserving the KV cache");
-    }
-    size_t fits = longest_room(loaded->composition, heads, loaded->context_length);
+    size_t fits = room_longest(options, facts, loaded->context, loaded->context_length);
     if (fits == 0 || options->context) {
         return refuse_context(options, facts, loaded, fits, error);
     }
@@ -156,8 +101,8 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
     model_facts facts;
     kvern_status status = model_read_facts(file, &facts, error);
     if (status == KVERN_OK) {
-        status = model_composition(&facts, loaded->context, KVERN_BF16, KVERN_BF16,
-                                   &loaded->composition, error);
+        status = storage_composition(&options->storage, &facts, loaded->context, true,
+                                     &loaded->composition, error);
     }
     if (status != KVERN_OK) {
         return load_name_file(options, status, error);

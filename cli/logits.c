@@ -109,6 +109,8 @@ static const struct argp_child LOGITS_CHILDREN[] = {{&options_model_argp, 0, NUL
                                                     {&options_compute_argp, 0, NULL, 0},
                                                     {&options_context_argp, 0, NULL, 0},
                                                     {&options_json_argp, 0, NULL, 0},
+                                                    {&options_codec_argp, 0, NULL, 0},
+                                                    {&options_storage_argp, 0, NULL, 0},
                                                     {0}};
 
 static const struct argp LOGITS_ARGP = {
@@ -216,6 +218,8 @@ static kvern_status compute(logits_run *run, engine_error *error)
     for (size_t done = 0; done < run->ids.count && status == KVERN_OK;) {
         size_t left = run->ids.count - done;
         size_t count = run->chunk < left ? run->chunk : left;
+        uint64_t most = (uint64_t)kvern_state_max_append(run->state, 0);
+        count = count < most ? count : (size_t)most; // precision changes where it should
         status = compute_chunk(run, done, count, error);
         done += count;
         progress_update(&bar, done, run->ids.count);

@@ -10,6 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define STORAGE_NAME 12 // bytes of a codec's name
+
+// What the options of the KV cache's storage say (cli/storage.h). All zero is the state before
+// parsing: bf16.
+typedef struct storage_options {
+    char k[STORAGE_NAME], v[STORAGE_NAME]; // names of codecs; empty: not given
+    uint32_t group;                        // 0: not given
+    bool has_start;
+    int64_t start;
+    const char *config; // a kv_config.json; NULL: none
+    size_t first, last; // layers that stay in bf16
+} storage_options;
+
 // What the shared options say. Strings belong to argv. All zero is the state before parsing.
 typedef struct cli_options {
     const char *model;
@@ -21,6 +34,7 @@ typedef struct cli_options {
     const char *prompt;        // NULL: not given
     const char *file;          // NULL: not given
     bool json;
+    storage_options storage;
     bool seen[512]; // by option key: given already
 } cli_options;
 
@@ -31,6 +45,8 @@ extern const struct argp options_context_argp;  // --ctx
 extern const struct argp options_template_argp; // --raw, --template
 extern const struct argp options_text_argp;     // -p, --file
 extern const struct argp options_json_argp;     // --json
+extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
+extern const struct argp options_storage_argp;  // --kv-group, --kv-start, --kv-first, --kv-last
 
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {
@@ -40,6 +56,14 @@ enum {
     OPTIONS_KEY_TEMPLATE,
     OPTIONS_KEY_FILE,
     OPTIONS_KEY_JSON,
+    OPTIONS_KEY_KV,
+    OPTIONS_KEY_KV_K,
+    OPTIONS_KEY_KV_V,
+    OPTIONS_KEY_KV_GROUP,
+    OPTIONS_KEY_KV_START,
+    OPTIONS_KEY_KV_CONFIG,
+    OPTIONS_KEY_KV_FIRST,
+    OPTIONS_KEY_KV_LAST,
     OPTIONS_KEY_COMMAND = 384
 };
 

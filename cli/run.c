@@ -167,6 +167,8 @@ static const struct argp_child RUN_CHILDREN[] = {{&options_model_argp, 0, NULL, 
                                                  {&options_compute_argp, 0, NULL, 0},
                                                  {&options_context_argp, 0, NULL, 0},
                                                  {&options_json_argp, 0, NULL, 0},
+                                                 {&options_codec_argp, 0, NULL, 0},
+                                                 {&options_storage_argp, 0, NULL, 0},
                                                  {0}};
 
 static const struct argp RUN_ARGP = {

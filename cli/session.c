@@ -4,6 +4,7 @@
 #include "cli/json.h"
 #include "cli/number.h"
 #include "cli/report.h"
+#include "cli/storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -166,9 +167,11 @@ void session_print_facts(const run_session *session)
             total->generated_tokens, total->decode_seconds,
             per_second(total->decode_steps, total->decode_seconds),
             generate_reason_name(total->reason));
-    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s), %" PRId64 " of %zu positions\n", kv_bytes,
-            number_format_bytes(kv_bytes, bytes), generator_length(session->generator),
-            session->loaded.context_length);
+    char storage[STORAGE_TEXT];
+    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s, %" PRId64 " of %zu positions\n",
+            kv_bytes, number_format_bytes(kv_bytes, bytes),
+            storage_text(&session->options->common.storage, storage),
+            generator_length(session->generator), session->loaded.context_length);
     print_sampling(&session->options->sampling);
 }
 
@@ -176,17 +179,19 @@ int session_print_json(const run_session *session)
 {
     const generate_result *last = &session->last;
     const sampler_options *sampling = &session->options->sampling;
+    char storage[STORAGE_TEXT];
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
     return json_print(json_pack(
-        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
+        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:s, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
         json_text(session->answer.data, session->answer.size), "finish",
         generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
         "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
         per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
         (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
-        "generation_tokens_per_s", per_second(last->decode_steps, last->decode_seconds), "kv_bytes",
-        (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
-        "context", (json_int_t)session->loaded.context_length, "template",
+        "generation_tokens_per_s", per_second(last->decode_steps, last->decode_seconds), "kv",
+        storage_text(&session->options->common.storage, storage), "kv_bytes", (json_int_t)kv_bytes,
+        "kv_positions", (json_int_t)generator_length(session->generator), "context",
+        (json_int_t)session->loaded.context_length, "template",
         session->chat ? chat_template_name(session->chat) : NULL, "temperature",
         (double)sampling->temperature, "seed", (json_int_t)sampling->seed));
 }

@@ -219,6 +219,15 @@ static kvern_status gather_prompt(const generation *run, int32_t **tokens, size_
     return KVERN_OK;
 }
 
+// Tokens of the next chunk. A chunk ends where a layer's precision changes, so that how a prompt is
+// cut does not decide where that is.
+static size_t chunk_of(const generator *g, size_t rest)
+{
+    const uint64_t most = (uint64_t)kvern_state_max_append(g->state, 0);
+    const size_t chunk = rest < g->chunk ? rest : g->chunk;
+    return chunk < most ? chunk : (size_t)most;
+}
+
 // Forwards the prompt in chunks. *done tells how far it came; it stops early, with success, when
 // the caller cancels.
 static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_t count,
@@ -227,7 +236,7 @@ static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_
     *done = 0;
     while (*done < count && !cancelled(run)) {
         size_t rest = count - *done;
-        size_t chunk = rest < run->g->chunk ? rest : run->g->chunk;
+        size_t chunk = chunk_of(run->g, rest);
         kvern_status status =
             forward(run, KVERN_PHASE_WINDOW, tokens + *done, chunk, chunk == rest);
         if (status != KVERN_OK) {

@@ -85,10 +85,11 @@ KVERN_CHECK kvern_status model_read_facts(const gguf_file *file, model_facts *fa
 // The positions that a layer sees, its own included: the newest ones; 0: all of them.
 size_t model_layer_window(const model_facts *facts, size_t layer);
 
-// The plan of the KV cache for a model of these facts, K and V stored as given. On success *out
-// holds one reference (kvern_composition_release).
+// The plan of the KV cache for a model of these facts, stored as `storage` says (NULL: bf16). On
+// success *out holds one reference (kvern_composition_release). On failure *out is NULL and the
+// text names the layer. Errors: those of kvern_storage_apply and kvern_composition_create.
 KVERN_CHECK kvern_status model_composition(const model_facts *facts, kvern_context *context,
-                                           kvern_type k, kvern_type v, kvern_composition **out,
+                                           const kvern_storage *storage, kvern_composition **out,
                                            engine_error *error);
 
 typedef struct model model;

@@ -225,8 +225,9 @@ static kvern_layer plan_layer(const model_facts *facts, size_t index)
                   : kvern_layer_default(facts->kv_heads, facts->head_dim);
 }
 
-kvern_status model_composition(const model_facts *facts, kvern_context *context, kvern_type k,
-                               kvern_type v, kvern_composition **out, engine_error *error)
+kvern_status model_composition(const model_facts *facts, kvern_context *context,
+                               const kvern_storage *storage, kvern_composition **out,
+                               engine_error *error)
 {
     *out = NULL;
     if (facts->layers == 0 || facts->layers > KVERN_MAX_LAYERS) {
@@ -240,10 +241,12 @@ kvern_status model_composition(const model_facts *facts, kvern_context *context,
     for (size_t i = 0; i < facts->layers; i++) {
         layers[i] = plan_layer(facts, i);
         layers[i].v_dim = facts->value_dim;
-        layers[i].k_codec = kvern_codec_dense(k);
-        layers[i].v_codec = kvern_codec_dense(v);
     }
-    kvern_status status = kvern_composition_create(context, layers, facts->layers, out);
+    const kvern_storage plain = kvern_storage_default();
+    kvern_status status = kvern_storage_apply(storage ? storage : &plain, layers, facts->layers);
+    if (status == KVERN_OK) {
+        status = kvern_composition_create(context, layers, facts->layers, out);
+    }
     free(layers);
     return status == KVERN_OK ? KVERN_OK
                               : engine_fail_kvern(error, status, "planning the KV cache");

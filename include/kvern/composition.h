@@ -146,6 +146,10 @@ KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *co
 KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
                                                uint64_t tokens);
 
+// The same for one layer; 0 when the index is out of range.
+KVERN_API uint64_t kvern_composition_layer_row_bytes(const kvern_composition *composition,
+                                                     size_t layer, uint64_t tokens);
+
 // What a layer can do. A capability that is reported is honoured; a call that needs an absent one
 // is refused with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_capability {

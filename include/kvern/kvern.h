@@ -7,6 +7,7 @@
 //
 //   kvern_context      memory, budget, threads, instruction sets          kvern/context.h
 //   kvern_composition  what each layer keeps, and how it is stored        kvern/composition.h
+//   kvern_storage      which codecs a user wants for which layers         kvern/storage.h
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
@@ -25,6 +26,7 @@
 #include <kvern/read.h>
 #include <kvern/state.h>
 #include <kvern/status.h>
+#include <kvern/storage.h>
 #include <kvern/version.h>
 
 #ifdef __cplusplus

@@ -286,7 +286,7 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     if (query_heads % g->kv_heads != 0)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
                           query_heads, g->kv_heads);
-    const size_t pages = kvern_planned_pages(layer, tokens);
+    const size_t pages = kvern_reserved_pages(layer, cache->rows[row].converted, tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
     status = kvern_read_reserve(

@@ -280,6 +280,13 @@ size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens)
     return kvern_min_size(all, kvern_pages_of(w->keep) + (held - 2) / KVERN_PAGE_POSITIONS + 2);
 }
 
+size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens)
+{
+    const bool first = layer->first_pool && !converted;
+    const int64_t most = layer->plan.start > 0 ? layer->plan.start : 1;
+    return kvern_planned_pages(layer, first ? kvern_min_i64(tokens, most) : tokens);
+}
+
 static uint64_t layer_row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
 {
     const kvern_layer *plan = &layer->plan;
@@ -290,6 +297,12 @@ static uint64_t layer_row_bytes(const kvern_planned_layer *layer, uint64_t token
                        first ? layer->first.page_bytes : layer->geometry.page_bytes, &bytes))
         return UINT64_MAX;
     return bytes;
+}
+
+uint64_t kvern_composition_layer_row_bytes(const kvern_composition *composition, size_t layer,
+                                           uint64_t tokens)
+{
+    return layer < composition->count ? layer_row_bytes(&composition->layers[layer], tokens) : 0;
 }
 
 uint64_t kvern_composition_row_bytes(const kvern_composition *composition, uint64_t tokens)

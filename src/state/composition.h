@@ -32,6 +32,9 @@ struct kvern_composition {
 // Pages that a row needs so that it can reach `tokens` positions by decodes.
 size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens);
 
+// Pages to reserve for that in a row's present form: before its start a row needs them up to there.
+size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens);
+
 void kvern_composition_retain(kvern_composition *composition);
 
 #endif

@@ -194,8 +194,11 @@ static kvern_status prepare_layers(kvern_state *state, const int64_t *counts, si
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_cache *cache = state->caches[l];
-        kvern_status status = kvern_cache_prepare(
-            cache, counts, row, kvern_planned_pages(kvern_cache_planned(cache), tokens));
+        size_t pages = 0;
+        if (tokens)
+            pages = kvern_reserved_pages(kvern_cache_planned(cache), cache->rows[row].converted,
+                                         tokens);
+        kvern_status status = kvern_cache_prepare(cache, counts, row, pages);
         if (status) {
             cancel_layers(state, l);
             return status;
@@ -240,8 +243,8 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
         kvern_cache *cache = state->caches[l];
         kvern_row *r = &cache->rows[row];
         kvern_cache_commit(cache);
-        r->reserved =
-            kvern_max_size(r->reserved, kvern_planned_pages(kvern_cache_planned(cache), tokens));
+        r->reserved = kvern_max_size(
+            r->reserved, kvern_reserved_pages(kvern_cache_planned(cache), r->converted, tokens));
     }
     return KVERN_OK;
 }

@@ -106,8 +106,7 @@ static void test_numbers(void **state)
     assert_int_equal(kvern_context_create(&options, &context), KVERN_OK);
     assert_int_equal(model_open(program_path("model.gguf"), context, NULL, NULL, &model, NULL),
                      KVERN_OK);
-    assert_int_equal(model_composition(model_get_facts(model), context, KVERN_BF16, KVERN_BF16,
-                                       &composition, NULL),
+    assert_int_equal(model_composition(model_get_facts(model), context, NULL, &composition, NULL),
                      KVERN_OK);
     assert_int_equal(kvern_state_create(composition, 1, &kv), KVERN_OK);
     assert_int_equal(model_workspace_create(model, 4, 1, &workspace, NULL), KVERN_OK);

@@ -112,14 +112,20 @@ static void the_plan_has_the_geometry(void **state)
     assert_int_equal(model_read_facts(file, &facts, &error), KVERN_OK);
     kvern_context *context = make_context();
     kvern_composition *plan;
-    assert_int_equal(model_composition(&facts, context, KVERN_BF16, KVERN_F32, &plan, &error),
-                     KVERN_OK);
+    kvern_storage storage = kvern_storage_default();
+    storage.v = kvern_codec_dense(KVERN_F32);
+    assert_int_equal(model_composition(&facts, context, &storage, &plan, &error), KVERN_OK);
     assert_int_equal(kvern_composition_layers(plan), 2);
     assert_int_equal(kvern_composition_bytes_per_token(plan), 2 * 2 * 16 * (2 + 4));
     kvern_composition_release(plan);
-    assert_int_not_equal(
-        model_composition(&facts, context, (kvern_type)77, KVERN_F32, &plan, &error), KVERN_OK);
+    storage.k = kvern_codec_affine(4, 64); // the head dim is 16
+    assert_int_equal(model_composition(&facts, context, &storage, &plan, &error),
+                     KVERN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "layer 0"));
     assert_null(plan);
+    assert_int_equal(model_composition(&facts, context, NULL, &plan, &error), KVERN_OK);
+    assert_int_equal(kvern_composition_bytes_per_token(plan), 2 * 2 * 16 * (2 + 2));
+    kvern_composition_release(plan);
     kvern_context_release(context);
     gguf_close(file);
     free(data);

@@ -39,7 +39,9 @@ engine_fixture engine_fixture_open(const engine_fixture_options *options)
         MUST(model_load(file, f.context, NULL, NULL, &f.model, &error));
     }
     f.facts = model_get_facts(f.model);
-    MUST(model_composition(f.facts, f.context, options->kv, options->kv, &f.composition, &error));
+    kvern_storage storage = kvern_storage_default();
+    storage.k = storage.v = kvern_codec_dense(options->kv);
+    MUST(model_composition(f.facts, f.context, &storage, &f.composition, &error));
     MUST(model_workspace_create(f.model, options->max_tokens, options->max_rows, &f.workspace,
                                 &error));
     return f;
