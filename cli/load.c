@@ -34,15 +34,21 @@ static kvern_status refuse_context(const cli_options *options, const model_facts
 {
     size_t tokens = loaded->context_length;
     char advice[64] = "no context fits";
+    kvern_composition *composition;
+    kvern_status status =
+        storage_composition(&options->storage, facts, loaded->context, true, &composition, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    const uint64_t cache = kvern_composition_row_bytes(composition, tokens);
+    kvern_composition_release(composition);
     if (fits > 0) {
         snprintf(advice, sizeof advice, "--ctx %zu fits", fits);
     }
     return engine_fail(error, KVERN_ERR_BUDGET,
                        "a context of %zu tokens needs %" PRIu64 " bytes (%" PRIu64
                        " of KV cache), and the budget is %" PRIu64 " bytes; %s",
-                       tokens, room_bytes(options, facts, tokens),
-                       kvern_composition_row_bytes(loaded->composition, tokens), options->budget,
-                       advice);
+                       tokens, room_bytes(options, facts, tokens), cache, options->budget, advice);
 }
 
 // A context that was asked for fits or is refused; without --ctx it is as long as the budget lets
@@ -100,16 +106,18 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
 {
     model_facts facts;
     kvern_status status = model_read_facts(file, &facts, error);
-    if (status == KVERN_OK) {
-        status = storage_composition(&options->storage, &facts, loaded->context, true,
-                                     &loaded->composition, error);
-    }
     if (status != KVERN_OK) {
         return load_name_file(options, status, error);
     }
     status = choose_context(options, &facts, loaded, error);
     if (status == KVERN_OK) {
         status = apply_budget(options, &facts, loaded, error);
+    }
+    if (status == KVERN_OK) {
+        status = load_name_file(options,
+                                storage_composition(&options->storage, &facts, loaded->context,
+                                                    true, &loaded->composition, error),
+                                error);
     }
     if (status == KVERN_OK) {
         status = load_name_file(options, load_weights(file, loaded, error), error);

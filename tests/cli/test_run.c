@@ -140,7 +140,7 @@ static void test_facts(void **state)
     program_expect_part(result.err, "(end of turn)");
     program_expect_part(result.err, " tokens/s");
     // A page of 64 positions at 128 bytes.
-    program_expect_part(result.err, "KV cache    8192 bytes (8.2 kB), 10 of 100 positions");
+    program_expect_part(result.err, "KV cache    8192 bytes (8.2 kB) of bf16, 10 of 100 positions");
     assert_null(strchr(result.err, '\r')); // no progress bar without a terminal
     assert_null(strchr(result.err, '\033'));
     program_free(&result);
