@@ -7,22 +7,43 @@
 #include <string.h>
 
 #define ROWS 3
-#define LAYERS 3
+#define LAYERS 6
+#define LATER 5 // the layer of w->later
 #define QUERY_HEADS 6
 
 // ---- The world ----
 
 static const uint64_t sequences[ROWS] = {11, 12, 13};
 
+static kvern_layer make_window(kvern_layer layer, int64_t window, int64_t keep, int64_t slack)
+{
+    layer.kind = KVERN_LAYER_WINDOW;
+    layer.window = window;
+    layer.keep = keep;
+    layer.slack = slack;
+    return layer;
+}
+
+static kvern_layer make_affine(kvern_layer layer, uint32_t bits, int64_t start)
+{
+    layer.k_codec = layer.v_codec = kvern_codec_affine(bits, 32);
+    layer.start = start;
+    return layer;
+}
+
 // Layers of different geometry; two of them share a page size.
 static void plan_layers(kvern_layer *layers)
 {
+    const kvern_layer wide = kvern_layer_default(2, 32);
     layers[0] = kvern_layer_default(3, 16);
     layers[1] = kvern_layer_default(2, 24);
     layers[2] = kvern_layer_default(1, 8);
     layers[2].v_dim = 40;
     layers[2].k_codec = kvern_codec_dense(KVERN_F32);
     layers[2].v_codec = kvern_codec_dense(KVERN_F16);
+    layers[3] = make_window(kvern_layer_default(2, 24), 40, 3, 5);
+    layers[4] = make_affine(wide, 4, 72);
+    layers[LATER] = make_window(make_affine(wide, 8, 100), 33, 2, 4);
 }
 
 static kvern_status create_context(ledger *books, uint64_t budget_bytes, kvern_context **out)
@@ -59,7 +80,10 @@ static kvern_status run_step(kvern_state *state, const int64_t *counts)
 static void world_fill(fault_world *w)
 {
     static const int64_t first[ROWS] = {70, 0, 130}, second[ROWS] = {1, 1, 64};
+    static const int64_t before_start[ROWS] = {99, 0, 130};
     static const size_t both[2] = {0, 2};
+    feed_run(w->later, KVERN_PHASE_WINDOW, sequences, before_start, QUERY_HEADS, NULL);
+    assert_ok(kvern_cache_fork(w->later, both, 2, &w->later_fork));
     feed_run(w->cache, KVERN_PHASE_WINDOW, sequences, first, QUERY_HEADS, NULL);
     assert_ok(kvern_cache_fork(w->cache, both, 2, &w->cache_fork));
     w->last = feed_create(w->cache, sequences, second, QUERY_HEADS);
@@ -77,6 +101,7 @@ fault_world *fault_world_create(uint64_t budget_bytes)
     assert_ok(create_context(&w->books, budget_bytes, &w->context));
     assert_ok(create_composition(w->context, &w->composition));
     assert_ok(kvern_cache_create(w->composition, 0, ROWS, &w->cache));
+    assert_ok(kvern_cache_create(w->composition, LATER, ROWS, &w->later));
     assert_ok(kvern_state_create(w->composition, ROWS, &w->state));
     world_fill(w);
     return w;
@@ -92,6 +117,8 @@ void fault_world_destroy(fault_world *w)
     kvern_read_release(w->read);
     kvern_cache_destroy(w->cache_fork);
     kvern_cache_destroy(w->cache);
+    kvern_cache_destroy(w->later_fork);
+    kvern_cache_destroy(w->later);
     kvern_state_destroy(w->state_fork);
     kvern_state_destroy(w->state);
     kvern_composition_release(w->composition);
@@ -120,26 +147,36 @@ static void note_number(fault_sight *s, uint64_t number)
     note(s, &number, sizeof number);
 }
 
-static void note_cache(fault_sight *s, const kvern_cache *cache)
+// A position that is not held any more leaves a mark.
+static void note_position(fault_sight *s, const kvern_cache *cache, size_t row, int64_t position)
 {
     const kvern_layer *layer = kvern_cache_layer(cache);
-    note_number(s, kvern_cache_bytes(cache));
+    const size_t k = layer->kv_heads * layer->k_dim, v = layer->kv_heads * layer->v_dim;
+    float *values = malloc((k + v) * sizeof *values);
+    assert_non_null(values);
+    const kvern_status status = kvern_cache_export(cache, row, position, 1, values, values + k);
+    note_number(s, (uint64_t)status);
+    if (!status)
+        note(s, values, (k + v) * sizeof *values);
+    free(values);
+}
+
+static void note_cache(fault_sight *s, const kvern_cache *cache)
+{
     for (size_t r = 0; r < kvern_cache_rows(cache); r++) {
         const int64_t length = kvern_cache_length(cache, r);
-        const size_t k = (size_t)length * layer->kv_heads * layer->k_dim;
-        const size_t v = (size_t)length * layer->kv_heads * layer->v_dim;
-        float *values = malloc((k + v + 1) * sizeof *values);
-        assert_non_null(values);
-        assert_ok(kvern_cache_export(cache, r, 0, length, values, values + k));
         note_number(s, (uint64_t)length);
-        note(s, values, (k + v) * sizeof *values);
-        free(values);
+        note_number(s, (uint64_t)kvern_cache_trimmable(cache, r));
+        note_number(s, (uint64_t)kvern_cache_min_reusable(cache, r));
+        note_number(s, (uint64_t)kvern_cache_max_append(cache, r));
+        note_number(s, kvern_cache_converted(cache, r));
+        for (int64_t position = 0; position < length; position++)
+            note_position(s, cache, r, position);
     }
 }
 
 static void note_state(fault_sight *s, const kvern_state *state)
 {
-    note_number(s, kvern_state_bytes(state));
     for (size_t r = 0; r < kvern_state_rows(state); r++) {
         note_number(s, (uint64_t)kvern_state_length(state, r));
         note_number(s, (uint64_t)kvern_step_position(state, r));
@@ -162,9 +199,13 @@ static void note_memory(fault_sight *s, const fault_world *w)
 fault_sight fault_look(const fault_world *w)
 {
     fault_sight s = {0};
+    const kvern_cache *caches[] = {w->cache, w->cache_fork, w->later, w->later_fork};
     note_memory(&s, w);
-    note_cache(&s, w->cache);
-    note_cache(&s, w->cache_fork);
+    for (size_t i = 0; i < 4; i++) {
+        note_number(&s, kvern_cache_bytes(caches[i]));
+        note_cache(&s, caches[i]);
+    }
+    note_number(&s, kvern_state_bytes(w->state));
     note_state(&s, w->state);
     note_state(&s, w->state_fork);
     return s;
@@ -174,6 +215,7 @@ fault_sight fault_look_at_result(const fault_world *w)
 {
     fault_sight s = {0};
     note_cache(&s, w->cache);
+    note_cache(&s, w->later);
     note_state(&s, w->state);
     if (w->made)
         note_cache(&s, w->made);
@@ -223,13 +265,52 @@ static kvern_status fork_state(fault_world *w)
     return kvern_state_fork(w->state, rows, 4, &w->made_state);
 }
 
+static kvern_status append_to(kvern_cache *cache, const int64_t *counts, kvern_phase phase,
+                              kvern_read **read)
+{
+    feed f = feed_create(cache, sequences, counts, QUERY_HEADS);
+    kvern_status status = feed_append(cache, phase, &f, read);
+    feed_destroy(&f);
+    return status;
+}
+
 static kvern_status append(fault_world *w, const int64_t *counts, kvern_phase phase,
                            kvern_read **read)
 {
-    feed f = feed_create(w->cache, sequences, counts, QUERY_HEADS);
-    kvern_status status = feed_append(w->cache, phase, &f, read);
-    feed_destroy(&f);
-    return status;
+    return append_to(w->cache, counts, phase, read);
+}
+
+// Row 0 converts pages that a fork shares, row 1 its own, and row 2 drops pages that are shared.
+static kvern_status append_converting(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {1, 130, 70};
+    return append_to(w->later, counts, KVERN_PHASE_WINDOW, NULL);
+}
+
+// The same with a read, which keeps row 1 in bf16 too.
+static kvern_status append_converting_read(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {1, 130, 70};
+    return append_to(w->later, counts, KVERN_PHASE_WINDOW, &w->made_read);
+}
+
+// Rows that nobody shares, in whose own tables pages are dropped and used again.
+static kvern_status let_go_of_forks(fault_world *w)
+{
+    kvern_cache_destroy(w->later_fork);
+    w->later_fork = NULL;
+    return kvern_cache_fork(w->later, NULL, 0, &w->later_fork); // something to look at
+}
+
+static kvern_status append_recycling(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {0, 1, 1};
+    return append_to(w->later, counts, KVERN_PHASE_DECODE, &w->made_read);
+}
+
+static kvern_status reserve_later(fault_world *w)
+{
+    return kvern_cache_reserve(w->later, 2, 900, QUERY_HEADS);
 }
 
 // Rows 0 and 2 are shared with a fork and a read: tables and partly filled pages are copied.
@@ -289,6 +370,25 @@ static kvern_status append_in_step(fault_world *w)
     return status;
 }
 
+// All layers append; what is left is the end of the step, with conversions of shared rows and
+// others.
+static kvern_status append_whole_step(fault_world *w)
+{
+    static const int64_t counts[ROWS] = {30, 700, 66};
+    kvern_status status = kvern_step_begin(w->state, KVERN_PHASE_WINDOW, counts);
+    for (size_t l = 0; !status && l < LAYERS; l++) {
+        feed f = feed_create(kvern_state_cache(w->state, l), sequences, counts, QUERY_HEADS);
+        status = kvern_step_append(w->state, l, &f.tokens, NULL);
+        feed_destroy(&f);
+    }
+    return status;
+}
+
+static kvern_status end_step(fault_world *w)
+{
+    return kvern_step_end(w->state);
+}
+
 void fault_expect_nothing_made(const fault_world *w)
 {
     assert_null(w->made);
@@ -299,13 +399,25 @@ void fault_expect_nothing_made(const fault_world *w)
 }
 
 const fault_operation fault_operations[] = {
-    {"context_creation", NULL, make_context}, {"composition_creation", NULL, make_composition},
-    {"cache_creation", NULL, make_cache},     {"state_creation", NULL, make_state},
-    {"cache_fork", NULL, fork_cache},         {"state_fork", NULL, fork_state},
-    {"append_decode", NULL, append_decode},   {"append_window", NULL, append_window},
-    {"append_known", NULL, append_known},     {"cache_reserve", NULL, reserve_cache},
-    {"state_reserve", NULL, reserve_state},   {"read_attend", NULL, attend},
-    {"step_begin", NULL, begin_step},         {"step_append", begin_step, append_in_step},
+    {"context_creation", NULL, make_context},
+    {"composition_creation", NULL, make_composition},
+    {"cache_creation", NULL, make_cache},
+    {"state_creation", NULL, make_state},
+    {"cache_fork", NULL, fork_cache},
+    {"state_fork", NULL, fork_state},
+    {"append_decode", NULL, append_decode},
+    {"append_window", NULL, append_window},
+    {"append_known", NULL, append_known},
+    {"cache_reserve", NULL, reserve_cache},
+    {"state_reserve", NULL, reserve_state},
+    {"read_attend", NULL, attend},
+    {"step_begin", NULL, begin_step},
+    {"step_append", begin_step, append_in_step},
+    {"append_converting", NULL, append_converting},
+    {"append_converting_read", NULL, append_converting_read},
+    {"append_recycling", let_go_of_forks, append_recycling},
+    {"reserve_window", let_go_of_forks, reserve_later},
+    {"step_end", append_whole_step, end_step},
 };
 
 const size_t fault_operation_count = sizeof fault_operations / sizeof fault_operations[0];

@@ -10,13 +10,14 @@
 
 #include <kvern/kvern.h>
 
-// A cache and a state of three rows, some of whose pages are shared with forks and a read.
-// Everything is made through the ledger.
+// Caches and a state of three rows, some of whose pages are shared with forks and a read. Layers
+// are dense and affine, have windows and starts. Everything is made through the ledger.
 typedef struct fault_world {
     ledger books;
     kvern_context *context;
     kvern_composition *composition;
     kvern_cache *cache, *cache_fork;
+    kvern_cache *later, *later_fork; // of a layer with a window and a start
     kvern_state *state, *state_fork;
     kvern_read *read;  // of the cache's last append, held over everything
     feed last;         // the feed of that append
