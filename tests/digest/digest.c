@@ -459,6 +459,85 @@ static void stored_values(void)
     }
 }
 
+// One line per number of bits, so that a difference says which kernels it comes from.
+static void affine(void)
+{
+    static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+    for (size_t i = 0; i < 6; i++) {
+        char name[64];
+        digest d = digest_begin();
+        for (size_t j = 0; j < 9; j++) {
+            options o = options_default(2, 128, j == 8 ? 16 : 2 * (j % 3 + 1));
+            o.layer.k_codec = kvern_codec_affine(bits[i], groups[j % 3]);
+            o.layer.v_codec = kvern_codec_affine(bits[(i + j / 3) % 6], groups[(j + j / 3) % 3]);
+            o.layer.k_codec.scales = (kvern_type)((j + 1) % 3);
+            o.in_type = (kvern_type)(j / 3);
+            serve_once(&o, 70, j == 8 ? 40 : 5, &d);
+        }
+        snprintf(name, sizeof name, "affine, keys of %u bits", (unsigned)bits[i]);
+        report(name, d);
+    }
+}
+
+static void windows(void)
+{
+    static const int64_t list[][2] = {{1, 0},    {8, 0},    {60, 5}, {64, 0},
+                                      {100, 99}, {129, 64}, {512, 4}};
+    digest d = digest_begin();
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        options o = options_default(2, 32, 4);
+        o.layer.kind = KVERN_LAYER_WINDOW;
+        o.layer.window = list[i][0];
+        o.layer.keep = list[i][1];
+        o.layer.slack = 3;
+        if (i % 2)
+            o.layer.k_codec = o.layer.v_codec = kvern_codec_affine(i % 4 == 1 ? 4 : 8, 32);
+        server s = server_create(&o);
+        serve(&s, (int64_t[]){700}, NULL);
+        serve(&s, (int64_t[]){70}, &d);
+        CHECK(kvern_cache_trim(s.cache, 0, 3));
+        serve(&s, (int64_t[]){1}, &d);
+        serve(&s, (int64_t[]){9}, &d);
+        server_destroy(&s);
+    }
+    report("windows", d);
+}
+
+// A kept position that is more than a span away from the window.
+static void far_window(size_t threads, const char *name)
+{
+    digest d = digest_begin();
+    options o = options_default(1, 64, 4);
+    o.threads = threads;
+    o.layer.kind = KVERN_LAYER_WINDOW;
+    o.layer.window = 2500;
+    o.layer.keep = 70;
+    serve_once(&o, 6000, 2, &d);
+    report(name, d);
+}
+
+// Rows that convert at ends of appends of their own.
+static void starts(void)
+{
+    digest d = digest_begin();
+    options o = options_default(2, 64, 4);
+    o.rows = MOST_ROWS;
+    o.layer.k_codec = kvern_codec_affine(4, 64);
+    o.layer.v_codec = kvern_codec_affine(6, 32);
+    o.layer.start = 40;
+    server s = server_create(&o);
+    for (uint64_t round = 0; round < 8; round++) {
+        int64_t counts[MOST_ROWS];
+        for (size_t r = 0; r < MOST_ROWS; r++)
+            counts[r] = (int64_t)(mix(3, round, r, 0) % 24);
+        serve(&s, counts, &d);
+        for (size_t r = 0; r < MOST_ROWS; r++)
+            add_word(&d, kvern_cache_converted(s.cache, r));
+    }
+    server_destroy(&s);
+    report("starts", d);
+}
+
 static void facts(void)
 {
     static const size_t shapes[][3] = {{3, 64, 64}, {5, 64, 64}, {8, 128, 128}, {1, 576, 512}};
@@ -549,6 +628,11 @@ static void run_all(void)
     batches();
     forks();
     extremes();
+    affine();
+    windows();
+    far_window(1, "window and kept positions");
+    far_window(5, "window and kept positions, by spans");
+    starts();
 }
 
 int main(int count, char **arguments)

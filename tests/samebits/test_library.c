@@ -10,7 +10,8 @@
 #include "tests/support/kernel_variants.h"
 #include "tests/support/ledger.h"
 #include "tests/support/random.h"
-#include "tests/support/rounding.h"
+#include "tests/support/storages.h"
+#include "tests/support/stored.h"
 
 #include <kvern/kvern.h>
 
@@ -19,25 +20,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW_X 77 // the sequence that everything here is about
+#define MOST_TRIM 90 // of newest positions, that a test takes back at once
+#define ROW_X 77     // the sequence that everything here is about
 
 // ---- What is served, and by whom ----
 
 typedef struct shape {
     size_t kv_heads, k_dim, v_dim, query_heads;
-    kvern_type k_codec, v_codec;
+    kvern_codec k_codec, v_codec;
     float softcap;
     bool sinks;
+    int64_t window, keep; // 0: none
 } shape;
 
 static const shape shapes[] = {
-    {1, 8, 8, 1, KVERN_F32, KVERN_F32, 0, false},
-    {3, 64, 64, 9, KVERN_BF16, KVERN_BF16, 0, false},
-    {2, 72, 40, 14, KVERN_F16, KVERN_BF16, 30, true},
-    {1, 192, 128, 5, KVERN_BF16, KVERN_F16, 0, true},
-    {4, 16, 24, 4, KVERN_BF16, KVERN_F32, 1.5f, false},
-    {1, 576, 512, 2, KVERN_BF16, KVERN_BF16, 0, false},
-    {1, 40, 16, 40, KVERN_F32, KVERN_F16, 0, true},
+    {1, 8, 8, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0},
+    {3, 64, 64, 9, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0},
+    {2, 72, 40, 14, STORAGE_F16, STORAGE_BF16, 30, true, 0, 0},
+    {1, 192, 128, 5, STORAGE_BF16, STORAGE_F16, 0, true, 0, 0},
+    {4, 16, 24, 4, STORAGE_BF16, STORAGE_F32, 1.5f, false, 0, 0},
+    {1, 576, 512, 2, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0},
+    {1, 40, 16, 40, STORAGE_F32, STORAGE_F16, 0, true, 0, 0},
+    {2, 64, 64, 6, STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0, false, 0, 0},
+    {1, 64, 32, 4, STORAGE_AFFINE(4, 32), STORAGE_AFFINE(2, 32), 20, true, 0, 0},
+    {2, 128, 64, 2, STORAGE_AFFINE(6, 128), STORAGE_AFFINE(5, 32), 0, false, 0, 0},
+    {1, 32, 64, 9, STORAGE_AFFINE(3, 32), STORAGE_BF16, 0, false, 0, 0},
+    {2, 16, 16, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 60, 0},
+    {1, 24, 8, 3, STORAGE_F32, STORAGE_F16, 0, true, 100, 5},
+    {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 0, false, 64, 3},
+    {1, 8, 8, 2, STORAGE_F32, STORAGE_F32, 0, false, 1, 0},
+    {1, 32, 32, 2, STORAGE_AFFINE(8, 32), STORAGE_F32, 0, false, 129, 128},
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
@@ -69,8 +81,14 @@ static server server_create(const shape *s, const setting *at, size_t rows, size
     options.threads = at->threads;
     kvern_layer layer = kvern_layer_default(s->kv_heads, s->k_dim);
     layer.v_dim = s->v_dim;
-    layer.k_codec = kvern_codec_dense(s->k_codec);
-    layer.v_codec = kvern_codec_dense(s->v_codec);
+    layer.k_codec = s->k_codec;
+    layer.v_codec = s->v_codec;
+    if (s->window) {
+        layer.kind = KVERN_LAYER_WINDOW;
+        layer.window = s->window;
+        layer.keep = s->keep;
+        layer.slack = MOST_TRIM;
+    }
     assert_ok(kvern_context_create(&options, &made.context));
     assert_ok(kvern_composition_create(made.context, &layer, 1, &made.composition));
     assert_ok(kvern_cache_create(made.composition, 0, rows, &made.cache));
@@ -290,12 +308,14 @@ static void long_rows_are_equal_on_any_threads(void **state)
 {
     (void)state;
     static const shape long_shapes[] = {
-        {1, 64, 64, 4, KVERN_BF16, KVERN_BF16, 0, false}, // one tile: cut by spans
-        {2, 32, 48, 10, KVERN_F16, KVERN_F32, 20, true},
+        {1, 64, 64, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0}, // one tile: cut by spans
+        {2, 32, 48, 10, STORAGE_F16, STORAGE_F32, 20, true, 0, 0},
+        {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(8, 32), 0, false, 0, 0},
+        {1, 32, 32, 4, STORAGE_AFFINE(8, 32), STORAGE_BF16, 0, true, 3000, 1100},
     };
     const kernel_variants variants = kernel_variants_here();
     const uint32_t best = variants.features[variants.count - 1];
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof long_shapes / sizeof long_shapes[0]; i++) {
         const shape *s = &long_shapes[i];
         float *wanted = serve_long(s, &plain_alone, ONE_WINDOW);
         const setting settings[] = {
@@ -321,7 +341,7 @@ static void fault_V1_split_count_by_batch(void **state)
 {
     (void)state;
     const kernel_variants variants = kernel_variants_here();
-    const shape s = {2, 32, 32, 4, KVERN_BF16, KVERN_BF16, 0, false};
+    const shape s = {2, 32, 32, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0};
     const setting at = {"shuffled", variants.features[variants.count - 1], executor_shuffled(4), 0};
     const size_t sizes[] = {1, 2, 8, 32};
     float alone[4 * 32], beside[4 * 32];
@@ -344,7 +364,7 @@ static void fault_V3_row_count_threshold(void **state)
 {
     (void)state;
     const size_t sizes[] = {1, 2, 8, 16, 32, 44, 64};
-    const shape s = {2, 64, 64, 8, KVERN_BF16, KVERN_BF16, 0, false};
+    const shape s = {2, 64, 64, 8, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0};
     const kernel_variants variants = kernel_variants_here();
     const setting at = {"", variants.features[variants.count - 1], executor_shuffled(4), 0};
     float *wanted = serve(&s, &at, 70, RANDOM_CHUNKS, 1, 1);
@@ -405,7 +425,7 @@ static void trimmed_rows_are_equal(void **state)
         server s = server_create(sh, &fast, 1, 0);
         for (int64_t done = 0; done < SHORT_TOKENS;) {
             kvern_phase phase;
-            const int64_t wrong = (int64_t)test_random_below(&random, 90);
+            const int64_t wrong = (int64_t)test_random_below(&random, MOST_TRIM);
             feed_one(s.cache, KVERN_PHASE_WINDOW, 9, wrong, sh->query_heads, NULL);
             assert_ok(kvern_cache_trim(s.cache, 0, wrong));
             const int64_t chunk = next_chunk(RANDOM_CHUNKS, SHORT_TOKENS - done, &random, &phase);
@@ -490,7 +510,7 @@ static void zeros_keep_their_sign_at_the_border_of_a_span(void **state)
 {
     (void)state;
     enum { DIM = 8, TOKENS = 1040, FIRST = 1010, QUERIES = TOKENS - FIRST };
-    const shape sh = {1, DIM, DIM, 1, KVERN_F32, KVERN_F32, 0, false};
+    const shape sh = {1, DIM, DIM, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0};
     const setting fast = fast_alone();
     server s = server_create(&sh, &fast, 1, 0);
     feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, 1);
@@ -541,10 +561,15 @@ static void results_are_those_of_the_arithmetic_page(void **state)
         feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, sh->query_heads);
         kvern_read *read;
         assert_ok(feed_append(s.cache, KVERN_PHASE_WINDOW, &f, &read));
-        for (size_t j = 0; j < TOKENS * k_floats; j++)
-            f.k[j] = rounded(sh->k_codec, f.k[j]);
-        for (size_t j = 0; j < TOKENS * v_floats; j++)
-            f.v[j] = rounded(sh->v_codec, f.v[j]);
+        const size_t group = sh->k_codec.group, sides = group ? k_floats / group : 0;
+        float *scales = new_floats(TOKENS * sides), *biases = new_floats(TOKENS * sides);
+        for (size_t j = 0; j < TOKENS && !group; j++)
+            stored_values(&sh->k_codec, f.k + j * k_floats, k_floats, f.k + j * k_floats);
+        for (size_t j = 0; j < TOKENS && group; j++)
+            stored_codes(&sh->k_codec, f.k + j * k_floats, k_floats, f.k + j * k_floats,
+                         scales + j * sides, biases + j * sides);
+        for (size_t j = 0; j < TOKENS * sh->kv_heads; j++)
+            stored_values(&sh->v_codec, f.v + j * sh->v_dim, sh->v_dim, f.v + j * sh->v_dim);
         for (size_t j = 0; j < sizeof positions / sizeof positions[0]; j++) {
             kvern_queries queries = options_of(&s, &f);
             const int64_t one = 1;
@@ -553,21 +578,91 @@ static void results_are_those_of_the_arithmetic_page(void **state)
             assert_ok(kvern_read_attend(read, &queries));
             for (size_t h = 0; h < sh->query_heads; h++) {
                 const size_t head = h / (sh->query_heads / sh->kv_heads);
-                const reference_head stored = {f.k + head * sh->k_dim, f.v + head * sh->v_dim,
-                                               (int64_t)sh->k_dim,     (int64_t)sh->v_dim,
-                                               (int64_t)k_floats,      (int64_t)v_floats};
+                const reference_head stored = {
+                    .k = f.k + head * sh->k_dim,
+                    .v = f.v + head * sh->v_dim,
+                    .k_dim = (int64_t)sh->k_dim,
+                    .v_dim = (int64_t)sh->v_dim,
+                    .k_stride = (int64_t)k_floats,
+                    .v_stride = (int64_t)v_floats,
+                    .group = (int64_t)group,
+                    .scales = scales + head * (sides / sh->kv_heads),
+                    .biases = biases + head * (sides / sh->kv_heads),
+                    .side_stride = (int64_t)sides,
+                };
                 const reference_query query = {
-                    positions[j], f.q + ((size_t)positions[j] * sh->query_heads + h) * sh->k_dim,
-                    queries.scale, sh->softcap, sh->sinks ? &sink_logits[h] : NULL};
+                    .position = positions[j],
+                    .recent = sh->window - sh->keep,
+                    .keep = sh->keep,
+                    .q = f.q + ((size_t)positions[j] * sh->query_heads + h) * sh->k_dim,
+                    .scale = queries.scale,
+                    .softcap = sh->softcap,
+                    .sink = sh->sinks ? &sink_logits[h] : NULL,
+                };
                 float wanted[KVERN_MAX_HEAD_DIM];
                 reference_attend(&stored, &query, wanted);
                 check_same_bytes(wanted, f.out + h * sh->v_dim, sh->v_dim * sizeof(float),
                                  "docs/arithmetic.md");
             }
         }
+        free(scales);
+        free(biases);
         kvern_read_release(read);
         feed_destroy(&f);
         server_destroy(&s);
+    }
+}
+
+// ---- bf16 first ----
+
+// The ends of the appends of a bf16-first row are part of its numbers; nothing else is. The same
+// appends give the same bits in every phase, batch, and setting, attended at once or at the end.
+static void equal_appends_of_a_row_that_converts_are_equal(void **state)
+{
+    (void)state;
+    enum { APPENDS = 9, TOKENS = 7 + 1 + 1 + 60 + 1 + 1 + 50 + 1 + 13 };
+    static const int64_t counts[APPENDS] = {7, 1, 1, 60, 1, 1, 50, 1, 13};
+    const kernel_variants variants = kernel_variants_here();
+    const shape sh = {2, 64, 64, 6, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(6, 32), 0, false, 0, 0};
+    const shape windowed = {2, 64,    64, 6, STORAGE_AFFINE(8, 32), STORAGE_AFFINE(2, 64),
+                            0, false, 30, 3};
+    for (int kind = 0; kind < 4; kind++) {
+        const shape *at_shape = kind % 2 ? &windowed : &sh;
+        float *wanted = NULL;
+        for (size_t way = 0; way < 12; way++) {
+            const setting settings[] = {
+                {"one thread", variants.features[way % variants.count], {NULL, NULL, 0}, 1},
+                {"shuffled", variants.features[way % variants.count], executor_shuffled(3), 0}};
+            test_random random = test_random_seed(way);
+            server s = server_create(at_shape, way ? &settings[way % 2] : &plain_alone,
+                                     way < 6 ? 1 : 4, way < 6 ? 0 : way % 4);
+            kvern_layer layer = *kvern_cache_layer(s.cache);
+            layer.start = kind < 2 ? 65 : 0;
+            kvern_cache_destroy(s.cache);
+            kvern_composition_release(s.composition);
+            assert_ok(kvern_composition_create(s.context, &layer, 1, &s.composition));
+            assert_ok(kvern_cache_create(s.composition, 0, s.rows, &s.cache));
+            float *out = new_floats(TOKENS * out_floats(at_shape));
+            int64_t done = 0;
+            for (int a = 0; a < APPENDS; a++) {
+                const kvern_phase phase = counts[a] == 1 && way % 3 != 1 ? KVERN_PHASE_DECODE
+                                          : way % 2                      ? KVERN_PHASE_WINDOW
+                                                                         : KVERN_PHASE_KNOWN;
+                serve_chunk(&s, phase, counts[a], &random,
+                            out + (size_t)done * out_floats(at_shape));
+                done += counts[a];
+                assert_int_equal(kvern_cache_converted(s.cache, s.row), done >= layer.start);
+            }
+            if (wanted)
+                check_same_bytes(wanted, out, TOKENS * out_floats(at_shape) * sizeof *out,
+                                 "equal appends");
+            server_destroy(&s);
+            if (wanted)
+                free(out);
+            else
+                wanted = out;
+        }
+        free(wanted);
     }
 }
 
@@ -586,6 +681,7 @@ int main(void)
         cmocka_unit_test(trimmed_rows_are_equal),
         cmocka_unit_test(forks_are_equal),
         cmocka_unit_test(subsets_of_queries_are_equal),
+        cmocka_unit_test(equal_appends_of_a_row_that_converts_are_equal),
         cmocka_unit_test(zeros_keep_their_sign_at_the_border_of_a_span),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <kvern/math.h>
 
 #include <math.h>
+#include <stdbool.h>
 
 #define BLOCK 64
 #define SPAN 1024
@@ -20,17 +21,6 @@ static float base_of(float m)
     return m == -INFINITY ? 0 : m;
 }
 
-// Steps 1 to 3.
-static float score(const reference_head *head, const reference_query *query, int64_t p)
-{
-    float s = 0;
-    for (int64_t d = 0; d < head->k_dim; d++) {
-        const float scaled = query->q[d] * query->scale;
-        s = fmaf(scaled, head->k[p * head->k_stride + d], s);
-    }
-    return query->softcap > 0 ? query->softcap * kvern_tanh(s / query->softcap) : s;
-}
-
 static float tree(const float *t)
 {
     float r[8];
@@ -43,12 +33,54 @@ static float tree(const float *t)
     return r[0] + r[1];
 }
 
+// Step 2 for keys in codes, of one group.
+static float add_group(const reference_head *head, const float *q, int64_t p, int64_t g, float s)
+{
+    float sums[16], t = 0;
+    for (int64_t i = 0; i < head->group; i++)
+        sums[i % 16] = i < 16 ? q[i] : sums[i % 16] + q[i];
+    for (int64_t i = 0; i < head->group; i++)
+        t = fmaf(q[i], head->k[p * head->k_stride + g * head->group + i], t);
+    s = fmaf(head->scales[p * head->side_stride + g], t, s);
+    return fmaf(head->biases[p * head->side_stride + g], tree(sums), s);
+}
+
+// Steps 1 to 3.
+static float score(const reference_head *head, const reference_query *query, int64_t p)
+{
+    float scaled[KVERN_MAX_HEAD_DIM], s = 0;
+    for (int64_t d = 0; d < head->k_dim; d++)
+        scaled[d] = query->q[d] * query->scale;
+    for (int64_t g = 0; head->group && g < head->k_dim / head->group; g++)
+        s = add_group(head, scaled + g * head->group, p, g, s);
+    for (int64_t d = 0; !head->group && d < head->k_dim; d++)
+        s = fmaf(scaled[d], head->k[p * head->k_stride + d], s);
+    return query->softcap > 0 ? query->softcap * kvern_tanh(s / query->softcap) : s;
+}
+
+static bool sees(const reference_query *query, int64_t p)
+{
+    return p <= query->position &&
+           (!query->recent || p < query->keep || p > query->position - query->recent);
+}
+
+static bool sees_any(const reference_query *query, int64_t begin, int64_t count)
+{
+    for (int64_t p = begin; p < begin + count; p++) {
+        if (sees(query, p))
+            return true;
+    }
+    return false;
+}
+
 // Step 4 for the block that starts at position `begin`.
 static void add_block(const reference_head *head, const reference_query *query, int64_t begin,
                       triple *t)
 {
     float s[BLOCK], w[BLOCK], lanes[16], larger = t->m;
-    for (int64_t i = 0; i < BLOCK && begin + i <= query->position; i++) {
+    for (int64_t i = 0; i < BLOCK; i++) {
+        if (!sees(query, begin + i))
+            continue;
         s[i] = score(head, query, begin + i);
         if (s[i] > larger)
             larger = s[i];
@@ -61,12 +93,12 @@ static void add_block(const reference_head *head, const reference_query *query, 
         t->m = larger;
     }
     for (int64_t i = 0; i < BLOCK; i++)
-        w[i] = begin + i <= query->position ? kvern_exp(s[i] - base_of(t->m)) : 0;
+        w[i] = sees(query, begin + i) ? kvern_exp(s[i] - base_of(t->m)) : 0;
     for (int i = 0; i < 16; i++)
         lanes[i] = ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48];
     t->l += tree(lanes);
-    for (int64_t i = 0; i < BLOCK && begin + i <= query->position; i++) {
-        for (int64_t d = 0; d < head->v_dim; d++)
+    for (int64_t i = 0; i < BLOCK; i++) {
+        for (int64_t d = 0; sees(query, begin + i) && d < head->v_dim; d++)
             t->acc[d] = fmaf(w[i], head->v[(begin + i) * head->v_stride + d], t->acc[d]);
     }
 }
@@ -74,8 +106,10 @@ static void add_block(const reference_head *head, const reference_query *query, 
 static triple reduce_span(const reference_head *head, const reference_query *query, int64_t begin)
 {
     triple t = {.m = -INFINITY};
-    for (int64_t b = begin; b < begin + SPAN && b <= query->position; b += BLOCK)
-        add_block(head, query, b, &t);
+    for (int64_t b = begin; b < begin + SPAN; b += BLOCK) {
+        if (sees_any(query, b, BLOCK))
+            add_block(head, query, b, &t);
+    }
     return t;
 }
 
@@ -102,10 +136,17 @@ static void add_sink(int64_t v_dim, triple *total, float z)
 
 void reference_attend(const reference_head *head, const reference_query *query, float *out)
 {
-    triple total = reduce_span(head, query, 0);
-    for (int64_t span = SPAN; span <= query->position; span += SPAN) {
+    triple total = {.m = -INFINITY};
+    bool begun = false;
+    for (int64_t span = 0; span <= query->position; span += SPAN) {
+        if (!sees_any(query, span, SPAN))
+            continue;
         const triple part = reduce_span(head, query, span);
-        merge(head->v_dim, &total, &part);
+        if (begun)
+            merge(head->v_dim, &total, &part);
+        else
+            total = part;
+        begun = true;
     }
     if (query->sink)
         add_sink(head->v_dim, &total, *query->sink);

@@ -9,6 +9,8 @@
 
 typedef struct reference_query {
     int64_t position; // sees the positions up to this one
+    int64_t recent;   // of them the newest `recent` ones, 0: all
+    int64_t keep;     // and the first `keep` ones
     const float *q;   // [k_dim]
     float scale, softcap;
     const float *sink; // NULL: none
@@ -19,6 +21,9 @@ typedef struct reference_head {
     const float *k, *v;
     int64_t k_dim, v_dim;
     int64_t k_stride, v_stride;
+    int64_t group; // 0: keys are values; else they are codes, this many of which share a scale
+    const float *scales, *biases; // of position p at p * side_stride
+    int64_t side_stride;
 } reference_head;
 
 // out[v_dim] before the rounding to the output type.

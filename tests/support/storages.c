@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/storages.h"
 
-#define F32                                                                                        \
-    {                                                                                              \
-        KVERN_CODEC_F32, 0, 0, KVERN_F32                                                           \
-    }
-#define BF16                                                                                       \
-    {                                                                                              \
-        KVERN_CODEC_BF16, 0, 0, KVERN_F32                                                          \
-    }
-#define F16                                                                                        \
-    {                                                                                              \
-        KVERN_CODEC_F16, 0, 0, KVERN_F32                                                           \
-    }
-#define AFFINE(bits, group)                                                                        \
-    {                                                                                              \
-        KVERN_CODEC_AFFINE, bits, group, KVERN_BF16                                                \
-    }
-
 const storage storages[] = {
-    {"bf16", BF16, BF16, KVERN_NO_START},
-    {"f32", F32, F32, KVERN_NO_START},
-    {"f16", F16, F16, KVERN_NO_START},
-    {"8 bits", AFFINE(8, 64), AFFINE(8, 64), KVERN_NO_START},
-    {"6 bits", AFFINE(6, 32), AFFINE(6, 64), KVERN_NO_START},
-    {"5 and 3 bits", AFFINE(5, 64), AFFINE(3, 32), KVERN_NO_START},
-    {"4 bits", AFFINE(4, 64), AFFINE(4, 64), KVERN_NO_START},
-    {"2 bits", AFFINE(2, 32), AFFINE(2, 32), KVERN_NO_START},
-    {"bf16 and 4 bits", BF16, AFFINE(4, 32), KVERN_NO_START},
-    {"8 bits from 0 on", AFFINE(8, 64), AFFINE(8, 64), 0},
-    {"4 bits from 70 on", AFFINE(4, 64), AFFINE(4, 64), 70},
+    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START},
+    {"f32", STORAGE_F32, STORAGE_F32, KVERN_NO_START},
+    {"f16", STORAGE_F16, STORAGE_F16, KVERN_NO_START},
+    {"8 bits", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), KVERN_NO_START},
+    {"6 bits", STORAGE_AFFINE(6, 32), STORAGE_AFFINE(6, 64), KVERN_NO_START},
+    {"5 and 3 bits", STORAGE_AFFINE(5, 64), STORAGE_AFFINE(3, 32), KVERN_NO_START},
+    {"4 bits", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), KVERN_NO_START},
+    {"2 bits", STORAGE_AFFINE(2, 32), STORAGE_AFFINE(2, 32), KVERN_NO_START},
+    {"bf16 and 4 bits", STORAGE_BF16, STORAGE_AFFINE(4, 32), KVERN_NO_START},
+    {"8 bits from 0 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0},
+    {"4 bits from 70 on", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 70},
 };
 const size_t storage_count = sizeof storages / sizeof storages[0];
 

@@ -5,6 +5,25 @@
 // A list of every kind of storage that a layer can have, for tests that hold for all of them.
 
 #include <kvern/composition.h>
+#include <stdbool.h>
+
+// Codecs, for static tables.
+#define STORAGE_F32                                                                                \
+    {                                                                                              \
+        KVERN_CODEC_F32, 0, 0, KVERN_F32                                                           \
+    }
+#define STORAGE_BF16                                                                               \
+    {                                                                                              \
+        KVERN_CODEC_BF16, 0, 0, KVERN_F32                                                          \
+    }
+#define STORAGE_F16                                                                                \
+    {                                                                                              \
+        KVERN_CODEC_F16, 0, 0, KVERN_F32                                                           \
+    }
+#define STORAGE_AFFINE(bits, group)                                                                \
+    {                                                                                              \
+        KVERN_CODEC_AFFINE, bits, group, KVERN_BF16                                                \
+    }
 
 typedef struct storage {
     const char *name;

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-static void affine_group(const kvern_codec *codec, const float *x, float *out)
+static void affine_group(const kvern_codec *codec, const float *x, float *codes,
+                         float *stored_scale, float *stored_bias)
 {
     const float steps = (float)((1u << codec->bits) - 1);
     float values[128], lo = INFINITY, hi = -INFINITY;
@@ -23,17 +24,26 @@ static void affine_group(const kvern_codec *codec, const float *x, float *out)
         scale = edge / r;
         bias = edge;
     }
-    for (size_t i = 0; i < codec->group; i++) {
-        const float code = fminf(fmaxf(rintf((values[i] - bias) / scale), 0), steps);
-        out[i] = fmaf(rounded(codec->scales, scale), code, rounded(codec->scales, bias));
-    }
+    for (size_t i = 0; i < codec->group; i++)
+        codes[i] = fminf(fmaxf(rintf((values[i] - bias) / scale), 0), steps);
+    *stored_scale = rounded(codec->scales, scale);
+    *stored_bias = rounded(codec->scales, bias);
+}
+
+void stored_codes(const kvern_codec *codec, const float *x, size_t dim, float *codes, float *scales,
+                  float *biases)
+{
+    for (size_t g = 0; g < dim / codec->group; g++)
+        affine_group(codec, x + g * codec->group, codes + g * codec->group, &scales[g], &biases[g]);
 }
 
 void stored_values(const kvern_codec *codec, const float *x, size_t dim, float *out)
 {
     if (codec->kind == KVERN_CODEC_AFFINE) {
-        for (size_t d = 0; d < dim; d += codec->group)
-            affine_group(codec, x + d, out + d);
+        float scales[KVERN_MAX_HEAD_DIM / 32], biases[KVERN_MAX_HEAD_DIM / 32];
+        stored_codes(codec, x, dim, out, scales, biases);
+        for (size_t d = 0; d < dim; d++)
+            out[d] = fmaf(scales[d / codec->group], out[d], biases[d / codec->group]);
         return;
     }
     for (size_t d = 0; d < dim; d++)

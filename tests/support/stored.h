@@ -9,6 +9,10 @@
 // out[d]: what a slot gives back that stores the `dim` values at x.
 void stored_values(const kvern_codec *codec, const float *x, size_t dim, float *out);
 
+// The same for an affine codec in parts: codes[d], and scales[g] and biases[g] as they are stored.
+void stored_codes(const kvern_codec *codec, const float *x, size_t dim, float *codes, float *scales,
+                  float *biases);
+
 // At most the size of the terms that the stored values were made of, |scale * code| + |bias| for
 // affine codes, from the stored values: what rounding errors of scores are relative to.
 void stored_sizes(const kvern_codec *codec, const float *stored, size_t dim, double *sizes);
