@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT
+// Faults that other systems have shipped, as small scenarios that hold for every storage: dense,
+// affine of every number of bits, bf16 first, with a window and without. test_fault_rows.c says
+// more about them, and has the same scenarios in detail on dense rows.
+
+#include "tests/support/bed.h"
+#include "tests/support/check.h"
+#include "tests/support/executors.h"
+#include "tests/support/feed.h"
+#include "tests/support/random.h"
+#include "tests/support/storages.h"
+
+#include <kvern/kvern.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIM 64
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+typedef void storage_check(kvern_layer layer, const char *name);
+
+// Calls a check for every storage, and again with a window that holds `tokens` positions.
+static void for_every_storage(storage_check *check, size_t kv_heads, int64_t tokens)
+{
+    for (size_t s = 0; s < storage_count; s++) {
+        const storage *st = &storages[s];
+        check(storage_layer(st, kv_heads, DIM), st->name);
+        check(storage_window(st, kv_heads, DIM, tokens, (int64_t)s % 3, tokens), st->name);
+    }
+}
+
+// The codecs that the first append of a layer is stored in.
+static kvern_codec first_codec(const kvern_layer *layer, const kvern_codec *codec)
+{
+    return layer->start == KVERN_NO_START ? *codec : kvern_codec_dense(KVERN_BF16);
+}
+
+// ---- I: reuse of a prefix ----
+
+// nicedreamzapp/claude-code-local#46: trims that never went past an allocation step.
+static void check_I4(kvern_layer layer, const char *name)
+{
+    static const size_t row = 0;
+    static const int64_t stored[] = {300, 200, 65, 64}, shared[] = {280, 180, 64, 1};
+    kvern_layer planned = layer;
+    planned.start = KVERN_NO_START;
+    for (size_t i = 0; i < 4; i++) {
+        bed *b = bed_create(layer, 1);
+        kvern_cache *fork;
+        float out[10 * 2 * DIM];
+        feed_one(b->cache, KVERN_PHASE_WINDOW, 1, stored[i], 2, NULL);
+        const bool converted = kvern_cache_converted(b->cache, 0);
+        assert_ok(kvern_cache_fork(b->cache, &row, 1, &fork));
+        assert_ok(kvern_cache_trim(fork, 0, stored[i] - shared[i]));
+        assert_int_equal(kvern_cache_length(fork, 0), shared[i]);
+        feed_one(fork, KVERN_PHASE_WINDOW, 1, 10, 2, out);
+        expect_serial(converted ? planned : layer, 1, shared[i], 10, 2, out, name);
+        assert_int_equal(kvern_cache_length(b->cache, 0), stored[i]);
+        kvern_cache_destroy(fork);
+        bed_destroy(b);
+    }
+}
+
+static void fault_I4_trim_past_an_allocation_step(void **state)
+{
+    (void)state;
+    for_every_storage(check_I4, 1, 400);
+}
+
+// ml-explore/mlx-lm#1502: an append brought trimmed tokens back. With the conversion in between.
+static void check_I6(kvern_layer layer, const char *name)
+{
+    if (layer.start > 0)
+        layer.start = 8;
+    bed *b = bed_create(layer, 1);
+    layer.start = KVERN_NO_START; // which it is stored like afterwards
+    bed *fresh = bed_create(layer, 1);
+    float wanted[3 * 2 * DIM], got[3 * 2 * DIM];
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 10, 2, NULL);
+    assert_ok(kvern_cache_trim(b->cache, 0, 4));
+    assert_int_equal(kvern_cache_length(b->cache, 0), 6);
+    feed_one(b->cache, KVERN_PHASE_DECODE, 2, 1, 2, NULL);
+    assert_int_equal(kvern_cache_length(b->cache, 0), 7);
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 3, 3, 2, got);
+    assert_int_equal(kvern_cache_length(b->cache, 0), 10);
+    feed_one(fresh->cache, KVERN_PHASE_WINDOW, 1, 6, 2, NULL);
+    feed_one(fresh->cache, KVERN_PHASE_WINDOW, 2, 1, 2, NULL);
+    feed_one(fresh->cache, KVERN_PHASE_WINDOW, 3, 3, 2, wanted);
+    check_same_bytes(wanted, got, sizeof wanted, name);
+    bed_destroy(b);
+    bed_destroy(fresh);
+}
+
+static void fault_I6_resurrected_tokens(void **state)
+{
+    (void)state;
+    for_every_storage(check_I6, 1, 9);
+}
+
+// ---- N: grouped heads ----
+
+// ml-explore/mlx-lm#1467: a batch's mask met grouped scores; rows equal to KV heads are the trap.
+static void check_N1(kvern_layer layer, const char *name)
+{
+    static const uint64_t sequences[2] = {1, 2};
+    static const int64_t first[2] = {12, 3}, second[2] = {1, 3};
+    bed *b = bed_create(layer, 2);
+    static float out[4 * 10 * DIM];
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, first, 10, NULL);
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, second, 10, out);
+    expect_serial(layer, 1, 12, 1, 10, out, name);
+    expect_serial(layer, 2, 3, 3, 10, out + 10 * DIM, name);
+    bed_destroy(b);
+}
+
+static void fault_N1_batch_and_groups(void **state)
+{
+    (void)state;
+    for_every_storage(check_N1, 2, 5);
+}
+
+// ---- O: sinks ----
+
+// Scores 0 and values 1, which every storage holds exactly: a sink of z leaves n / (n + exp(z)).
+static void check_sinks(kvern_layer layer, kvern_executor executor, int64_t stored, int64_t count,
+                        const char *name)
+{
+    static const float sinks[] = {0, 5, -20};
+    const size_t tokens = (size_t)(stored + count);
+    float *k = new_floats(tokens * DIM, 0), *v = new_floats(tokens * DIM, 1);
+    float *q = new_floats((size_t)count * DIM, 1), *out = new_floats((size_t)count * DIM, NAN);
+    for (size_t s = 0; s < COUNT(sinks); s++) {
+        bed *b = bed_on(layer, 1, executor);
+        kvern_queries options = kvern_queries_default(&layer, 1);
+        options.sinks = &sinks[s];
+        append_values(b->cache, stored, k, v, 1, NULL, NULL, NULL);
+        append_values(b->cache, count, k, v, 1, &options, q, out);
+        for (int64_t i = 0; i < count; i++) {
+            double n = (double)(stored + i + 1);
+            if (layer.kind == KVERN_LAYER_WINDOW && n > (double)layer.window)
+                n = (double)layer.window;
+            const double wanted = n / (n + exp((double)sinks[s]));
+            for (int d = 0; d < DIM; d++) {
+                // Weights and sums: far below what a sink more or less would change.
+                if (!(fabs((double)out[i * DIM + d] - wanted) <= 1e-4 * wanted))
+                    fail_msg("%s: %g instead of %g", name, (double)out[i * DIM + d], wanted);
+            }
+        }
+        bed_destroy(b);
+    }
+    free(k);
+    free(v);
+    free(q);
+    free(out);
+}
+
+// kekzl/imp#1345: quantized decode left the sink out.
+static void check_O4(kvern_layer layer, const char *name)
+{
+    check_sinks(layer, executor_backwards(1), 0, 1, name);
+    check_sinks(layer, executor_backwards(1), 20, 3, name);
+    check_sinks(layer, executor_backwards(1), 75, 1, name);
+}
+
+static void fault_O4_sink_in_every_path(void **state)
+{
+    (void)state;
+    for_every_storage(check_O4, 1, 30);
+}
+
+// ROCm/rocm-libraries#12229: split reads counted the sink more than once. Spans that a window hides
+// in part or as a whole among them.
+static void check_O6(kvern_layer layer, const char *name)
+{
+    if (layer.kind == KVERN_LAYER_WINDOW)
+        layer.slack = 0;
+    for (int64_t spans = 1; spans <= 5; spans += 2) {
+        check_sinks(layer, executor_backwards(1), 1024 * spans - 1, 2, name);
+        check_sinks(layer, executor_shuffled(9), 1024 * spans - 1, 2, name);
+    }
+}
+
+static void fault_O6_sink_once_per_row(void **state)
+{
+    (void)state;
+    for_every_storage(check_O6, 1, 1500);
+}
+
+// ---- P: empty rows, unwritten memory, masks ----
+
+// ml-explore/mlx#2608: a row without a visible key gave NaN, and spoiled its batch.
+static void check_P1(kvern_layer layer, const char *name)
+{
+    static const uint64_t sequences[3] = {1, 2, 3};
+    static const int64_t nine[3] = {0, 9, 0}, three[3] = {3, 3, 0};
+    static float out[9 * 2 * DIM];
+    bed *b = bed_create(layer, 3);
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, nine, 2, out);
+    expect_serial(layer, 2, 0, 9, 2, out, name);
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, three, 2, out);
+    expect_serial(layer, 1, 0, 3, 2, out, name);
+    expect_serial(layer, 2, 9, 3, 2, out + 3 * 2 * DIM, name);
+    assert_int_equal(kvern_cache_length(b->cache, 2), 0);
+    bed_destroy(b);
+}
+
+static void fault_P1_empty_row_in_a_batch(void **state)
+{
+    (void)state;
+    for_every_storage(check_P1, 1, 5);
+}
+
+// ggml-org/llama.cpp#3523: additive masks keep the NaN of keys that must not be seen. NaN is
+// stored, trimmed away, and its places half filled again.
+static void check_P3(kvern_layer layer, const char *name)
+{
+    bed *b = bed_create(layer, 1);
+    float *nan = new_floats(100 * DIM, NAN), out[30 * 2 * DIM];
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 40, 2, NULL);
+    append_values(b->cache, 100, nan, nan, 1, NULL, NULL, NULL);
+    assert_ok(kvern_cache_trim(b->cache, 0, 100));
+    const bool converted = kvern_cache_converted(b->cache, 0);
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 30, 2, out);
+    if (converted)
+        layer.start = KVERN_NO_START;
+    expect_serial(layer, 1, 40, 30, 2, out, name);
+    free(nan);
+    bed_destroy(b);
+}
+
+static void fault_P3_nan_behind_the_end(void **state)
+{
+    (void)state;
+    for_every_storage(check_P3, 1, 140);
+}
+
+// Equal scores of any size give the mean of what is stored: of values that are alike, themselves.
+static void check_uniform(kvern_layer layer, float q_value, float k_value, const char *name)
+{
+    enum { TOKENS = 70 };
+    bed *b = bed_create(layer, 1);
+    float *k = new_floats(TOKENS * DIM, k_value), *v = new_floats(TOKENS * DIM, 0.75f);
+    float *q = new_floats(TOKENS * DIM, q_value), *out = new_floats(TOKENS * DIM, NAN);
+    append_values(b->cache, TOKENS, k, v, 1, NULL, q, out);
+    for (size_t i = 0; i < TOKENS * DIM; i++) { // 0.75 n / n: exact but the division
+        if (out[i] != 0.75f)
+            fail_msg("%s: %g instead of 0.75", name, (double)out[i]);
+    }
+    free(k);
+    free(v);
+    free(q);
+    free(out);
+    bed_destroy(b);
+}
+
+static bool is_f16(const kvern_layer *layer)
+{
+    return layer->k_codec.kind == KVERN_CODEC_F16;
+}
+
+// flashinfer-ai/flashinfer#4401: real scores below a finite mask value.
+static void check_P4(kvern_layer layer, const char *name)
+{
+    check_uniform(layer, -1250, 10, name); // -1e5
+    if (!is_f16(&layer))
+        check_uniform(layer, -1e20f, 0x1p33f, name); // about -7e30
+}
+
+static void fault_P4_scores_below_a_sentinel(void **state)
+{
+    (void)state;
+    for_every_storage(check_P4, 1, 100);
+}
+
+// ---- Q: range ----
+
+// AI-Hypercomputer/maxtext#4136: scores in half precision. Two positions, 1000 and 1001.5; a group
+// whose numbers are one value or zero is stored exactly by every codec.
+static void check_Q1(kvern_layer layer, const char *name)
+{
+    layer.k_dim = layer.v_dim = 256;
+    bed *b = bed_create(layer, 1);
+    float k[3 * 256] = {0}, v[3 * 256] = {0}, q[3 * 256] = {0}, out[3 * 256];
+    for (int p = 0; p < 3; p++) {
+        q[p * 256] = 1;
+        q[p * 256 + 128] = 1;
+        k[p * 256] = p < 2 ? 1000 : 0;
+        k[p * 256 + 128] = p == 1 ? 1.5f : 0;
+        v[p * 256 + p * 64] = 1;
+    }
+    kvern_queries options = kvern_queries_default(&layer, 1);
+    options.scale = 1;
+    append_values(b->cache, 3, k, v, 1, &options, q, out);
+    const double share = 1 / (1 + exp(-1.5));
+    for (int query = 1; query < 3; query++) {
+        const float *o = out + query * 256;
+        if (!(fabs((double)o[64] - share) < 1e-6 && fabs((double)o[0] - (1 - share)) < 1e-6))
+            fail_msg("%s: %g and %g", name, (double)o[0], (double)o[64]);
+    }
+    bed_destroy(b);
+    layer.k_dim = layer.v_dim = DIM;
+    if (!is_f16(&layer))
+        check_uniform(layer, 1e15f, 0x1p46f, name); // about 6e29
+}
+
+static void fault_Q1_large_scores(void **state)
+{
+    (void)state;
+    for_every_storage(check_Q1, 1, 20);
+}
+
+// NVIDIA/TensorRT-LLM#18044: a dot product beyond the range of f16.
+static void check_Q3(kvern_layer layer, const char *name)
+{
+    layer.k_dim = layer.v_dim = DIM;
+    check_uniform(layer, 256, 256, name);
+    check_uniform(layer, 4096, 4096, name);
+}
+
+static void fault_Q3_large_dot_products(void **state)
+{
+    (void)state;
+    for_every_storage(check_Q3, 1, 100);
+}
+
+// ikawrakow/ik_llama.cpp#1196: sums over a long context.
+static void check_Q4(kvern_layer layer, const char *name)
+{
+    enum { CHUNK = 4096, TOKENS = 65536 };
+    bed *b = bed_create(layer, 1);
+    test_random random = test_random_seed(check_seed());
+    float *k = new_floats(CHUNK * DIM, 0), *v = new_floats(CHUNK * DIM, 0);
+    float q[DIM] = {0}, out[DIM], *stored = new_floats(CHUNK * DIM, 0);
+    double sum[DIM] = {0};
+    for (int64_t done = 0; done < TOKENS; done += CHUNK) {
+        for (int i = 0; i < CHUNK * DIM; i++)
+            v[i] = 60 + test_random_signed(&random);
+        const int64_t last = done + CHUNK == TOKENS;
+        append_values(b->cache, CHUNK - last, k, v, 1, NULL, NULL, NULL);
+        if (last)
+            append_values(b->cache, 1, k, v + (CHUNK - 1) * DIM, 1, NULL, q, out);
+        assert_ok(kvern_cache_export(b->cache, 0, done, CHUNK, NULL, stored));
+        for (int i = 0; i < CHUNK * DIM; i++)
+            sum[i % DIM] += (double)stored[i];
+    }
+    // 1024 sums of a span and 64 merges, each with a relative error of 2^-24 at most.
+    for (int d = 0; d < DIM; d++) {
+        if (!(fabs((double)out[d] - sum[d] / TOKENS) <= 62 * (1024 + 4 * 64) * 0x1p-24))
+            fail_msg("%s: %g instead of %g", name, (double)out[d], sum[d] / TOKENS);
+    }
+    free(k);
+    free(v);
+    free(stored);
+    bed_destroy(b);
+}
+
+static void fault_Q4_long_context(void **state)
+{
+    (void)state;
+    for (size_t s = 3; s < storage_count; s += 2) // the others: test_fault_numbers.c
+        check_Q4(storage_layer(&storages[s], 1, DIM), storages[s].name);
+}
+
+// ---- Adoption ----
+
+// Rows that were filled elsewhere go on as if they had been filled here.
+static void adopted_rows_go_on(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < storage_count; s++) {
+        const kvern_layer layer = storage_layer(&storages[s], 2, DIM);
+        kvern_layer from = layer;
+        from.k_codec = first_codec(&layer, &layer.k_codec);
+        from.v_codec = first_codec(&layer, &layer.v_codec);
+        from.start = KVERN_NO_START;
+        const kvern_layer both[2] = {layer, from};
+        kvern_context *context;
+        kvern_composition *composition;
+        kvern_cache *to, *source;
+        float out[5 * 2 * DIM], *wanted = new_floats(5 * 2 * DIM, NAN);
+        assert_ok(kvern_context_create(NULL, &context));
+        assert_ok(kvern_composition_create(context, both, 2, &composition));
+        assert_ok(kvern_cache_create(composition, 0, 1, &to));
+        assert_ok(kvern_cache_create(composition, 1, 1, &source));
+        feed_one(source, KVERN_PHASE_WINDOW, 1, 100, 2, NULL);
+        assert_ok(kvern_cache_adopt(to, 0, source, 0));
+        assert_true(kvern_cache_converted(to, 0)); // at once: it has reached every start
+        assert_int_equal(kvern_cache_length(to, 0), 100);
+        feed_one(to, KVERN_PHASE_WINDOW, 1, 5, 2, out);
+        expect_serial(layer, 1, 100, 5, 2, out, storages[s].name);
+        feed_one(source, KVERN_PHASE_WINDOW, 1, 5, 2, wanted); // and the source is as it was
+        expect_serial(from, 1, 100, 5, 2, wanted, storages[s].name);
+        free(wanted);
+        kvern_cache_destroy(to);
+        kvern_cache_destroy(source);
+        kvern_composition_release(composition);
+        kvern_context_release(context);
+    }
+}
+
+int main(void)
+{
+    (void)check_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fault_I4_trim_past_an_allocation_step),
+        cmocka_unit_test(fault_I6_resurrected_tokens),
+        cmocka_unit_test(fault_N1_batch_and_groups),
+        cmocka_unit_test(fault_O4_sink_in_every_path),
+        cmocka_unit_test(fault_O6_sink_once_per_row),
+        cmocka_unit_test(fault_P1_empty_row_in_a_batch),
+        cmocka_unit_test(fault_P3_nan_behind_the_end),
+        cmocka_unit_test(fault_P4_scores_below_a_sentinel),
+        cmocka_unit_test(fault_Q1_large_scores),
+        cmocka_unit_test(fault_Q3_large_dot_products),
+        cmocka_unit_test(fault_Q4_long_context),
+        cmocka_unit_test(adopted_rows_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
