@@ -4,11 +4,12 @@
 
 // The change of a row from the codecs that it had before `start` (bf16) to the planned ones, once.
 //
-// Pages are converted one by one, and each old page is given back before the next new one is taken:
-// above the row in bf16, which is the larger form, memory holds at most two pages of the planned
-// form, the one that is written and a spare one. That must not fail halfway: when no further page can be had although the old ones went, a page's new form,
-// which is never the larger one, is put where its old form was. Pages that somebody else can see, a
-// read or a fork, stay for them; then all new ones are taken beforehand.
+// Pages are converted one by one, and each old page is given back before the next new one is
+// taken: above the row in bf16, which is the larger form, memory holds at most two pages of the
+// planned form, the one that is written and a spare one. That must not fail halfway: when no
+// further page can be had although the old ones went, a page's new form, which is never the
+// larger one, is put where its old form was. Pages that somebody else can see, a read or a fork,
+// stay for them; then all new ones are taken beforehand.
 
 #include "src/rows/geometry.h"
 #include "src/rows/row.h"

