@@ -86,5 +86,39 @@ def model_aims(results):
     return aims
 
 
+def quantized_aims(results):
+    """Every quantized storage against bf16 in the same geometry and on the same threads, and against
+    the peer's with as many bits."""
+    pairs = {"decode": [], "window": []}
+    for cell in results.attention:
+        if cell.storage.startswith("q") and (cell.positions >= 8192 or cell.phase == "window"):
+            pairs[cell.phase] += [dense.seconds / cell.seconds
+                                  for dense in results.select(phase=cell.phase, storage="bf16", threads=cell.threads)
+                                  if dense.geometry() == cell.geometry()]
+    heads = {"head_dim": 128, "q_heads": 32, "kv_heads": 8, "threads": 1}
+    aims = [
+        Aim("quantized decode against bf16, 8k positions and more", 1, "x", tuple(pairs["decode"])),
+        Aim("quantized windows against bf16", 0.8, "x", tuple(pairs["window"])),
+    ]
+    for storage, peer in (("q8", "q8_0"), ("q4", "q4_0")):
+        cells = results.select(phase="decode", storage=storage, positions=8192, **heads)
+        aims.append(Aim(f"{storage} decode against ggml's {peer}, 32 query heads on 8, dim 128, 8k, one thread", 6,
+                        "x", ratios(cells, peer)))
+    return aims
+
+
+def second_model_aims(results):
+    """Gemma 3 270M against llama.cpp with an f16 KV cache, the faster setting, at every context."""
+    values = []
+    for cell in results.models.get("gemma3-270m", []):
+        for part in ("prompt", "generation"):
+            key = f"{part}_tokens_per_s"
+            best = max((peer[key] for peer in cell["peers"] if peer["storage"].startswith("f16")), default=None)
+            values += [cell[key] / best] if best else []
+    return [Aim("Gemma 3 270M against llama.cpp (f16 KV, the faster setting), same threads: prompt and generation", 1,
+                "x", tuple(values))]
+
+
 def all_aims(results):
-    return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results)]
+    return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
+            *quantized_aims(results), *second_model_aims(results)]

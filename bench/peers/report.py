@@ -186,11 +186,16 @@ def speed_text(cell, part):
     return f"{cell[part + '_tokens_per_s']:.1f} ({cell[part + '_low']:.1f}-{cell[part + '_high']:.1f})"
 
 
+MODEL_TITLES = {"smollm2": "SmolLM2 135M, Q4_1", "gemma3-270m": "Gemma 3 270M, Q4_K_M"}
+
+
 def model_part(results):
-    if not results.model:
-        return ""
+    return "\n".join(model_table(name, cells) for name, cells in results.models.items())
+
+
+def model_table(name, cells):
     rows = []
-    for cell in results.model:
+    for cell in cells:
         where = [str(cell["ctx"]), str(cell["threads"])]
         rows.append([*where, "Kvern bf16", speed_text(cell, "prompt"), "", speed_text(cell, "generation"), "", ""])
         for peer in cell["peers"]:
@@ -200,8 +205,31 @@ def model_part(results):
                          speed_text(peer, "generation"), ratio_text(generation), f"{peer['difference']:.3f}"])
     head = ("context", "threads", "program, KV cache", "prompt tokens/s", "ratio", "generation tokens/s", "ratio",
             "difference of the logits")
-    return "\n".join(["## A whole model: SmolLM2 135M, Q4_1\n", "![Prompt speed](plots/prompt.svg)\n",
-                      "![Generation speed](plots/generation.svg)\n", table(head, rows)])
+    shown = ["![Prompt speed](plots/prompt.svg)\n", "![Generation speed](plots/generation.svg)\n"]
+    return "\n".join([f"## A whole model: {MODEL_TITLES.get(name, name)}\n", *(shown if name == "smollm2" else []),
+                      table(head, rows)])
+
+
+# From which mean KL divergence on (nats) a storage is called bad: predictions that a user notices.
+BAD_DIVERGENCE = 0.1
+
+
+def quality_part(results):
+    parts = []
+    for name, data in results.quality.items():
+        rows = [[row["kv"], f"{row['ppl']:.4f}", f"{row['kld_mean']:.6f}", f"{row['kld_p99']:.5f}",
+                 f"{row['kld_max']:.4f}", f"{100 * row['same_top']:.2f}%", str(row["kv_bytes_per_token"]),
+                 "**bad**" if row["kld_mean"] >= BAD_DIVERGENCE else ""] for row in data["rows"]]
+        head = ("KV cache", "perplexity", "KL mean", "KL 99%", "KL largest", "same top token", "bytes/token", "")
+        intro = (f"{data['windows']} windows of {data['window']} tokens, the second half of each scored: "
+                 f"{data['positions']} positions.\n")
+        parts += [f"### {MODEL_TITLES.get(name, name)}\n", intro, table(head, rows)]
+    if not parts:
+        return ""
+    return "\n".join(["## What storing the KV cache in fewer bits costs\n",
+                      "`kvern eval MODEL --text FILE --kv LIST` on the test split of WikiText-2: KL divergence in nats "
+                      f"from the same model with bf16. Mean divergences of {BAD_DIVERGENCE} and more are marked **bad**: "
+                      "do not use these on models as small as this.\n", *parts])
 
 
 def duration(nanoseconds):
@@ -319,7 +347,7 @@ def write(folder, docs):
     for name, text in drawn.items():
         (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
     parts = [INTRO, warning_part(results), machine_part(results), aims_part(results), attention_part(results),
-             model_part(results), overhead_part(results), METHOD]
+             model_part(results), quality_part(results), overhead_part(results), METHOD]
     page = "\n".join(part for part in parts if part)
     lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
     (docs / "PERF.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -87,7 +87,7 @@ class Results:
     def __init__(self, folder):
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
-                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first")}
+                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first", "quality")}
         everything = [data for group in parts.values() for data in group]
         self.machine = files.get("machine", {})
         self.commits = sorted({data["commit"] for data in everything if "commit" in data})
@@ -99,8 +99,16 @@ class Results:
         self.attention = sorted((cell_of(cell) for data in parts["attention"] for cell in data["cells"]),
                                 key=lambda cell: (cell.phase, cell.storage, cell.threads, *cell.geometry()))
         self.checks = [cell_of(cell) for data in parts["check"] for cell in data["cells"]]
-        self.model = sorted((cell for data in parts["model"] for cell in data["cells"]),
-                            key=lambda cell: (cell["ctx"], cell["threads"]))
+        self.models = {}  # cells by the model's name
+        for name, data in files.items():
+            if name.startswith("model-"):
+                model = name.removeprefix("model-").rsplit("-c", 1)[0]
+                self.models.setdefault(model, []).extend(data["cells"])
+        for cells in self.models.values():
+            cells.sort(key=lambda cell: (cell["ctx"], cell["threads"]))
+        self.model = self.models.get("smollm2", [])  # what aims and plots are about
+        self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
+                        if name.startswith("quality-")}
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
 

@@ -22,7 +22,14 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "model", "overhead")
+GROUPS = ("attention", "model", "overhead", "quality")
+
+# Of tools/fetch-model: what whole models are measured with.
+MODELS = ("smollm2", "gemma3-270m")
+
+# Storages of the KV cache whose cost is shown, and the windows of text that each model reads.
+QUALITY_STORAGES = "bf16,f16,q8,q6,q5,q4,q4g32,q3,q2,q8/q4,q4/q8"
+QUALITY_WINDOWS = {"smollm2": 8, "gemma3-270m": 4}
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
 # not listed is measured against FAST_STORAGE.
@@ -54,7 +61,8 @@ def parse_arguments(arguments):
     parser.add_argument("--phase", default="decode,window", help="default: %(default)s")
     parser.add_argument("--ctx", default="0,2048,7680", help="of kvern bench model; default: %(default)s")
     parser.add_argument("--model-runs", type=int, default=3, help="rounds of kvern bench model; default: %(default)s")
-    parser.add_argument("--model", help="GGUF file; default: SmolLM2, fetched if need be")
+    parser.add_argument("--model", default=",".join(MODELS), help="of tools/fetch-model; default: %(default)s")
+    parser.add_argument("--text", help="a text file, for the quality of storages; without it that is left out")
     parser.add_argument("--program", default=ROOT / "build" / "kvern", type=pathlib.Path)
     parser.add_argument("--results", default=ROOT / "build" / "bench-peers", type=pathlib.Path)
     parser.add_argument("--prefix", default="", help="a command put before each measurement, such as taskset or a lock")
@@ -157,13 +165,19 @@ class Session:
             lines += rows if lines else [head, *rows]
         (self.options.results / "attention.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def model(self, file):
+    def quality(self, name, file):
+        """What storages of the KV cache cost a model."""
+        self.measure(f"quality-{name}", [
+            self.options.program, "eval", file, "--text", self.options.text, "--kv", QUALITY_STORAGES,
+            "--windows", QUALITY_WINDOWS.get(name, 4)])
+
+    def model(self, name, file):
         """One step per number of threads and length of context."""
         options = self.options
         runs = 1 if options.quick else options.model_runs
         for threads, context in grid(options.threads, options.ctx):
             slow = MODEL_SLOW_STORAGES if int(context) <= (0 if options.quick else MOST_SLOW_POSITIONS) else ()
-            self.step(f"model-c{context}-t{threads}", [
+            self.step(f"model-{name}-c{context}-t{threads}", [
                 "bench", "model", file, "--ctx", context, "-t", threads, "--runs", str(runs),
                 "--peer", PEERS / "llama-model", "--peer-storage", ",".join((*MODEL_STORAGES, *slow)),
             ])
@@ -216,11 +230,9 @@ def machine():
     }
 
 
-def model_file(options):
-    """The model's path."""
-    if options.model:
-        return options.model
-    fetch = subprocess.run([ROOT / "tools" / "fetch-model", "smollm2"], stdout=subprocess.PIPE, text=True, check=True)
+def model_file(name):
+    """The path of a model, fetched if need be."""
+    fetch = subprocess.run([ROOT / "tools" / "fetch-model", name], stdout=subprocess.PIPE, text=True, check=True)
     return fetch.stdout.strip()
 
 
@@ -231,10 +243,15 @@ def main(arguments):
     if "attention" in session.wanted:
         session.check_peer()
         session.attention()
-    if "model" in session.wanted:
-        session.model(model_file(options))
+    names = options.model.split(",")
+    for name in names:
+        if "model" in session.wanted:
+            session.model(name, model_file(name))
+    for name in names:
+        if "quality" in session.wanted and options.text:
+            session.quality(name, model_file(name))
     if "overhead" in session.wanted:
-        session.overhead(model_file(options))
+        session.overhead(model_file(names[0]))
     if not options.no_report:
         report.write(options.results, ROOT / "docs")
     return 0

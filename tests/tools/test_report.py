@@ -119,13 +119,39 @@ class Report(unittest.TestCase):
         for context in (0, 2048):
             peer = {**speeds(150.0, 40.0), "storage": "f16", "difference": 0.03}
             cell = {"ctx": context, "threads": 2, **speeds(100.0, 100.0), "peers": [peer]}
-            self.save(f"model-c{context}", {"peer": "llama.cpp 1", "cells": [cell]})
+            self.save(f"model-smollm2-c{context}", {"peer": "llama.cpp 1", "cells": [cell]})
         page = self.page()
         self.assertIn("**0.67x, peer faster**", page)
         self.assertIn("plots/generation.svg", page)
         self.assertEqual(self.aim("prompt at 0").verdict, "**missed**")
         self.assertEqual(self.aim("generation at 2048").values, (2.5,))
         self.assertEqual(self.aim("generation at 7680").verdict, "not measured")
+
+    def test_a_second_model(self):
+        peer = {**speeds(50.0, 40.0), "storage": "f16", "difference": 0.03}
+        cell = {"ctx": 0, "threads": 1, **speeds(100.0, 30.0), "peers": [peer]}
+        self.save("model-gemma3-270m-c0-t1", {"peer": "llama.cpp 1", "cells": [cell]})
+        self.assertIn("## A whole model: Gemma 3 270M", self.page())
+        self.assertEqual(self.aim("Gemma 3").values, (2.0, 0.75))
+        self.assertEqual(self.aim("SmolLM2", "prompt at 0").verdict, "not measured")
+
+    def test_quantized_storages(self):
+        self.save_attention(attention(ms=10.0), attention(storage="q8", ms=8.0, peers=(("q8_0", 40.0),)),
+                            attention("window", ms=10.0, positions=2048),
+                            attention("window", storage="q8", ms=12.0, positions=2048))
+        self.assertEqual(self.aim("quantized decode").values, (1.25,))
+        self.assertEqual(self.aim("quantized windows").verdict, "met")
+        self.assertEqual(self.aim("ggml's q8_0").verdict, "**missed**")
+        self.assertEqual(self.aim("ggml's q4_0").verdict, "not measured")
+
+    def test_quality(self):
+        row = {"kv": "q8", "ppl": 21.5, "kld_mean": 0.0005, "kld_p99": 0.004, "kld_max": 0.02, "same_top": 0.995,
+               "kv_bytes_per_token": 12240}
+        data = {"windows": 8, "window": 1024, "positions": 4088, "rows": [row, {**row, "kv": "q2", "kld_mean": 3.0}]}
+        self.save("quality-smollm2", data)
+        page = self.page()
+        self.assertIn("| q8 | 21.5000 | 0.000500 | 0.00400 | 0.0200 | 99.50% | 12240 |  |", page)
+        self.assertRegex(page, r"\| q2 .*\*\*bad\*\*")
 
     def test_overheads(self):
         item = {"name": "append", "what": "append a token", "ns": 432.0, "ns_low": 430.0, "ns_high": 1440.0}
