@@ -178,7 +178,8 @@ static const struct argp RUN_ARGP = {
     .doc = "Answers a prompt; the answer is streamed to standard output, speeds and the size of "
            "the KV cache follow on standard error."
            "\vThe prompt is put into the chat template of the model file, unless --raw or "
-           "--template says otherwise. Without -p and --file it is read from standard input; when "
+           "--template says otherwise; a model whose file has none continues the prompt. Without "
+           "-p and --file it is read from standard input; when "
            "that is a terminal, a conversation begins: Ctrl-C ends the running answer, Ctrl-D the "
            "conversation, a line that ends in a backslash goes on in the next one, /clear "
            "forgets everything said so far.",

@@ -3,11 +3,29 @@
 
 #include "cli/json.h"
 #include "cli/number.h"
+#include "cli/prompt.h"
 #include "cli/report.h"
 #include "cli/storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+// A model without a template was not made to converse: it continues a text.
+static kvern_status choose_completion(const run_session *session, engine_error *error)
+{
+    const cli_options *options = &session->options->common;
+    bool conversation = prompt_is_missing(options);
+    if (!conversation && !session->options->system) {
+        return KVERN_OK;
+    }
+    return load_name_file(
+        options,
+        engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                    "this file has no chat template, so its model continues a text (-p TEXT) and "
+                    "knows no %s; --template NAME makes it try",
+                    conversation ? "conversation" : "system message"),
+        error);
+}
 
 static kvern_status choose_template(const cli_options *options, run_session *session,
                                     engine_error *error)
@@ -17,6 +35,9 @@ static kvern_status choose_template(const cli_options *options, run_session *ses
     }
     if (options->template_name) {
         return chat_template_find(options->template_name, &session->chat, error);
+    }
+    if (!chat_template_present(model_file(session->loaded.model))) {
+        return choose_completion(session, error);
     }
     return load_name_file(
         options, chat_template_detect(model_file(session->loaded.model), &session->chat, error),

@@ -35,6 +35,9 @@ typedef struct chat_text {
 
 void chat_text_free(chat_text *text);
 
+// Whether the file has a template at all: one without is a model that continues texts.
+bool chat_template_present(const gguf_file *file);
+
 // The template of the file: recognised by the text of tokenizer.chat_template, with the file's own
 // default system message. KVERN_ERR_UNSUPPORTED when the file has none or one of another kind
 // (named, if its marks are known); *error then says what a user can do. On success *out is owned by
@@ -67,7 +70,8 @@ KVERN_CHECK kvern_status chat_render(const chat_template *chat, const chat_messa
 // The continuation of a conversation whose tokens are already in the cache up to the content of
 // messages[from - 1] (the model's reply, without the token that ended it): the end of that message,
 // the messages from `from` on, and the prompt. chat_render up to the reply's prompt, the reply's
-// content, and this, put together, equal chat_render of all messages. from = 0 is chat_render. Same
+// content, and this, put together, equal chat_render of all messages; but a template that trims
+// contents would take the white space around the reply, which stays. from = 0 is chat_render. Same
 // failures, and KVERN_ERR_ARGUMENT when from > count.
 KVERN_CHECK kvern_status chat_render_from(const chat_template *chat, const chat_message *messages,
                                           size_t count, size_t from, bool add_generation_prompt,

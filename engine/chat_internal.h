@@ -13,6 +13,9 @@ typedef struct chat_style {
     const char *before_role;
     const char *after_role;
     const char *after_content;
+    const char *assistant; // how the assistant's role is written
+    bool trims;            // contents lose their white space at both ends, but for a system message
+    bool system_in_first;  // a system message stands in the next message, before its content
 } chat_style;
 
 struct chat_template {

@@ -11,9 +11,20 @@ static const chat_style chatml = {
     .before_role = "<|im_start|>",
     .after_role = "\n",
     .after_content = "<|im_end|>\n",
+    .assistant = "assistant",
 };
 
-static const chat_style *const styles[] = {&chatml};
+static const chat_style gemma = {
+    .name = "gemma",
+    .before_role = "<start_of_turn>",
+    .after_role = "\n",
+    .after_content = "<end_of_turn>\n",
+    .assistant = "model",
+    .trims = true,
+    .system_in_first = true,
+};
+
+static const chat_style *const styles[] = {&chatml, &gemma};
 
 #define STYLE_COUNT (sizeof styles / sizeof *styles)
 
@@ -33,7 +44,7 @@ static const chat_kind kinds[] = {
     {"chatml", {"<|im_start|>", "<|im_end|>"}, &chatml},
     {"llama3", {"<|start_header_id|>", NULL}, NULL},
     {"llama4", {"<|header_start|>", NULL}, NULL},
-    {"gemma", {"<start_of_turn>", NULL}, NULL},
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, &gemma},
     {"deepseek", {"<\xef\xbd\x9cUser\xef\xbd\x9c>", NULL}, NULL}, // with full-width bars
     {"command-r", {"<|START_OF_TURN_TOKEN|>", NULL}, NULL},
     {"granite", {"<|start_of_role|>", NULL}, NULL},
@@ -151,6 +162,11 @@ static kvern_status refuse(const chat_kind *kind, engine_error *error)
     return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                        "this file's chat template is of the %s kind, which is not supported; %s",
                        kind->name, advice);
+}
+
+bool chat_template_present(const gguf_file *file)
+{
+    return gguf_find(file, "tokenizer.chat_template") != NULL;
 }
 
 kvern_status chat_template_detect(const gguf_file *file, chat_template **out, engine_error *error)

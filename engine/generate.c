@@ -250,6 +250,56 @@ static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_
     return KVERN_OK;
 }
 
+// Whether any number of a row's newest positions can be trimmed, and leaves it as it was before
+// them.
+static bool trims_freely(const kvern_state *state)
+{
+    const kvern_composition *plan = kvern_state_composition(state);
+    bool freely = true;
+    for (size_t i = 0; i < kvern_composition_layers(plan); i++) {
+        const kvern_layer *layer = kvern_composition_layer(plan, i);
+        freely = freely && layer->kind == KVERN_LAYER_FULL && layer->start == KVERN_NO_START;
+    }
+    return freely;
+}
+
+// A copy of the sequence before a prompt that may be cancelled between chunks and that trimming
+// could not take back; NULL where it can. Pages are shared until they are written to.
+static kvern_status keep_sequence(const generation *run, size_t count, kvern_state **kept)
+{
+    generator *g = run->g;
+    *kept = NULL;
+    if (count <= g->chunk || generator_length(g) == 0 || trims_freely(g->state)) {
+        return KVERN_OK;
+    }
+    kvern_status status = kvern_state_fork(g->state, &(size_t){0}, 1, kept);
+    return status == KVERN_OK ? KVERN_OK
+                              : engine_fail_kvern(run->error, status, "keeping the sequence");
+}
+
+// Takes back the `done` positions of a prompt that did not come to its end.
+static kvern_status take_back(generation *run, size_t done, kvern_state **kept)
+{
+    generator *g = run->g;
+    if (*kept) {
+        kvern_state_destroy(g->state);
+        g->state = *kept;
+        *kept = NULL;
+        return KVERN_OK;
+    }
+    return kvern_state_trim(g->state, 0, (int64_t)done);
+}
+
+static kvern_status reserve_prompt(generation *run, size_t count)
+{
+    generator *g = run->g;
+    int64_t target = generator_length(g) + (int64_t)count;
+    kvern_status status =
+        kvern_state_reserve(g->state, 0, target, model_get_facts(g->model)->heads);
+    return status == KVERN_OK ? KVERN_OK
+                              : engine_fail_kvern(run->error, status, "making room for the prompt");
+}
+
 // All of the prompt or nothing. Room for it is taken first, so that a budget that cannot hold it is
 // noticed before any work is done.
 static kvern_status prefill(generation *run)
@@ -257,28 +307,30 @@ static kvern_status prefill(generation *run)
     generator *g = run->g;
     int32_t *tokens;
     size_t count;
-    size_t done;
+    size_t done = 0;
+    kvern_state *kept;
     kvern_status status = gather_prompt(run, &tokens, &count);
     if (status != KVERN_OK) {
         return status;
     }
     double start = seconds_now();
-    int64_t target = generator_length(g) + (int64_t)count;
-    status = kvern_state_reserve(g->state, 0, target, model_get_facts(g->model)->heads);
-    if (status != KVERN_OK) {
-        free(tokens);
-        return engine_fail_kvern(run->error, status, "making room for the prompt");
+    status = keep_sequence(run, count, &kept);
+    if (status == KVERN_OK) {
+        status = reserve_prompt(run, count);
     }
-    status = forward_chunks(run, tokens, count, &done);
+    if (status == KVERN_OK) {
+        status = forward_chunks(run, tokens, count, &done);
+    }
     free(tokens);
     run->result->prompt_seconds = seconds_now() - start;
     if (status == KVERN_OK && done == count) {
+        kvern_state_destroy(kept);
         run->result->prompt_tokens = count;
         g->pending = TOKENIZER_NO_TOKEN;
         return KVERN_OK;
     }
     run->result->reason = GENERATE_CANCELLED;
-    kvern_status undone = kvern_state_trim(g->state, 0, (int64_t)done);
+    kvern_status undone = take_back(run, done, &kept);
     if (status == KVERN_OK && undone != KVERN_OK) {
         return engine_fail_kvern(run->error, undone, "taking back a cancelled prompt");
     }

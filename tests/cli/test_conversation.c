@@ -38,6 +38,7 @@ static int set_up(void **state)
 {
     (void)state;
     small_model_save(&(small_model){.answer = "abc"}, program_path("chain.gguf"));
+    small_model_save(&(small_model){.chat = ""}, program_path("base.gguf"));
     small_model_save(&(small_model){.answer = "abcdefgh", .endless = true, .context = 10000000},
                      program_path("endless.gguf"));
     small_model_save(&(small_model){.answer = "abc", .context = 100}, program_path("short.gguf"));
@@ -230,6 +231,16 @@ static void test_full_context(void **state)
     expect_exit(0);
 }
 
+// A model without a chat template continues texts.
+static void test_conversation_needs_a_template(void **state)
+{
+    (void)state;
+    start(program_path("base.gguf"), NULL);
+    expect("no chat template");
+    expect("knows no conversation");
+    expect_exit(1);
+}
+
 static void test_conversation_needs_a_terminal(void **state)
 {
     (void)state;
@@ -268,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_token_limit),
         cmocka_unit_test(test_full_context),
         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_conversation_needs_a_template),
         cmocka_unit_test(test_conversation_needs_a_terminal),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -103,7 +103,9 @@ static void test_templates(void **state)
 {
     (void)state;
     const char *base = program_path("base.gguf"), *strange = program_path("strange.gguf");
-    program_expect_failure(&(program_call){.arguments = {"run", base, "-p", "x"}}, "--raw");
+    program_expect_failure(
+        &(program_call){.arguments = {"run", base, "-p", "x", "--system", "be brief"}},
+        "no chat template");
     program_expect_failure(&(program_call){.arguments = {"run", strange, "-p", "x"}}, "--template");
     program_call named = {
         .arguments = {"run", strange, "-p", "x", "-n", "1", "--template", "nobody"}};
@@ -112,6 +114,23 @@ static void test_templates(void **state)
     program_result result = program_run(&named);
     assert_int_equal(result.code, 0);
     program_free(&result);
+}
+
+// A model whose file has no template continues the text, as with --raw.
+static void test_completion(void **state)
+{
+    (void)state;
+    const char *base = program_path("base.gguf");
+    program_result plain = program_run(
+        &(program_call){.arguments = {"run", base, "-p", "x", "-n", "5", "--temp", "0"}});
+    program_result raw = program_run(
+        &(program_call){.arguments = {"run", base, "-p", "x", "-n", "5", "--temp", "0", "--raw"}});
+    assert_int_equal(plain.code, 0);
+    assert_true(plain.out_size > 0);
+    assert_int_equal(plain.out_size, raw.out_size);
+    assert_memory_equal(plain.out, raw.out, raw.out_size);
+    program_free(&plain);
+    program_free(&raw);
 }
 
 static void test_context_and_budget(void **state)
@@ -256,13 +275,10 @@ static void test_lost_output(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_model_files),
-        cmocka_unit_test(test_unknown_architecture),
-        cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_context_and_budget),
-        cmocka_unit_test(test_advice_about_the_budget),
-        cmocka_unit_test(test_needed_bytes),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_bad_model_files),    cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_templates),          cmocka_unit_test(test_completion),
+        cmocka_unit_test(test_context_and_budget), cmocka_unit_test(test_advice_about_the_budget),
+        cmocka_unit_test(test_needed_bytes),       cmocka_unit_test(test_texts),
         cmocka_unit_test(test_lost_output),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

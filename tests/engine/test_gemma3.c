@@ -2,6 +2,7 @@
 // The Gemma 3 forward pass against a float64 one, past the window; the same bits however it is
 // served; and what its keys mean.
 
+#include "engine/generate.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/naive_gemma3.h"
 #include "tests/support/random.h"
@@ -175,6 +176,85 @@ static void served_in_every_way(void **state)
     free(data);
 }
 
+// ---- Generation. ----
+
+typedef struct reply {
+    int32_t tokens[16];
+    size_t count;
+    atomic_bool cancel;
+} reply;
+
+static void take_token(void *user, int32_t token)
+{
+    reply *r = user;
+    r->tokens[r->count++ % 16] = token;
+}
+
+static void cancel_late(void *user, size_t done, size_t total)
+{
+    (void)total;
+    atomic_store(&((reply *)user)->cancel, done >= 160);
+}
+
+// Two prompts and their replies; with `disturb` a long prompt between them that is cancelled when
+// the windows have dropped what was there before.
+static reply reply_to_two(const engine_fixture *f, bool disturb)
+{
+    reply r = {0};
+    int32_t tokens[200];
+    sampler *greedy;
+    generator *g;
+    engine_error error = {0};
+    const sampler_options sampling = sampler_default_options();
+    const generator_options options = {.chunk = 8};
+    for (size_t i = 0; i < 200; i++) {
+        tokens[i] = (int32_t)(TINY_SP_BYTE + i * 7 % 256);
+    }
+    assert_int_equal(sampler_create(&sampling, TINY_SP_COUNT, &greedy, &error), KVERN_OK);
+    assert_int_equal(generator_create(f->model, f->composition, &options, &g, &error), KVERN_OK);
+    generate_request request = {.tokens = tokens,
+                                .count = 40,
+                                .max_tokens = 4,
+                                .sampler = greedy,
+                                .cancel = &r.cancel,
+                                .user = &r,
+                                .on_token = take_token};
+    generate_result result;
+    assert_int_equal(generator_run(g, &request, &result, &error), KVERN_OK);
+    if (disturb) {
+        const int64_t before = generator_length(g);
+        request.count = 200;
+        request.on_prompt = cancel_late;
+        assert_int_equal(generator_run(g, &request, &result, &error), KVERN_OK);
+        assert_int_equal(result.reason, GENERATE_CANCELLED);
+        assert_int_equal(generator_length(g), before);
+        atomic_store(&r.cancel, false);
+        request.on_prompt = NULL;
+    }
+    request.count = 30;
+    assert_int_equal(generator_run(g, &request, &result, &error), KVERN_OK);
+    generator_destroy(g);
+    sampler_destroy(greedy);
+    return r;
+}
+
+static void a_cancelled_prompt_leaves_windows_as_they_were(void **state)
+{
+    (void)state;
+    tiny_gemma3 model = tiny_gemma3_default(GGUF_TYPE_F32);
+    size_t bytes;
+    void *data = tiny_gemma3_build(&model, &bytes);
+    engine_fixture_options options = engine_fixture_default(data, bytes);
+    engine_fixture f = engine_fixture_open(&options);
+    const reply undisturbed = reply_to_two(&f, false);
+    const reply disturbed = reply_to_two(&f, true);
+    assert_true(undisturbed.count >= 2);
+    assert_int_equal(disturbed.count, undisturbed.count);
+    assert_memory_equal(disturbed.tokens, undisturbed.tokens, sizeof disturbed.tokens);
+    engine_fixture_close(&f);
+    free(data);
+}
+
 // ---- Facts. ----
 
 // Reads the facts of a model with one more key, or of the model as it is (key NULL).
@@ -264,9 +344,13 @@ static void bad_keys_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_near_float64),  cmocka_unit_test(keys_mean_what_they_say),
-        cmocka_unit_test(served_in_every_way),      cmocka_unit_test(windows_of_the_layers),
-        cmocka_unit_test(the_plan_has_the_windows), cmocka_unit_test(bad_keys_are_named),
+        cmocka_unit_test(logits_are_near_float64),
+        cmocka_unit_test(keys_mean_what_they_say),
+        cmocka_unit_test(served_in_every_way),
+        cmocka_unit_test(windows_of_the_layers),
+        cmocka_unit_test(the_plan_has_the_windows),
+        cmocka_unit_test(bad_keys_are_named),
+        cmocka_unit_test(a_cancelled_prompt_leaves_windows_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
