@@ -92,9 +92,8 @@ class Results:
         self.machine = files.get("machine", {})
         self.commits = sorted({data["commit"] for data in everything if "commit" in data})
         self.dates = sorted({data["date"] for data in everything if "date" in data})
-        self.steps = everything
-        timed = [data for group, datas in parts.items() if group != "quality" for data in datas]
-        self.foreign_shares = [data["foreign_share"] for data in timed if "foreign_share" in data]
+        self.steps = [data for group, datas in parts.items() if group != "quality" for data in datas]
+        self.foreign_shares = [data["foreign_share"] for data in self.steps if "foreign_share" in data]
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})
         self.attention = sorted((cell_of(cell) for data in parts["attention"] for cell in data["cells"]),

@@ -169,7 +169,7 @@ class Session:
         """What storages of the KV cache cost a model."""
         self.measure(f"quality-{name}", [
             self.options.program, "eval", file, "--text", self.options.text, "--kv", QUALITY_STORAGES,
-            "--windows", QUALITY_WINDOWS.get(name, 4)])
+            "--windows", str(QUALITY_WINDOWS.get(name, 4))])
 
     def model(self, name, file):
         """One step per number of threads and length of context."""
