@@ -122,18 +122,31 @@ static bool better(candidate a, candidate b)
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-static void sift_down(candidate *heap, size_t count, size_t at)
+static bool worse(candidate a, candidate b)
+{
+    return better(b, a);
+}
+
+// Restores a heap below `at`: what is `first` is nearer to the root.
+static inline void sift_down(candidate *heap, size_t count, size_t at,
+                             bool (*first)(candidate, candidate))
 {
     const candidate moving = heap[at];
     for (size_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
-        if (child + 1 < count && better(heap[child + 1], heap[child]))
+        if (child + 1 < count && first(heap[child + 1], heap[child]))
             child++;
-        if (!better(heap[child], moving))
+        if (!first(heap[child], moving))
             break;
         heap[at] = heap[child];
         at = child;
     }
     heap[at] = moving;
+}
+
+static void make_heap(candidate *heap, size_t count, bool (*first)(candidate, candidate))
+{
+    for (size_t i = count / 2; i-- > 0;)
+        sift_down(heap, count, i, first);
 }
 
 // Moves the best remaining candidate to the end of the kept ones.
@@ -142,15 +155,28 @@ static void take_best(sampler *s)
     s->kept[s->kept_count++] = s->heap[0];
     s->heap[0] = s->heap[--s->heap_count];
     if (s->heap_count > 0)
-        sift_down(s->heap, s->heap_count, 0);
+        sift_down(s->heap, s->heap_count, 0, better);
 }
 
+// The candidates, or with top-k the best k of them: of a large vocabulary hardly any then meets
+// more than one comparison.
 static void collect(sampler *s, const float *logits)
 {
+    const size_t most = s->options.top_k > 0 ? s->options.top_k : SIZE_MAX;
     s->heap_count = s->kept_count = 0;
-    for (size_t i = 0; i < s->vocabulary; i++)
-        if (logits[i] > -INFINITY)
-            s->heap[s->heap_count++] = (candidate){logits[i], (int32_t)i};
+    for (size_t i = 0; i < s->vocabulary; i++) {
+        const candidate c = {logits[i], (int32_t)i};
+        if (c.logit == -INFINITY)
+            continue;
+        if (s->heap_count < most) {
+            s->heap[s->heap_count++] = c;
+            if (s->heap_count == most)
+                make_heap(s->heap, most, worse);
+        } else if (better(c, s->heap[0])) {
+            s->heap[0] = c;
+            sift_down(s->heap, most, 0, worse);
+        }
+    }
 }
 
 // Probability relative to the best token's, before temperature.
@@ -171,13 +197,12 @@ static double sum_likelihood(const candidate *candidates, size_t count, float ma
 // takes milliseconds, which is as long as a small model needs for its token.
 static void keep_most_likely(sampler *s, float max)
 {
-    const bool use_top_k = s->options.top_k > 0 && s->options.top_k < s->heap_count;
+    const bool use_top_k = s->options.top_k > 0;
+    const size_t limit = s->heap_count;
     double total = sum_likelihood(s->heap, use_top_k ? 0 : s->heap_count, max);
-    for (size_t i = s->heap_count / 2; i-- > 0;)
-        sift_down(s->heap, s->heap_count, i);
-    while (use_top_k && s->kept_count < s->options.top_k)
+    make_heap(s->heap, s->heap_count, better);
+    while (use_top_k && s->kept_count < limit)
         take_best(s);
-    const size_t limit = use_top_k ? s->kept_count : s->heap_count;
     if (use_top_k)
         total = sum_likelihood(s->kept, s->kept_count, max);
     const double target = (double)s->options.top_p * total;
