@@ -60,4 +60,5 @@ LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_in
 #define AFFINE_SUFFIX avx2
 #define AFFINE_MOST 4
 #define AFFINE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
+#define AFFINE_FEW_WIDE(r) ((r) <= 2 ? 2 : 1)
 #include "src/codec/affine/affine_tmpl.h"

@@ -5,12 +5,13 @@
 // Parameters:
 //   AFFINE_SUFFIX    avx2, avx512, ...: ends the name of the function that hands the kernels out
 //   AFFINE_MOST      query vectors that are worked on at once, 4 or 8
-//   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over the rows: 4, 2 or 1
+//   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
+//   AFFINE_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
 //   affine_grid, affine_grid_of, affine_value
 //                    the values of a group's codes, as the instruction set looks them up best (see
 //                    affine_avx2.c)
 //
-// Few query vectors take the codes as they are unpacked, in registers. For many, the codes of 32
+// Few query vectors take the codes as they are unpacked, in registers. For many, the codes of 64
 // rows by 64 lanes (rows are dims of keys, or slots of values) are unpacked into a tile in the
 // first-level cache first, and all vectors are multiplied with the tile. Both do the same
 // operations in the same order.
@@ -20,10 +21,11 @@
 #include <string.h>
 
 #define AFFINE_LANES 64   // of a tile
+#define AFFINE_ROWS 64    // of a tile
 #define AFFINE_VECTORS 32 // whose sums over a group are kept at once
 
 typedef struct affine_tile {
-    _Alignas(64) float rows[KVERN_AFFINE_COLUMN][AFFINE_LANES];
+    _Alignas(64) float rows[AFFINE_ROWS][AFFINE_LANES];
 } affine_tile;
 
 // ---- Unpacking ----
@@ -304,8 +306,8 @@ static __attribute__((noinline)) void fold_group(size_t n, const affine_fold *f)
     }
 }
 
-// Scores of at most AFFINE_VECTORS vectors: column by column, and at the end of each group its
-// scale and bias.
+// Scores of at most AFFINE_VECTORS vectors: tile by tile, and at the end of each group its scale
+// and bias.
 LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *block, size_t dim,
                              size_t tile_begin, size_t tile_end, size_t n, const float *q,
                              size_t q_stride, float *scores, const void *next)
@@ -318,10 +320,13 @@ LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *blo
         .words = kvern_affine_words(codec, block, dim) + slot,
         .stride = KVERN_PAGE_POSITIONS,
         .next = next ? (const char *)next - (const char *)block : 0,
-        .to = tile.rows,
     };
-    affine_product product = {tile.rows, KVERN_AFFINE_COLUMN, width, q, q_stride,
-                              group[0],  AFFINE_LANES,        true};
+    affine_product product = {.rows = tile.rows,
+                              .count = codec->group < AFFINE_ROWS ? codec->group : AFFINE_ROWS,
+                              .width = width,
+                              .a_stride = q_stride,
+                              .c = group[0],
+                              .c_stride = AFFINE_LANES};
     affine_fold fold = {.scales = sides + slot,
                         .biases = sides + slot + KVERN_PAGE_POSITIONS,
                         .sums = q + dim,
@@ -330,13 +335,16 @@ LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *blo
                         .group = group,
                         .scores = scores + slot,
                         .fresh = true};
-    for (size_t d = 0; d < dim; d += KVERN_AFFINE_COLUMN) {
-        unpack(bits, true, columns, tile_end - tile_begin);
-        columns.words += (size_t)bits * KVERN_PAGE_POSITIONS;
+    for (size_t d = 0; d < dim; d += product.count) {
+        for (size_t row = 0; row < product.count; row += KVERN_AFFINE_COLUMN) {
+            columns.to = tile.rows + row;
+            unpack(bits, true, columns, tile_end - tile_begin);
+            columns.words += (size_t)bits * KVERN_PAGE_POSITIONS;
+        }
         product.a = q + d;
         product.fresh = d % codec->group == 0;
         multiply(n, &product);
-        if ((d + KVERN_AFFINE_COLUMN) % codec->group)
+        if ((d + product.count) % codec->group)
             continue;
         fold_group(n, &fold);
         fold.scales += 2 * KVERN_PAGE_POSITIONS;
@@ -385,10 +393,10 @@ LANES_INLINE void score_few(int bits, int R, const kvern_codec *codec, const voi
     affine_columns c = {.stride = KVERN_PAGE_POSITIONS,
                         .next = next ? (const char *)next - (const char *)block : 0};
     load_sides(codec, block, dim, sides);
-    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_WIDE(R)) {
+    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R)) {
         c.words = words + slot;
-        score_strips(bits, R, AFFINE_WIDE(R), dim / codec->group, codec->group, c, sides + slot, q,
-                     q_stride, scores + slot);
+        score_strips(bits, R, AFFINE_FEW_WIDE(R), dim / codec->group, codec->group, c, sides + slot,
+                     q, q_stride, scores + slot);
     }
 }
 
@@ -415,12 +423,10 @@ LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, s
 
 // ---- Weighted sums ----
 
-// One half of a panel: 32 slots of up to 64 dims, of which the rows [begin, end) are added.
-LANES_INLINE void add_half(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
-                           const float *sides, size_t first, size_t half, size_t begin, size_t end,
-                           size_t n, const float *w, float *acc)
+// One half of a panel, 32 slots of up to 64 dims, into a tile of all slots.
+LANES_INLINE void unpack_half(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
+                              const float *sides, size_t first, size_t half, affine_tile *tile)
 {
-    affine_tile tile;
     const size_t groups = dim / codec->group, width = kvern_affine_panel_width(dim, first);
     const size_t run = codec->group < width ? codec->group : width; // lanes with one scale
     const size_t slot = half * KVERN_AFFINE_COLUMN;
@@ -429,16 +435,13 @@ LANES_INLINE void add_half(int bits, const kvern_codec *codec, size_t dim, affin
     c.scale_stride = 2 * groups;
     for (size_t lane = 0; lane < width; lane += run) {
         c.scales = sides + 2 * (slot * groups + (first + lane) / codec->group);
-        c.to = (float(*)[AFFINE_LANES])(tile.rows[0] + lane);
+        c.to = (float(*)[AFFINE_LANES])(tile->rows[slot] + lane);
         if (run == 64)
             unpack_strips(bits, 4, false, &c);
         else
             unpack_strips(bits, 2, false, &c);
         c.words += run;
     }
-    const affine_product product = {tile.rows + (begin - slot), end - begin, width, w + begin,
-                                    KVERN_PAGE_POSITIONS,       acc + first, dim,   false};
-    multiply(n, &product);
 }
 
 // T strips of a panel with one scale and bias per slot, all 64 slots, R vectors.
@@ -468,14 +471,15 @@ LANES_INLINE void accumulate_few(int bits, int R, const kvern_codec *codec, size
     for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
         c.stride = kvern_affine_panel_width(dim, first);
         const size_t half_words = (size_t)bits * c.stride;
-        const bool wide = AFFINE_WIDE(R) == 4 && c.stride == 64 && codec->group >= 64;
+        const bool wide = AFFINE_FEW_WIDE(R) == 4 && c.stride == 64 && codec->group >= 64;
         for (size_t lane = 0; lane < c.stride; lane += wide ? 64 : 32) {
             const size_t d = first + lane;
             c.words = words + kvern_affine_panel_at((uint32_t)bits, dim, first, 0) + lane;
             c.scales = sides + 2 * (d / codec->group);
             if (wide) {
-                add_strips(bits, R, AFFINE_WIDE(R) == 4 ? 4 : 1, c, half_words, w, acc + d, dim);
-            } else if (AFFINE_WIDE(R) >= 2) {
+                add_strips(bits, R, AFFINE_FEW_WIDE(R) == 4 ? 4 : 1, c, half_words, w, acc + d,
+                           dim);
+            } else if (AFFINE_FEW_WIDE(R) >= 2) {
                 add_strips(bits, R, 2, c, half_words, w, acc + d, dim);
             } else {
                 add_strips(bits, R, 1, c, half_words, w, acc + d, dim);
@@ -491,13 +495,18 @@ LANES_INLINE void accumulate_many(int bits, const kvern_codec *codec, size_t dim
                                   const float *sides, size_t begin, size_t end, size_t n,
                                   const float *w, float *acc)
 {
-    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
-        for (size_t half = 0; half < 2; half++) {
-            const size_t slot = half * KVERN_AFFINE_COLUMN, last = slot + KVERN_AFFINE_COLUMN;
-            const size_t from = begin > slot ? begin : slot, to = end < last ? end : last;
-            if (from < to)
-                add_half(bits, codec, dim, c, sides, first, half, from, to, n, w, acc);
-        }
+    affine_tile tile;
+    affine_product product = {.rows = tile.rows + begin,
+                              .count = end - begin,
+                              .a = w + begin,
+                              .a_stride = KVERN_PAGE_POSITIONS,
+                              .c_stride = dim};
+    for (size_t first = 0; first < dim && begin < end; first += KVERN_AFFINE_PANEL) {
+        for (size_t half = begin / KVERN_AFFINE_COLUMN; half * KVERN_AFFINE_COLUMN < end; half++)
+            unpack_half(bits, codec, dim, c, sides, first, half, &tile);
+        product.width = kvern_affine_panel_width(dim, first);
+        product.c = acc + first;
+        multiply(n, &product);
     }
 }
 
