@@ -8,6 +8,7 @@
 #include "cli/load.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/storage.h"
 #include "engine/generate.h"
 
 #include <math.h>
@@ -80,6 +81,8 @@ static const struct argp_option MODEL_OPTIONS[] = {
 static const struct argp_child MODEL_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
                                                    {&bench_repeat_argp, 0, NULL, 0},
                                                    {&bench_peer_argp, 0, NULL, 0},
+                                                   {&options_codec_argp, 0, NULL, 0},
+                                                   {&options_storage_argp, 0, NULL, 0},
                                                    {&options_json_argp, 0, NULL, 0},
                                                    {0}};
 
@@ -148,6 +151,14 @@ static kvern_status forward(model_run *run, kvern_phase phase, size_t first, siz
     return model_forward(run->loaded.model, run->workspace, run->state, &step, error);
 }
 
+// Tokens of the next chunk of a prompt, which ends where a row is converted (--kv-start).
+static size_t chunk_at(const model_run *run, size_t row, size_t rest)
+{
+    const uint64_t most = (uint64_t)kvern_state_max_append(run->state, row);
+    const size_t chunk = rest < GENERATOR_CHUNK ? rest : GENERATOR_CHUNK;
+    return chunk < most ? chunk : (size_t)most;
+}
+
 // Empties all rows and forwards a prompt in each.
 static kvern_status prefill(model_run *run, size_t count, engine_error *error)
 {
@@ -155,8 +166,8 @@ static kvern_status prefill(model_run *run, size_t count, engine_error *error)
     for (size_t row = 0; row < run->options->batch && !status; row++) {
         if (kvern_state_reset(run->state, row))
             return engine_fail_kvern(error, KVERN_ERR_BUSY, "resetting");
-        for (size_t at = 0; at < count && !status; at += GENERATOR_CHUNK) {
-            const size_t chunk = count - at < GENERATOR_CHUNK ? count - at : GENERATOR_CHUNK;
+        for (size_t at = 0, chunk; at < count && !status; at += chunk) {
+            chunk = chunk_at(run, row, count - at);
             status = forward(run, KVERN_PHASE_WINDOW, row, row + 1, at, chunk, at + chunk == count,
                              error);
         }
@@ -396,17 +407,20 @@ static json_t *cell_json(const model_run *run, const model_cell *c)
 
 static int print_cells(const model_run *run)
 {
+    char storage[STORAGE_TEXT];
+    storage_text(&run->options->bench.common.storage, storage);
     if (run->options->bench.common.json) {
         json_t *list = json_array();
         for (size_t i = 0; i < run->cell_count; i++)
             json_array_append_new(list, cell_json(run, &run->cells[i]));
-        return json_print(json_pack("{s:s, s:o}", "peer", run->peer_count ? run->peers[0].name : "",
-                                    "cells", list));
+        return json_print(json_pack("{s:s, s:s, s:o}", "kv", storage, "peer",
+                                    run->peer_count ? run->peers[0].name : "", "cells", list));
     }
     printf("%8s %7s %8s %10s %17s %10s %17s%s\n", "context", "threads", "storage", "prompt/s",
            "low-high", "generate/s", "low-high", run->peer_count ? "  ratios        differ" : "");
     for (size_t i = 0; i < run->cell_count; i++)
         print_cell(run, &run->cells[i]);
+    printf("our KV cache: %s\n", storage);
     return CLI_SUCCESS;
 }
 

@@ -29,8 +29,8 @@ static double relative_entropy(const float *p, double a, const float *q, double 
 {
     double sum = 0;
     for (size_t i = 0; i < count; i++) {
-        const float log_p = (float)((double)p[i] - a);
-        sum += (double)expf(log_p) * ((double)log_p - ((double)q[i] - b));
+        const double log_p = (double)p[i] - a;
+        sum += (double)expf((float)log_p) * (log_p - ((double)q[i] - b));
     }
     return sum < 0 ? 0 : sum; // rounding: it is never negative
 }

@@ -55,7 +55,7 @@ typedef struct fit_group {
 typedef struct fit_report {
     cli_options options; // with the budget that counts
     model_facts facts;
-    kvern_context *context; // with that budget
+    kvern_context *context;
     kvern_composition *composition;
     size_t tokens;
     fit_group groups[KVERN_MAX_LAYERS];
@@ -100,16 +100,16 @@ static kvern_status check_fit(fit_report *report, engine_error *error)
 {
     const cli_options *options = &report->options;
     const size_t most = report->facts.context_length;
-    kvern_status status = room_try(options, &report->facts, report->context, report->tokens, error);
+    kvern_status status = room_try(options, &report->facts, report->tokens, error);
     if (status != KVERN_OK && status != KVERN_ERR_BUDGET) {
         return status;
     }
     report->fits = status == KVERN_OK;
     report->needed = room_bytes(options, &report->facts, report->tokens);
-    if (room_try(options, &report->facts, report->context, most, NULL) == KVERN_OK) {
+    if (room_try(options, &report->facts, most, NULL) == KVERN_OK) {
         report->longest = most;
     } else {
-        report->longest = room_longest(options, &report->facts, report->context, most);
+        report->longest = room_longest(options, &report->facts, most);
     }
     return KVERN_OK;
 }

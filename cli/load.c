@@ -59,16 +59,18 @@ static kvern_status apply_budget(const cli_options *options, const model_facts *
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    kvern_status status = room_try(options, facts, loaded->context, loaded->context_length, error);
-    if (status == KVERN_OK || status != KVERN_ERR_BUDGET) {
-        return status;
+    kvern_status status = room_try(options, facts, loaded->context_length, error);
+    if (status == KVERN_ERR_BUDGET) {
+        size_t fits = room_longest(options, facts, loaded->context_length);
+        if (fits == 0 || options->context) {
+            return refuse_context(options, facts, loaded, fits, error);
+        }
+        loaded->context_length = fits;
+        status = KVERN_OK;
     }
-    size_t fits = room_longest(options, facts, loaded->context, loaded->context_length);
-    if (fits == 0 || options->context) {
-        return refuse_context(options, facts, loaded, fits, error);
-    }
-    loaded->context_length = fits;
-    return KVERN_OK;
+    return status == KVERN_OK
+               ? room_take(options, facts, loaded->context, loaded->context_length, error)
+               : status;
 }
 
 static kvern_status choose_context(const cli_options *options, const model_facts *facts,

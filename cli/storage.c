@@ -38,21 +38,15 @@ bool storage_parse(const char *text, storage_options *options)
     return true;
 }
 
-static void parse_kv(const struct argp_state *state, const char *option, const char *argument,
-                     storage_options *parsed)
-{
-    if (!storage_parse(argument, parsed)) {
-        options_fail(state, "%s takes " STORAGE_CODECS "%s, not '%s'", option,
-                     strcmp(option, "--kv") == 0 ? ", or two of them as in q8/q4" : "", argument);
-    }
-}
-
 // --kv-k and --kv-v win over --kv, whichever stands first.
 static void parse_kv_both(const struct argp_state *state, const char *argument,
                           storage_options *options)
 {
     storage_options parsed = {0};
-    parse_kv(state, "--kv", argument, &parsed);
+    if (!storage_parse(argument, &parsed)) {
+        options_fail(state, "--kv takes " STORAGE_CODECS ", or two of them as in q8/q4, not '%s'",
+                     argument);
+    }
     if (!options->k[0]) {
         memcpy(options->k, parsed.k, sizeof parsed.k);
     }
@@ -64,9 +58,9 @@ static void parse_kv_both(const struct argp_state *state, const char *argument,
 static void parse_kv_one(const struct argp_state *state, const char *option, const char *argument,
                          char name[STORAGE_NAME])
 {
-    storage_options parsed = {0};
-    parse_kv(state, option, strchr(argument, '/') ? "" : argument, &parsed);
-    memcpy(name, parsed.k, sizeof parsed.k);
+    if (!parse_name(argument, strlen(argument), name)) {
+        options_fail(state, "%s takes " STORAGE_CODECS ", not '%s'", option, argument);
+    }
 }
 
 static error_t parse_codec_options(int key, char *argument, struct argp_state *state)
@@ -127,7 +121,7 @@ static error_t parse_storage(int key, char *argument, struct argp_state *state)
     case OPTIONS_KEY_KV_START:
         options_once(state, key, "--kv-start");
         options->has_start = true;
-        options->start = (int64_t)options_number(state, "--kv-start", argument, 0, INT32_MAX);
+        options->start = (int64_t)options_number(state, "--kv-start", argument, 1, INT32_MAX);
         return 0;
     case OPTIONS_KEY_KV_FIRST:
         options_once(state, key, "--kv-first");

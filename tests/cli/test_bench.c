@@ -4,6 +4,7 @@
 
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
+#include "tests/support/tiny_llama.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -266,6 +267,31 @@ static void test_model_batch(void **state)
     json_decref(run);
 }
 
+// The KV cache is stored as the options say.
+static void test_model_storage(void **state)
+{
+    (void)state;
+    tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
+    options.head_dim = 64;
+    tiny_llama_save(&options, program_path("tiny.gguf"));
+    const char *model = program_path("tiny.gguf");
+    json_t *run = json_of(&(program_call){
+        .arguments = {"bench", "model", model, "--ctx", "0,40", "-t", "1", "--prompt", "16",
+                      "--runs", "1", "--json", "--kv", "q8/q4", "--kv-start", "20"}});
+    assert_string_equal(text_at(run, "kv"), "q8/q4 from 20 on");
+    assert_true(
+        real_at(json_array_get(json_object_get(run, "cells"), 1), "generation_tokens_per_s") > 0);
+    json_decref(run);
+    program_call call = {.arguments = {"bench", "model", model, "--ctx", "200", "-t", "1", "--runs",
+                                       "1", "--kv", "bf16"}};
+    program_result result = program_run(&call);
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "\nour KV cache: bf16\n");
+    program_free(&result);
+    call.arguments[10] = "q4g128";
+    program_expect_failure(&call, "layer 0");
+}
+
 static void test_model_peers(void **state)
 {
     (void)state;
@@ -391,9 +417,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_csv),
         cmocka_unit_test(test_bad_peers),      cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_batch),    cmocka_unit_test(test_model_peers),
-        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_model_batch),    cmocka_unit_test(test_model_storage),
+        cmocka_unit_test(test_model_peers),    cmocka_unit_test(test_overhead),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

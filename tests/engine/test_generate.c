@@ -17,6 +17,7 @@
 
 #define PROMPT 30
 #define REPLY 20
+#define START 12 // of the storage that has one
 #define VOCABULARY 260
 #define LONG_CONTEXT 16384
 
@@ -76,13 +77,17 @@ static int32_t argmax(const float *logits)
     return best;
 }
 
-static void reply_by_hand(fixture *f)
+// The prompt in one window, or cut at `start` (0: nowhere), then token by token.
+static void reply_by_hand(fixture *f, int64_t start)
 {
     static float logits[PROMPT * VOCABULARY];
+    const int64_t rest = PROMPT - start;
     kvern_state *state = engine_fixture_state(&f->engine, 1);
-    engine_fixture_forward(&f->engine, state, KVERN_PHASE_WINDOW, f->prompt, &(int64_t){PROMPT},
-                           logits);
-    f->reply[0] = argmax(logits + (size_t)(PROMPT - 1) * VOCABULARY);
+    if (start) {
+        engine_fixture_forward(&f->engine, state, KVERN_PHASE_WINDOW, f->prompt, &start, logits);
+    }
+    engine_fixture_forward(&f->engine, state, KVERN_PHASE_WINDOW, f->prompt + start, &rest, logits);
+    f->reply[0] = argmax(logits + (size_t)(rest - 1) * VOCABULARY);
     for (size_t i = 1; i < REPLY; i++) {
         engine_fixture_forward(&f->engine, state, KVERN_PHASE_DECODE, &f->reply[i - 1],
                                &(int64_t){1}, logits);
@@ -101,6 +106,7 @@ static fixture open_long_fixture(uint32_t end_token, size_t context_length, uint
     model.byte_tokenizer = true;
     model.separate_output = true; // a tied one repeats its last token
     model.end_token = end_token;
+    model.head_dim = 32; // which the smallest group of affine codes divides
     model.context_length = context_length;
     f.data = tiny_llama_build(&model, &bytes);
     engine_fixture_options options = engine_fixture_default(f.data, bytes);
@@ -111,7 +117,7 @@ static fixture open_long_fixture(uint32_t end_token, size_t context_length, uint
     for (int i = 0; i < PROMPT; i++) {
         f.prompt[i] = 'a' + i * 7 % 26;
     }
-    reply_by_hand(&f);
+    reply_by_hand(&f, 0);
     return f;
 }
 
@@ -181,6 +187,37 @@ static void greedy_equals_forwarding_by_hand(void **state)
         assert_int_equal(r.prompt_calls, (PROMPT + chunk - 1) / chunk);
         assert_int_equal(generator_length(g), PROMPT + REPLY - 1);
         assert_true(generator_pending(g));
+        text_buffer_free(&r.text);
+        generator_destroy(g);
+    }
+    close_fixture(&f);
+}
+
+// A prompt that crosses a start is converted there, however it is cut, and the reply follows.
+static void a_start_is_where_it_is(void **state)
+{
+    (void)state;
+    static const size_t chunks[] = {0, 1, 7, START, PROMPT};
+    fixture f = open_fixture(TINY_LLAMA_END);
+    int32_t exact[REPLY];
+    memcpy(exact, f.reply, sizeof exact);
+    kvern_storage storage = kvern_storage_default();
+    engine_error error;
+    storage.k = storage.v = kvern_codec_affine(2, 32);
+    storage.start = START;
+    kvern_composition_release(f.engine.composition);
+    assert_int_equal(model_composition(f.engine.facts, f.engine.context, &storage,
+                                       &f.engine.composition, &error),
+                     KVERN_OK);
+    reply_by_hand(&f, START);
+    assert_memory_not_equal(f.reply, exact, sizeof exact);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        record r = {0};
+        generator *g = make_generator(&f, 0, chunks[i]);
+        generate_request request = make_request(&f, &r, REPLY);
+        must_run(g, &request);
+        assert_true(r.count > REPLY / 2); // it may end its turn
+        assert_memory_equal(r.tokens, f.reply, r.count * sizeof *r.tokens);
         text_buffer_free(&r.text);
         generator_destroy(g);
     }
@@ -470,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_equals_forwarding_by_hand),
+        cmocka_unit_test(a_start_is_where_it_is),
         cmocka_unit_test(text_is_that_of_the_tokens),
         cmocka_unit_test(turns_continue_where_they_ended),
         cmocka_unit_test(the_end_token_ends),

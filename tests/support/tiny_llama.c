@@ -163,3 +163,11 @@ void *tiny_llama_build(const tiny_llama *options, size_t *bytes)
     gguf_builder_destroy(builder);
     return file;
 }
+
+void tiny_llama_save(const tiny_llama *options, const char *path)
+{
+    gguf_builder *builder = gguf_builder_create();
+    tiny_llama_add(options, builder);
+    gguf_builder_save(builder, path);
+    gguf_builder_destroy(builder);
+}

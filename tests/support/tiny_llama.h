@@ -41,4 +41,7 @@ void tiny_llama_add_tensors(const tiny_llama *options, gguf_builder *builder);
 // The whole file; free().
 void *tiny_llama_build(const tiny_llama *options, size_t *bytes);
 
+// The same as a file. The program ends when that fails.
+void tiny_llama_save(const tiny_llama *options, const char *path);
+
 #endif
