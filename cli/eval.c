@@ -178,9 +178,9 @@ static size_t text_tokens(const eval_run *run)
 static kvern_status choose_windows(eval_run *run, engine_error *error)
 {
     const int64_t wanted = run->options->common.context;
+    const size_t most = model_get_facts(run->loaded.model)->context_length;
     run->window = wanted ? (size_t)wanted : DEFAULT_WINDOW;
-    run->window =
-        run->window < run->loaded.context_length ? run->window : run->loaded.context_length;
+    run->window = run->window < most ? run->window : most;
     if (run->window < 4) {
         return engine_fail(error, KVERN_ERR_RANGE, "--ctx %zu leaves nothing to score",
                            run->window);
@@ -221,6 +221,20 @@ static kvern_status make_rows(eval_run *run, engine_error *error)
     return status;
 }
 
+// Whether all storages fit the budget beside each other; a window begins by giving the room back.
+static kvern_status check_room(eval_run *run, engine_error *error)
+{
+    const size_t heads = model_get_facts(run->loaded.model)->heads * run->step;
+    for (size_t r = 0; r <= MOST_STORAGES; r++) {
+        if (run->rows[r].state &&
+            kvern_state_reserve(run->rows[r].state, 0, (int64_t)run->window, heads) != KVERN_OK) {
+            return engine_fail_kvern(error, KVERN_ERR_BUDGET,
+                                     "making room for a window of every storage");
+        }
+    }
+    return KVERN_OK;
+}
+
 static kvern_status make_room(eval_run *run, engine_error *error)
 {
     run->vocabulary = model_get_facts(run->loaded.model)->vocabulary;
@@ -233,7 +247,10 @@ static kvern_status make_room(eval_run *run, engine_error *error)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the logits of %zu positions",
                            2 * run->step);
     }
-    return model_workspace_create(run->loaded.model, run->step, 1, &run->workspace, error);
+    kvern_status status = check_room(run, error);
+    return status == KVERN_OK
+               ? model_workspace_create(run->loaded.model, run->step, 1, &run->workspace, error)
+               : status;
 }
 
 // Forwards tokens [from, from + count) of the window; logits only where they are scored.

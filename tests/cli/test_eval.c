@@ -287,6 +287,8 @@ static void test_failures(void **state)
     program_expect_failure(&call, "layer 0");
     call = eval_call("q4", "--budget", "64K");
     program_expect_failure(&call, "budget");
+    call = eval_call("q4,bf16,bf16", "--budget", "500K"); // one fits, and not all
+    program_expect_failure(&call, "making room for a window of every storage");
 }
 
 static void test_usage(void **state)
