@@ -148,10 +148,10 @@ static void print_bytes(const char *name, uint64_t bytes)
 
 static void print_text(const fit_report *report)
 {
-    printf("%-6s %-44s %12s %16s\n", "layers", "storage", "bytes/token", "bytes");
+    printf("%-6s %-63s %12s %16s\n", "layers", "storage", "bytes/token", "bytes");
     for (size_t i = 0; i < report->group_count; i++) {
         const fit_group *group = &report->groups[i];
-        printf("%6zu %-44s %12" PRIu64 " %16" PRIu64 "\n", group->layers, group->signature,
+        printf("%6zu %-63s %12" PRIu64 " %16" PRIu64 "\n", group->layers, group->signature,
                group->token_bytes, group->context_bytes);
     }
     printf("\n%-14s %16zu tokens\n", "context", report->tokens);
