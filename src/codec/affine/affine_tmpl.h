@@ -125,12 +125,14 @@ LANES_INLINE void unpack(int bits, bool plain, affine_columns c, size_t strips)
     }
 }
 
-// All scales and biases of a block as floats.
-LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t dim, float *sides)
+// All scales and biases of a block as floats. `next`: bytes to those that are read next.
+LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t dim,
+                             ptrdiff_t next, float *sides)
 {
     const size_t count = kvern_affine_sides(codec, dim);
     for (size_t i = 0; i < count; i += 16) {
         const uint16_t *half = (const uint16_t *)block + i;
+        lanes_prefetch((const char *)block + i * kvern_type_bytes(codec->scales) + next);
         lanes_store(sides + i, codec->scales == KVERN_F32    ? lanes_load((const float *)block + i)
                                : codec->scales == KVERN_BF16 ? lanes_load_bf16(half)
                                                              : lanes_load_f16(half));
@@ -315,12 +317,12 @@ LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *blo
     affine_tile tile;
     _Alignas(64) float sides[AFFINE_MOST_SIDES], group[AFFINE_VECTORS][AFFINE_LANES];
     const size_t slot = tile_begin * 16, width = (tile_end - tile_begin) * 16;
-    load_sides(codec, block, dim, sides);
     affine_columns columns = {
         .words = kvern_affine_words(codec, block, dim) + slot,
         .stride = KVERN_PAGE_POSITIONS,
         .next = next ? (const char *)next - (const char *)block : 0,
     };
+    load_sides(codec, block, dim, columns.next, sides);
     affine_product product = {.rows = tile.rows,
                               .count = codec->group < AFFINE_ROWS ? codec->group : AFFINE_ROWS,
                               .width = width,
@@ -392,7 +394,7 @@ LANES_INLINE void score_few(int bits, int R, const kvern_codec *codec, const voi
     const uint32_t *words = kvern_affine_words(codec, block, dim);
     affine_columns c = {.stride = KVERN_PAGE_POSITIONS,
                         .next = next ? (const char *)next - (const char *)block : 0};
-    load_sides(codec, block, dim, sides);
+    load_sides(codec, block, dim, c.next, sides);
     for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R)) {
         c.words = words + slot;
         score_strips(bits, R, AFFINE_FEW_WIDE(R), dim / codec->group, codec->group, c, sides + slot,
@@ -518,7 +520,7 @@ LANES_INLINE void accumulate(int bits, const kvern_codec *codec, const void *blo
     const bool whole = begin == 0 && end == KVERN_PAGE_POSITIONS;
     const affine_columns c = {.words = kvern_affine_words(codec, block, dim),
                               .next = next ? (const char *)next - (const char *)block : 0};
-    load_sides(codec, block, dim, sides);
+    load_sides(codec, block, dim, c.next, sides);
     if (whole && n == 1)
         accumulate_few(bits, 1, codec, dim, c, sides, w, acc);
     else if (whole && n == 2)
