@@ -75,13 +75,38 @@ static kvern_status try_storage(const cli_options *options, const model_facts *f
     return status == KVERN_OK ? status : engine_fail_kvern(error, status, "reserving the KV cache");
 }
 
+// Two pages of each layer in the planned form, which a conversion may hold beside the row in bf16.
+static kvern_status take_spares(const cli_options *options, const model_facts *facts,
+                                kvern_context *context, kvern_state **out, engine_error *error)
+{
+    kvern_composition *planned;
+    *out = NULL;
+    kvern_status status =
+        storage_composition(&options->storage, facts, context, false, &planned, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = kvern_state_create(planned, 1, out);
+    kvern_composition_release(planned);
+    if (status == KVERN_OK) {
+        status = kvern_state_reserve(*out, 0, KVERN_PAGE_POSITIONS + 1, 0);
+    }
+    return status == KVERN_OK ? status : engine_fail_kvern(error, status, "room for a conversion");
+}
+
 kvern_status room_take(const cli_options *options, const model_facts *facts, kvern_context *context,
                        size_t tokens, engine_error *error)
 {
+    const storage_options *storage = &options->storage;
+    kvern_state *spares = NULL;
     kvern_status status = try_storage(options, facts, context, false, tokens, error);
-    if (status == KVERN_OK && options->storage.has_start) {
+    if (status == KVERN_OK && storage->has_start && (int64_t)tokens >= storage->start) {
+        status = take_spares(options, facts, context, &spares, error);
+    }
+    if (status == KVERN_OK && storage->has_start) {
         status = try_storage(options, facts, context, true, tokens, error);
     }
+    kvern_state_destroy(spares);
     return status;
 }
 

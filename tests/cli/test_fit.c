@@ -146,16 +146,16 @@ static void test_does_not_fit(void **state)
 
 // Whether kvern run takes a context, and then fills it with a prompt but for the last token, which
 // it generates.
-static bool runs(const char *model, json_int_t context, const char *budget, const char *kv,
-                 const char *start)
+static bool runs(const char *const c[4], const char *threads, json_int_t context)
 {
     char number[24], prompt[3001] = "";
     snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, context);
     memset(prompt, 'a', (size_t)context - 1);
     program_call call = {.input = prompt,
-                         .arguments = {"run", program_path(model), "--raw", "--temp", "0", "-t",
-                                       "1", "-n", "2", "--ctx", number, "--budget", budget, "--kv",
-                                       kv, start ? "--kv-start" : NULL, start}};
+                         .all_processors = true,
+                         .arguments = {"run", program_path(c[0]), "--raw", "--temp", "0", "-t",
+                                       threads, "-n", "2", "--ctx", number, "--budget", c[1],
+                                       "--kv", c[2], c[3] ? "--kv-start" : NULL, c[3]}};
     program_result result = program_run(&call);
     if (result.code != 0) {
         program_expect_part(result.err, ", and the budget is ");
@@ -167,19 +167,25 @@ static bool runs(const char *model, json_int_t context, const char *budget, cons
     return good;
 }
 
-// The longest context that fits is one that runs, and the next one is not.
+// The longest context that fits is one that runs, and the next one is not. Of a case: model,
+// budget,
+// --kv, --kv-start.
 static void test_longest(void **state)
 {
     (void)state;
     static const char *const CASES[][4] = {
         {"llama.gguf", "700K", "bf16", NULL},   {"llama.gguf", "700K", "q4", NULL},
         {"llama.gguf", "700K", "q8/q4", NULL},  {"llama.gguf", "700K", "q4", "200"},
-        {"llama.gguf", "700K", "q4", "100000"}, {"gemma.gguf", "700K", "q8", NULL},
+        {"llama.gguf", "700K", "q4", "100000"}, {"llama.gguf", "700K", "q4", "383"},
+        {"llama.gguf", "700K", "q4", "384"},    {"llama.gguf", "700K", "q4", "385"},
+        {"gemma.gguf", "1250K", "q4", "500"},   {"gemma.gguf", "1400K", "q8", "700"},
+        {"gemma.gguf", "700K", "q8", NULL},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        const char *const *c = CASES[i];
+        const char *const *c = CASES[i], *const threads = i % 2 ? "2" : "1";
         program_call call = {.arguments = {"fit", program_path(c[0]), "--json", "--budget", c[1],
-                                           "--kv", c[2], c[3] ? "--kv-start" : NULL, c[3]}};
+                                           "-t", threads, "--kv", c[2], c[3] ? "--kv-start" : NULL,
+                                           c[3]}};
         program_result result = program_run(&call);
         const int code = result.code;
         program_free(&result);
@@ -189,8 +195,8 @@ static void test_longest(void **state)
         if (longest <= 64 || longest >= 3000) {
             fail_msg("case %zu: %d", i, (int)longest); // the budget is meant to cut
         }
-        assert_true(runs(c[0], longest, c[1], c[2], c[3]));
-        assert_false(runs(c[0], longest + 1, c[1], c[2], c[3]));
+        assert_true(runs(c, threads, longest));
+        assert_false(runs(c, threads, longest + 1));
     }
 }
 
