@@ -11,8 +11,9 @@
 
 kvern_status load_name_file(const cli_options *options, kvern_status status, engine_error *error)
 {
-    size_t length = strlen(options->model);
-    if (status == KVERN_OK || strncmp(error->text, options->model, length) == 0) {
+    const char *config = options->storage.config;
+    if (status == KVERN_OK || strncmp(error->text, options->model, strlen(options->model)) == 0 ||
+        (config && strncmp(error->text, config, strlen(config)) == 0)) {
         return status;
     }
     char text[sizeof error->text];

@@ -29,7 +29,8 @@ void unload_model(loaded_model *loaded);
 KVERN_CHECK kvern_status load_context(const cli_options *options, kvern_context **out,
                                       engine_error *error);
 
-// Puts the model's file name before a message that does not begin with it.
+// Puts the model's file name before a message that begins neither with it nor with that of a
+// --kv-config.
 kvern_status load_name_file(const cli_options *options, kvern_status status, engine_error *error);
 
 #endif

@@ -54,11 +54,14 @@ kvern_status kvern_codec_parse(const char *name, uint32_t group, kvern_codec *ou
 
 static kvern_status check(const kvern_storage *storage, const kvern_layer *layers, size_t count)
 {
-    if (!storage || (!layers && count) || (!storage->layers && storage->layer_count))
+    if (!storage || (!layers && count))
         return kvern_fail(KVERN_ERR_ARGUMENT, "storage or layers is NULL");
     if (storage->size != sizeof *storage)
         return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_storage.size is %zu, expected %zu",
                           storage->size, sizeof *storage);
+    if (!storage->layers && storage->layer_count)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
+                          storage->layer_count);
     if (storage->precise_first > count || storage->precise_last > count)
         return kvern_fail(KVERN_ERR_RANGE, "%zu first and %zu last layers in bf16, of %zu layers",
                           storage->precise_first, storage->precise_last, count);

@@ -263,9 +263,10 @@ static void test_run(void **state)
 static void test_failures(void **state)
 {
     (void)state;
-    char far[64], odd[64], none[64];
+    char far[64], odd[64], none[64], odd_entry[128];
     snprintf(far, sizeof far, "%s/far.json", program_folder());
     snprintf(odd, sizeof odd, "%s/odd.json", program_folder());
+    snprintf(odd_entry, sizeof odd_entry, "kvern: %s: entry 0 (layer 0): bits", odd);
     snprintf(none, sizeof none, "%s/none.json", program_folder());
     const struct {
         const char *options[6];
@@ -277,7 +278,7 @@ static void test_failures(void **state)
         {{"--kv", "q4", "--kv-first", "4"}, "4 first and 0 last layers in bf16, of 3 layers"},
         {{"--kv", "f32", "--kv-start", "9"}, "layer 0"},
         {{"--kv-config", far}, "layer 3 of 3"},
-        {{"--kv-config", odd}, "odd.json: entry 0 (layer 0): bits"},
+        {{"--kv-config", odd}, odd_entry},
         {{"--kv-config", none}, "none.json: cannot be opened"},
         {{"--kv-config", program_folder()}, program_folder()},
     };
