@@ -228,8 +228,8 @@ def quality_part(results):
         return ""
     return "\n".join(["## What storing the KV cache in fewer bits costs\n",
                       "`kvern eval MODEL --text FILE --kv LIST` on the test split of WikiText-2: KL divergence in nats "
-                      f"from the same model with bf16. Mean divergences of {BAD_DIVERGENCE} and more are marked **bad**: "
-                      "do not use these on models as small as this.\n", *parts])
+                      f"from the same model with bf16. Mean divergences of {BAD_DIVERGENCE} and more are marked "
+                      "**bad**: do not use these on models as small as this.\n", *parts])
 
 
 def duration(nanoseconds):
