@@ -11,7 +11,8 @@ find_library(MPFR_LIBRARY mpfr)
 set(REPEATED "^digest/|^engine/(same_bits|llama)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
-    "^(base|digest|unit)/|^kernels/softmax|^math/(arrays|fpenv|half|lanes)"
+    "^(base|digest)/|^kernels/softmax|^math/(arrays|fpenv|half|lanes)"
+    "|^unit/(arguments|export|facts|fault_numbers|fault_rows|float_environment|storage)$"
     "|^engine/(linear|ops|utf8|tokenizer)$")
 string(CONCAT QUICK_EMULATED ${QUICK_EMULATED})
 
