@@ -203,7 +203,9 @@ static void a_start_is_where_it_is(void **state)
     memcpy(exact, f.reply, sizeof exact);
     kvern_storage storage = kvern_storage_default();
     engine_error error;
-    storage.k = storage.v = kvern_codec_affine(2, 32);
+    // Keys alone: valgrind runs this test, and takes the bits that slots of values share for
+    // unwritten (docs/TESTING.md).
+    storage.k = kvern_codec_affine(2, 32);
     storage.start = START;
     kvern_composition_release(f.engine.composition);
     assert_int_equal(model_composition(f.engine.facts, f.engine.context, &storage,
