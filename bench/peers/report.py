@@ -103,6 +103,29 @@ def warning_part(results):
             "on two threads.\n")
 
 
+def words(values):
+    return ", ".join(str(value) for value in sorted(set(values)))
+
+
+def coverage_part(results):
+    """What the verdicts below stand on: a short run measures few cells."""
+    lines = []
+    if results.attention:
+        cells = results.attention
+        lines.append(f"attention: head dims {words(cell.head_dim for cell in cells)}; query heads per KV head "
+                     f"{words(cell.q_heads // cell.kv_heads for cell in cells)}; positions "
+                     f"{words(cell.positions for cell in cells)}")
+    for name, cells in results.models.items():
+        single = all(cell["prompt_low"] == cell["prompt_high"] for cell in cells)
+        lines.append(f"{MODEL_TITLES.get(name, name)}: context and threads "
+                     f"{words((cell['ctx'], cell['threads']) for cell in cells)}"
+                     + ("; **one round each, so no spread**" if single else ""))
+    if not lines:
+        return ""
+    return "\n".join(["## What was measured\n", "Verdicts below are about these cells alone.\n",
+                      *(f"- {line}" for line in lines), ""])
+
+
 def aims_part(results):
     rows = [(aim.what, aim.show(aim.wanted), aim.measured, aim.verdict) for aim in all_aims(results)]
     return "## Aims\n\n" + table(("what", "at least", "measured", ""), rows)
@@ -346,7 +369,8 @@ def write(folder, docs):
         old.unlink()
     for name, text in drawn.items():
         (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
-    parts = [INTRO, warning_part(results), machine_part(results), aims_part(results), attention_part(results),
+    parts = [INTRO, warning_part(results), machine_part(results), coverage_part(results), aims_part(results),
+             attention_part(results),
              model_part(results), quality_part(results), overhead_part(results), METHOD]
     page = "\n".join(part for part in parts if part)
     lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]

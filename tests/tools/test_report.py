@@ -127,6 +127,16 @@ class Report(unittest.TestCase):
         self.assertEqual(self.aim("generation at 2048").values, (2.5,))
         self.assertEqual(self.aim("generation at 7680").verdict, "not measured")
 
+    def test_the_page_says_what_was_measured(self):
+        self.save_attention(attention())
+        cell = {"ctx": 2048, "threads": 2, **speeds(100.0, 30.0), "peers": []}
+        self.save("model-smollm2-c2048-t2", {"peer": "llama.cpp 1", "cells": [cell]})
+        self.assertIn("head dims 128; query heads per KV head 4; positions 8192", self.page())
+        self.assertIn("(2048, 2); **one round each, so no spread**", self.page())
+        cell["prompt_high"] = 110.0
+        self.save("model-smollm2-c2048-t2", {"peer": "llama.cpp 1", "cells": [cell]})
+        self.assertNotIn("one round each", self.page())
+
     def test_a_second_model(self):
         peer = {**speeds(50.0, 40.0), "storage": "f16", "difference": 0.03}
         cell = {"ctx": 0, "threads": 1, **speeds(100.0, 30.0), "peers": [peer]}
