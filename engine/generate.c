@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/generate.h"
 
-#include "engine/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,10 +11,9 @@ struct generator {
     kvern_state *state; // row 0 is the sequence
     size_t context_length;
     size_t chunk;
-    int32_t pending;    // sampled, not forwarded yet; TOKENIZER_NO_TOKEN: none
-    float *logits;      // [vocabulary] of the newest forwarded token
-    text_buffer passed; // bytes that no stop string holds back
-    text_buffer shown;  // whole characters of them
+    int32_t pending; // sampled, not forwarded yet; TOKENIZER_NO_TOKEN: none
+    float *logits;   // [vocabulary] of the newest forwarded token
+    answer answer;   // of the running call
 };
 
 // What one call keeps besides the generator.
@@ -24,26 +21,8 @@ typedef struct generation {
     generator *g;
     const generate_request *request;
     generate_result *result;
-    utf8_stream characters;
     engine_error *error;
 } generation;
-
-const char *generate_reason_name(generate_reason reason)
-{
-    switch (reason) {
-    case GENERATE_END:
-        return "end of turn";
-    case GENERATE_STOP_STRING:
-        return "stop string";
-    case GENERATE_MAX_TOKENS:
-        return "token limit";
-    case GENERATE_CONTEXT:
-        return "context full";
-    case GENERATE_CANCELLED:
-        return "cancelled";
-    }
-    return "unknown";
-}
 
 static double seconds_now(void)
 {
@@ -105,15 +84,9 @@ void generator_destroy(generator *g)
     }
     kvern_state_destroy(g->state);
     model_workspace_destroy(g->workspace);
-    text_buffer_free(&g->passed);
-    text_buffer_free(&g->shown);
+    answer_free(&g->answer);
     free(g->logits);
     free(g);
-}
-
-static bool cancelled(const generation *run)
-{
-    return run->request->cancel && atomic_load_explicit(run->request->cancel, memory_order_relaxed);
 }
 
 // Forwards some tokens; logits of the last one when `wanted`.
@@ -127,67 +100,13 @@ static kvern_status forward(generation *run, kvern_phase phase, const int32_t *t
     return model_forward(run->g->model, run->g->workspace, run->g->state, &step, run->error);
 }
 
-// Shows what has been passed on, as whole characters.
-static kvern_status show(generation *run)
+// Hands what is to be shown to the caller.
+static void show(const generation *run)
 {
-    generator *g = run->g;
-    text_buffer_clear(&g->shown);
-    kvern_status status =
-        utf8_stream_push(&run->characters, g->passed.data, g->passed.size, &g->shown);
-    text_buffer_clear(&g->passed);
-    if (status != KVERN_OK) {
-        return engine_fail(run->error, status, "no memory for the text of a token");
+    const text_buffer *shown = &run->g->answer.shown;
+    if (shown->size > 0 && run->request->on_text) {
+        run->request->on_text(run->request->user, shown->data, shown->size);
     }
-    if (g->shown.size > 0 && run->request->on_text) {
-        run->request->on_text(run->request->user, g->shown.data, g->shown.size);
-    }
-    return KVERN_OK;
-}
-
-// Takes in the text of a token. *stopped: a stop string is complete.
-static kvern_status take_text(generation *run, int32_t token, bool *stopped)
-{
-    generator *g = run->g;
-    tokenizer_text piece = {NULL, 0};
-    if (model_tokenizer(g->model)) {
-        piece = tokenizer_piece(model_tokenizer(g->model), token);
-    }
-    kvern_status status;
-    *stopped = false;
-    if (run->request->stop) {
-        status = stop_matcher_push(run->request->stop, piece.data, piece.size, &g->passed, stopped);
-    } else {
-        status = text_buffer_append(&g->passed, piece.data, piece.size);
-    }
-    if (status != KVERN_OK) {
-        return engine_fail(run->error, status, "no memory for the text of a token");
-    }
-    return show(run);
-}
-
-// The generation is over: shows what was held back.
-static kvern_status flush_text(generation *run)
-{
-    generator *g = run->g;
-    kvern_status status = KVERN_OK;
-    if (run->request->stop) {
-        status = stop_matcher_flush(run->request->stop, &g->passed);
-    }
-    if (status == KVERN_OK) {
-        status = show(run);
-    }
-    if (status != KVERN_OK) {
-        return status;
-    }
-    text_buffer_clear(&g->shown);
-    status = utf8_stream_flush(&run->characters, &g->shown);
-    if (status != KVERN_OK) {
-        return engine_fail(run->error, status, "no memory for the text of a token");
-    }
-    if (g->shown.size > 0 && run->request->on_text) {
-        run->request->on_text(run->request->user, g->shown.data, g->shown.size);
-    }
-    return KVERN_OK;
 }
 
 // The prompt with the token that still waits in front of it; owned by the caller. *count 0 and NULL
@@ -234,7 +153,7 @@ static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_
                                    size_t *done)
 {
     *done = 0;
-    while (*done < count && !cancelled(run)) {
+    while (*done < count && !answer_cancelled(&run->g->answer)) {
         size_t rest = count - *done;
         size_t chunk = chunk_of(run->g, rest);
         kvern_status status =
@@ -337,24 +256,6 @@ static kvern_status prefill(generation *run)
     return status;
 }
 
-// Whether the generation is over before the next token is sampled.
-static bool finished(const generation *run, generate_reason *reason)
-{
-    const generator *g = run->g;
-    int64_t most = run->request->max_tokens;
-    size_t length = (size_t)generator_length(g) + (generator_pending(g) ? 1 : 0);
-    if (most >= 0 && run->result->generated_tokens >= (uint64_t)most) {
-        *reason = GENERATE_MAX_TOKENS;
-    } else if (length >= g->context_length) {
-        *reason = GENERATE_CONTEXT;
-    } else if (cancelled(run)) {
-        *reason = GENERATE_CANCELLED;
-    } else {
-        return false;
-    }
-    return true;
-}
-
 static kvern_status forward_pending(generation *run)
 {
     generator *g = run->g;
@@ -381,18 +282,23 @@ static kvern_status sample(generation *run, bool *over)
     if (run->request->on_token) {
         run->request->on_token(run->request->user, token);
     }
-    *over = model_tokenizer(g->model) && tokenizer_is_end(model_tokenizer(g->model), token);
-    if (*over) {
-        run->result->reason = GENERATE_END;
-        return KVERN_OK;
+    size_t before = g->answer.tokens;
+    status = answer_take(&g->answer, token, over, run->error);
+    if (g->answer.tokens > before) { // it did not end the turn
+        g->pending = token;
     }
-    g->pending = token;
-    run->result->generated_tokens++;
-    status = take_text(run, token, over);
-    if (*over) {
-        run->result->reason = GENERATE_STOP_STRING;
+    if (status == KVERN_OK) {
+        show(run);
     }
     return status;
+}
+
+// Whether the generation is over before the next token is sampled.
+static bool finished(const generation *run)
+{
+    generator *g = run->g;
+    return answer_finished(&g->answer,
+                           (size_t)generator_length(g) + (generator_pending(g) ? 1 : 0));
 }
 
 static kvern_status decode(generation *run)
@@ -400,14 +306,25 @@ static kvern_status decode(generation *run)
     double start = seconds_now();
     kvern_status status = KVERN_OK;
     bool over = false;
-    while (status == KVERN_OK && !over && !finished(run, &run->result->reason)) {
+    while (status == KVERN_OK && !over && !finished(run)) {
         status = forward_pending(run);
         if (status == KVERN_OK) {
             status = sample(run, &over);
         }
     }
     run->result->decode_seconds = seconds_now() - start;
+    run->result->reason = run->g->answer.reason;
+    run->result->generated_tokens = run->g->answer.tokens;
     return status;
+}
+
+static void begin_answer(generator *g, const generate_request *request)
+{
+    answer_begin(&g->answer, &(answer_options){.tokenizer = model_tokenizer(g->model),
+                                               .stop = request->stop,
+                                               .cancel = request->cancel,
+                                               .max_tokens = request->max_tokens,
+                                               .context_length = g->context_length});
 }
 
 kvern_status generator_run(generator *g, const generate_request *request, generate_result *result,
@@ -418,18 +335,15 @@ kvern_status generator_run(generator *g, const generate_request *request, genera
     if (request->max_tokens != 0 && !request->sampler) {
         return engine_fail(error, KVERN_ERR_ARGUMENT, "a generation needs a sampler");
     }
-    if (request->stop) {
-        stop_matcher_reset(request->stop);
-    }
-    text_buffer_clear(&g->passed);
+    begin_answer(g, request);
     kvern_status status = prefill(&run);
     if (status != KVERN_OK || result->prompt_tokens == 0) {
         return status;
     }
     status = decode(&run);
     // Held back text is shown after a failure too; the failure's own sentence stays.
-    run.error = status == KVERN_OK ? error : NULL;
-    kvern_status flushed = flush_text(&run);
+    kvern_status flushed = answer_flush(&g->answer, status == KVERN_OK ? error : NULL);
+    show(&run);
     return status == KVERN_OK ? flushed : status;
 }
 

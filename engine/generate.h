@@ -9,12 +9,9 @@
 // conversation never pays for its past again. The chunk size changes the speed and the memory,
 // never a bit of the result.
 
+#include "engine/answer.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
-#include "engine/stop.h"
-#include "engine/tokenizer.h"
-
-#include <stdatomic.h>
 
 typedef struct generator generator;
 
@@ -35,18 +32,6 @@ KVERN_CHECK kvern_status generator_create(const model *model, kvern_composition 
 
 // NULL is allowed.
 void generator_destroy(generator *g);
-
-// Why a generation ended.
-typedef enum generate_reason {
-    GENERATE_END = 0,         // the model gave a token that ends its turn
-    GENERATE_STOP_STRING = 1, // stop_matcher_found names it
-    GENERATE_MAX_TOKENS = 2,
-    GENERATE_CONTEXT = 3, // the sequence is as long as the context
-    GENERATE_CANCELLED = 4
-} generate_reason;
-
-// "end of turn", "stop string", ...; static.
-const char *generate_reason_name(generate_reason reason);
 
 // One generation. Everything is borrowed for the call; callbacks run on the calling thread and may
 // be NULL.
