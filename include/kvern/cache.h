@@ -172,10 +172,39 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t 
 
 // A new cache whose row i continues row rows[i] of this one. Pages are shared and copied when one
 // side writes, so the cost does not grow with the length. A row may be named several times. On
-// failure *out is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE, KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// failure *out is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE, KVERN_ERR_BUSY (the cache's
+// state has something open), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows,
                                                     size_t count, kvern_cache **out);
+
+// Rows that come and go. None of these costs more for longer rows: tables of pages are moved or
+// shared, never their contents. All do everything or nothing. During a step or a round of the
+// caches' states, and on a cache that belongs to a state, they are KVERN_ERR_BUSY. Room of rows
+// (kvern_cache_reserve) moves with them; that of reads is for the rows there were, so reserve again
+// when there are more.
+
+// Moves all rows of the others, in order, behind this cache's own. The others have no rows
+// afterwards, and remain to be destroyed. The caches may be of different compositions of one
+// context, when what they store is the same. Errors: KVERN_ERR_ARGUMENT (another context, one cache
+// twice, this cache among them), KVERN_ERR_UNSUPPORTED (other signatures: the detail names both),
+// KVERN_ERR_RANGE (more than KVERN_MAX_ROWS), KVERN_ERR_BUSY, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_join(kvern_cache *cache, kvern_cache *const *others,
+                                                    size_t count);
+
+// Filters and reorders: row i becomes the old row rows[i]; rows that are not named are dropped, and
+// their pages given back, which takes as long as there are. 0 rows are permitted. Takes no memory.
+// Errors: KVERN_ERR_ARGUMENT (a row named twice: fork it instead), KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_keep(kvern_cache *cache, const size_t *rows,
+                                                    size_t count);
+
+// Adds `count` empty rows behind the others. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (more than
+// KVERN_MAX_ROWS), KVERN_ERR_BUSY, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_add_rows(kvern_cache *cache, size_t count);
+
+// A new cache of one row that continues row `row`, which stays: a fork of that row alone. Both
+// share the pages until one of them writes. On failure *out is NULL. Errors: as kvern_cache_fork.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_extract(const kvern_cache *cache, size_t row,
+                                                       kvern_cache **out);
 
 // The stored values of `count` positions of a row from `position` on, decoded to f32 and packed
 // [count, kv_heads, k_dim] and [count, kv_heads, v_dim]. Either pointer may be NULL. Positions that

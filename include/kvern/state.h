@@ -107,6 +107,26 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_reset(kvern_state *state, size_t 
 KVERN_API KVERN_CHECK kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows,
                                                     size_t count, kvern_state **out);
 
+// Rows that come and go, in all layers or in none: the caches' functions of the same name
+// (kvern/cache.h), with their errors. KVERN_ERR_BUSY during a step or a round, of another state
+// too. Rows of other states in a given order, some of them perhaps fresh: join, add rows, keep.
+
+// Moves all rows of the others behind this state's own. KVERN_ERR_UNSUPPORTED names the layer and
+// both signatures.
+KVERN_API KVERN_CHECK kvern_status kvern_state_join(kvern_state *state, kvern_state *const *others,
+                                                    size_t count);
+
+// Row i becomes the old row rows[i]; rows that are not named are dropped.
+KVERN_API KVERN_CHECK kvern_status kvern_state_keep(kvern_state *state, const size_t *rows,
+                                                    size_t count);
+
+// Adds `count` empty rows behind the others.
+KVERN_API KVERN_CHECK kvern_status kvern_state_add_rows(kvern_state *state, size_t count);
+
+// A new state of one row that continues row `row`, which stays. On failure *out is NULL.
+KVERN_API KVERN_CHECK kvern_status kvern_state_extract(const kvern_state *state, size_t row,
+                                                       kvern_state **out);
+
 #ifdef __cplusplus
 }
 #endif

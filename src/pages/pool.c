@@ -125,6 +125,7 @@ static kvern_status add_arena(kvern_pool *pool, size_t capacity)
         return status;
     }
     link_pages(arena);
+    kvern_pool_retain(pool);
     arena->next = pool->arenas;
     if (arena->next)
         arena->next->previous = arena;
@@ -133,6 +134,7 @@ static kvern_status add_arena(kvern_pool *pool, size_t capacity)
     return KVERN_OK;
 }
 
+// The reference that it had on its pool is left to the caller.
 static void remove_arena(kvern_pool *pool, kvern_arena *arena)
 {
     kvern_heap *heap = &pool->context->heap;
@@ -178,13 +180,17 @@ static kvern_arena *find_free(kvern_pool *pool)
     return arena;
 }
 
-static void push_page(kvern_page *page)
+// Returns whether an arena has gone, so that the caller, without the lock, gives up its reference
+// on the pool.
+static bool push_page(kvern_page *page)
 {
     kvern_arena *arena = page->arena;
     page->next_free = arena->free;
     arena->free = page;
-    if (--arena->used == 0)
-        remove_arena(arena->pool, arena);
+    if (--arena->used > 0)
+        return false;
+    remove_arena(arena->pool, arena);
+    return true;
 }
 
 static kvern_status take_locked(kvern_pool *pool, size_t count, kvern_page **pages)
@@ -195,8 +201,10 @@ static kvern_status take_locked(kvern_pool *pool, size_t count, kvern_page **pag
             arena = find_free(pool);
         kvern_status status = arena ? KVERN_OK : grow(pool, count - i);
         if (status) {
-            while (i > 0)
-                push_page(pages[--i]);
+            while (i > 0) {
+                if (push_page(pages[--i]))
+                    kvern_pool_release(pool); // never the last one: the taker has one
+            }
             return status;
         }
         if (!arena)
@@ -231,10 +239,12 @@ void kvern_page_release(kvern_page *page)
     if (atomic_fetch_sub(&page->references, 1) != 1)
         return;
     kvern_pool *pool = page->arena->pool;
-    pthread_mutex_lock(&pool->lock);
-    push_page(page);
-    pthread_mutex_unlock(&pool->lock);
     atomic_fetch_sub(&pool->context->page_bytes, (uint64_t)pool->page_bytes);
+    pthread_mutex_lock(&pool->lock);
+    const bool gone = push_page(page);
+    pthread_mutex_unlock(&pool->lock); // without an arena of its own, the pool may go from here on
+    if (gone)
+        kvern_pool_release(pool);
 }
 
 bool kvern_page_is_exclusive(const kvern_page *page)

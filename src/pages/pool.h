@@ -29,7 +29,8 @@ KVERN_CHECK kvern_status kvern_pool_create(kvern_context *context, size_t page_b
                                            kvern_pool **out);
 void kvern_pool_retain(kvern_pool *pool);
 
-// The pool goes when its last reference has gone; all pages must have been released by then.
+// The pool goes when its last reference has gone, and its last page: rows move between caches, and
+// may keep a pool's pages longer than what made it.
 void kvern_pool_release(kvern_pool *pool);
 
 size_t kvern_pool_page_bytes(const kvern_pool *pool);

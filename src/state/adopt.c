@@ -32,11 +32,12 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
     if (row >= cache->row_count || from_row >= from->row_count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu from row %zu of %zu", row,
                           cache->row_count, from_row, from->row_count);
-    if (cache->owned || from->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "a cache belongs to a state, or to its open step");
-    if (cache->rows[row].length)
+    kvern_status status = kvern_cache_check_alone(cache);
+    if (!status)
+        status = kvern_cache_check_idle(from);
+    if (!status && cache->rows[row].length)
         return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
-    return KVERN_OK;
+    return status;
 }
 
 // Whether the row's pages are what the layer stores; *converted: in its planned codecs.

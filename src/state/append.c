@@ -236,9 +236,9 @@ static kvern_status append_alone(kvern_cache *cache, const kvern_tokens *tokens,
         *read = NULL;
     if (!cache || !tokens)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache or tokens is NULL");
-    if (cache->owned)
-        return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
-    kvern_status status = kvern_cache_check_counts(cache, tokens->counts, most);
+    kvern_status status = kvern_cache_check_alone(cache);
+    if (!status)
+        status = kvern_cache_check_counts(cache, tokens->counts, most);
     return status ? status : kvern_cache_append(cache, tokens, tokens->counts, true, read);
 }
 

@@ -3,16 +3,17 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/state/state.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 // ---- Life ----
 
-static size_t cache_bytes(size_t rows)
+// A cache that stands alone has its row block right behind it.
+static size_t cache_bytes(void)
 {
-    return sizeof(kvern_cache) +
-           rows * (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion));
+    return sizeof(kvern_cache) + sizeof(kvern_row_block);
 }
 
 kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, size_t rows,
@@ -26,19 +27,22 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, composition->count);
     if (rows > KVERN_MAX_ROWS)
         return kvern_fail(KVERN_ERR_RANGE, "%zu rows, more than %d", rows, KVERN_MAX_ROWS);
-    void *block;
-    kvern_status status =
-        kvern_heap_take_zeroed(&composition->context->heap, cache_bytes(rows), &block);
+    kvern_heap *heap = &composition->context->heap;
+    void *memory;
+    kvern_status status = kvern_heap_take_zeroed(heap, cache_bytes(), &memory);
     if (status)
         return status;
-    kvern_cache *cache = block;
+    kvern_cache *cache = memory;
+    cache->block = (kvern_row_block *)(cache + 1);
+    if ((status = kvern_row_block_create(heap, 1, rows, cache->block))) {
+        kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
+        return status;
+    }
     kvern_composition_retain(composition);
     cache->composition = composition;
     cache->layer = layer;
     cache->row_count = rows;
-    cache->rows = (kvern_row *)(cache + 1);
-    cache->changes = (kvern_row_change *)(cache->rows + rows);
-    cache->conversions = (kvern_conversion *)(cache->changes + rows);
+    kvern_row_block_place(cache->block, 0, cache);
     *out = cache;
     return KVERN_OK;
 }
@@ -50,34 +54,26 @@ void kvern_cache_destroy(kvern_cache *cache)
     for (size_t r = 0; r < cache->row_count; r++)
         kvern_row_reset(&cache->rows[r]);
     kvern_composition *composition = cache->composition;
-    kvern_heap_give(&composition->context->heap, cache, cache_bytes(cache->row_count),
-                    KVERN_HEAP_ALIGNMENT);
+    kvern_heap *heap = &composition->context->heap;
+    kvern_row_block_free(heap, cache->block);
+    kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
     kvern_composition_release(composition);
 }
 
-kvern_status kvern_cache_share(const kvern_cache *cache, const size_t *rows, size_t count,
-                               kvern_cache **out)
+kvern_status kvern_cache_check_alone(const kvern_cache *cache)
 {
-    kvern_status status = kvern_cache_create(cache->composition, cache->layer, count, out);
-    for (size_t i = 0; !status && i < count; i++)
-        kvern_row_share(&cache->rows[rows[i]], &(*out)->rows[i]);
-    return status;
+    if (!cache)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
+    if (cache->owner)
+        return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
+    return KVERN_OK;
 }
 
-kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows, size_t count,
-                              kvern_cache **out)
+kvern_status kvern_cache_check_idle(const kvern_cache *cache)
 {
-    if (out)
-        *out = NULL;
-    if (!cache || !out || (count && !rows))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "cache, rows or out is NULL");
-    if (cache->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "the state of this cache has an open step");
-    for (size_t i = 0; i < count; i++) {
-        if (rows[i] >= cache->row_count)
-            return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", rows[i], cache->row_count);
-    }
-    return kvern_cache_share(cache, rows, count, out);
+    if (!cache)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
+    return cache->owner ? kvern_state_check_idle(cache->owner) : KVERN_OK;
 }
 
 // ---- Looking ----
@@ -264,10 +260,9 @@ void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
 
 static kvern_status check_row(const kvern_cache *cache, size_t row)
 {
-    if (!cache)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
-    if (cache->owned)
-        return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
+    kvern_status status = kvern_cache_check_alone(cache);
+    if (status)
+        return status;
     if (row >= cache->row_count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->row_count);
     return KVERN_OK;

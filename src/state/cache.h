@@ -9,13 +9,23 @@
 #include "src/rows/row.h"
 #include "src/state/composition.h"
 
-#include <kvern/cache.h>
+#include <kvern/state.h>
+
+// Memory for rows (src/state/row_block.h).
+typedef struct kvern_row_block {
+    size_t caches;
+    size_t capacity; // rows of each
+    void *memory;
+    int64_t *lengths, *counts; // per row of a state: its length, and its tokens in the open step
+    kvern_row *spare;          // per row, for the length of a call
+    bool *named;               // likewise
+} kvern_row_block;
 
 struct kvern_cache {
     kvern_composition *composition;
     size_t layer;
-    bool owned;     // by a state: only its steps and row operations change the cache
-    bool step_open; // of that state
+    const kvern_state *owner; // only its steps and row operations change the cache; NULL: none
+    kvern_row_block *block;   // the cache's own, or its owner's
     size_t row_count;
     kvern_row *rows;
     kvern_row_change *changes;     // one per row, for the length of a call
@@ -72,8 +82,10 @@ void kvern_cache_cancel_settling(kvern_cache *cache);
 KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row,
                                                 int64_t tokens);
 
-// Shares rows into a new cache, whoever owns this one.
-KVERN_CHECK kvern_status kvern_cache_share(const kvern_cache *cache, const size_t *rows,
-                                           size_t count, kvern_cache **out);
+// Whether the cache belongs to nobody, so that its own calls may change it.
+KVERN_CHECK kvern_status kvern_cache_check_alone(const kvern_cache *cache);
+
+// Whether its owner, if it has one, has nothing open.
+KVERN_CHECK kvern_status kvern_cache_check_idle(const kvern_cache *cache);
 
 #endif

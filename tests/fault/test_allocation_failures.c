@@ -61,7 +61,7 @@ static void every_allocation_may_be_refused(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[32];
+    struct CMUnitTest tests[64];
     assert_true(fault_operation_count <= sizeof tests / sizeof tests[0]);
     for (size_t i = 0; i < fault_operation_count; i++)
         tests[i] = (struct CMUnitTest){.name = fault_operations[i].name,

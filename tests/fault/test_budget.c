@@ -157,7 +157,7 @@ static void a_context_needs_room_for_itself(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[32] = {
+    struct CMUnitTest tests[64] = {
         cmocka_unit_test(a_budget_is_used_to_its_last_page),
         cmocka_unit_test(a_budget_is_filled_page_by_page),
         cmocka_unit_test(rows_share_one_budget),

@@ -115,6 +115,8 @@ void fault_world_destroy(fault_world *w)
     kvern_composition_release(w->made_composition);
     kvern_context_release(w->made_context);
     kvern_read_release(w->read);
+    kvern_cache_destroy(w->other);
+    kvern_state_destroy(w->other_state);
     kvern_cache_destroy(w->cache_fork);
     kvern_cache_destroy(w->cache);
     kvern_cache_destroy(w->later_fork);
@@ -163,6 +165,7 @@ static void note_position(fault_sight *s, const kvern_cache *cache, size_t row, 
 
 static void note_cache(fault_sight *s, const kvern_cache *cache)
 {
+    note_number(s, kvern_cache_rows(cache));
     for (size_t r = 0; r < kvern_cache_rows(cache); r++) {
         const int64_t length = kvern_cache_length(cache, r);
         note_number(s, (uint64_t)length);
@@ -177,6 +180,7 @@ static void note_cache(fault_sight *s, const kvern_cache *cache)
 
 static void note_state(fault_sight *s, const kvern_state *state)
 {
+    note_number(s, kvern_state_rows(state));
     for (size_t r = 0; r < kvern_state_rows(state); r++) {
         note_number(s, (uint64_t)kvern_state_length(state, r));
         note_number(s, (uint64_t)kvern_step_position(state, r));
@@ -184,6 +188,14 @@ static void note_state(fault_sight *s, const kvern_state *state)
     }
     for (size_t l = 0; l < LAYERS; l++)
         note_cache(s, kvern_state_cache(state, l));
+}
+
+static void note_others(fault_sight *s, const fault_world *w)
+{
+    if (w->other)
+        note_cache(s, w->other);
+    if (w->other_state)
+        note_state(s, w->other_state);
 }
 
 static void note_memory(fault_sight *s, const fault_world *w)
@@ -208,6 +220,7 @@ fault_sight fault_look(const fault_world *w)
     note_number(&s, kvern_state_bytes(w->state));
     note_state(&s, w->state);
     note_state(&s, w->state_fork);
+    note_others(&s, w);
     return s;
 }
 
@@ -217,6 +230,7 @@ fault_sight fault_look_at_result(const fault_world *w)
     note_cache(&s, w->cache);
     note_cache(&s, w->later);
     note_state(&s, w->state);
+    note_others(&s, w);
     if (w->made)
         note_cache(&s, w->made);
     if (w->made_state)
@@ -263,6 +277,44 @@ static kvern_status fork_state(fault_world *w)
 {
     static const size_t rows[4] = {2, 0, 0, 1};
     return kvern_state_fork(w->state, rows, 4, &w->made_state);
+}
+
+// Rows that share their pages with those that they are to join.
+static kvern_status make_others(fault_world *w)
+{
+    static const size_t rows[2] = {2, 0};
+    kvern_status status = kvern_cache_fork(w->cache, rows, 2, &w->other);
+    return status ? status : kvern_state_fork(w->state, rows, 2, &w->other_state);
+}
+
+static kvern_status join_caches(fault_world *w)
+{
+    return kvern_cache_join(w->cache, &w->other, 1);
+}
+
+static kvern_status join_states(fault_world *w)
+{
+    return kvern_state_join(w->state, &w->other_state, 1);
+}
+
+static kvern_status add_rows(fault_world *w)
+{
+    return kvern_cache_add_rows(w->cache, 4);
+}
+
+static kvern_status add_rows_of_state(fault_world *w)
+{
+    return kvern_state_add_rows(w->state, 1);
+}
+
+static kvern_status extract_from_cache(fault_world *w)
+{
+    return kvern_cache_extract(w->cache, 2, &w->made);
+}
+
+static kvern_status extract_from_state(fault_world *w)
+{
+    return kvern_state_extract(w->state, 0, &w->made_state);
 }
 
 static kvern_status append_to(kvern_cache *cache, const int64_t *counts, kvern_phase phase,
@@ -405,6 +457,12 @@ const fault_operation fault_operations[] = {
     {"state_creation", NULL, make_state},
     {"cache_fork", NULL, fork_cache},
     {"state_fork", NULL, fork_state},
+    {"cache_extract", NULL, extract_from_cache},
+    {"state_extract", NULL, extract_from_state},
+    {"cache_join", make_others, join_caches},
+    {"state_join", make_others, join_states},
+    {"cache_add_rows", NULL, add_rows},
+    {"state_add_rows", NULL, add_rows_of_state},
     {"append_decode", NULL, append_decode},
     {"append_window", NULL, append_window},
     {"append_known", NULL, append_known},

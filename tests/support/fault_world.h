@@ -19,6 +19,8 @@ typedef struct fault_world {
     kvern_cache *cache, *cache_fork;
     kvern_cache *later, *later_fork; // of a layer with a window and a start
     kvern_state *state, *state_fork;
+    kvern_cache *other; // to join the cache, made before that; or NULL
+    kvern_state *other_state;
     kvern_read *read;  // of the cache's last append, held over everything
     feed last;         // the feed of that append
     kvern_cache *made; // by the operation

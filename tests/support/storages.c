@@ -36,6 +36,16 @@ kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_
     return layer;
 }
 
+void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_t window)
+{
+    for (size_t s = 0; s < storage_count; s++) {
+        const storage *st = &storages[s];
+        const int64_t keep = (int64_t)s % 3 < window ? (int64_t)s % 3 : 0;
+        check(storage_layer(st, kv_heads, dim), st->name);
+        check(storage_window(st, kv_heads, dim, window, keep, window), st->name);
+    }
+}
+
 bool layer_sees(const kvern_layer *layer, int64_t query, int64_t position)
 {
     if (position > query)

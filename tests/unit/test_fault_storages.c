@@ -19,18 +19,6 @@
 #define DIM 64
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-typedef void storage_check(kvern_layer layer, const char *name);
-
-// Calls a check for every storage, and again with a window that holds `tokens` positions.
-static void for_every_storage(storage_check *check, size_t kv_heads, int64_t tokens)
-{
-    for (size_t s = 0; s < storage_count; s++) {
-        const storage *st = &storages[s];
-        check(storage_layer(st, kv_heads, DIM), st->name);
-        check(storage_window(st, kv_heads, DIM, tokens, (int64_t)s % 3, tokens), st->name);
-    }
-}
-
 // The codecs that the first append of a layer is stored in.
 static kvern_codec first_codec(const kvern_layer *layer, const kvern_codec *codec)
 {
@@ -66,7 +54,7 @@ static void check_I4(kvern_layer layer, const char *name)
 static void fault_I4_trim_past_an_allocation_step(void **state)
 {
     (void)state;
-    for_every_storage(check_I4, 1, 400);
+    for_every_storage(check_I4, 1, DIM, 400);
 }
 
 // ml-explore/mlx-lm#1502: an append brought trimmed tokens back. With the conversion in between.
@@ -96,7 +84,7 @@ static void check_I6(kvern_layer layer, const char *name)
 static void fault_I6_resurrected_tokens(void **state)
 {
     (void)state;
-    for_every_storage(check_I6, 1, 9);
+    for_every_storage(check_I6, 1, DIM, 9);
 }
 
 // ---- N: grouped heads ----
@@ -118,7 +106,7 @@ static void check_N1(kvern_layer layer, const char *name)
 static void fault_N1_batch_and_groups(void **state)
 {
     (void)state;
-    for_every_storage(check_N1, 2, 5);
+    for_every_storage(check_N1, 2, DIM, 5);
 }
 
 // ---- O: sinks ----
@@ -167,7 +155,7 @@ static void check_O4(kvern_layer layer, const char *name)
 static void fault_O4_sink_in_every_path(void **state)
 {
     (void)state;
-    for_every_storage(check_O4, 1, 30);
+    for_every_storage(check_O4, 1, DIM, 30);
 }
 
 // ROCm/rocm-libraries#12229: split reads counted the sink more than once. Spans that a window hides
@@ -185,7 +173,7 @@ static void check_O6(kvern_layer layer, const char *name)
 static void fault_O6_sink_once_per_row(void **state)
 {
     (void)state;
-    for_every_storage(check_O6, 1, 1500);
+    for_every_storage(check_O6, 1, DIM, 1500);
 }
 
 // ---- P: empty rows, unwritten memory, masks ----
@@ -209,7 +197,7 @@ static void check_P1(kvern_layer layer, const char *name)
 static void fault_P1_empty_row_in_a_batch(void **state)
 {
     (void)state;
-    for_every_storage(check_P1, 1, 5);
+    for_every_storage(check_P1, 1, DIM, 5);
 }
 
 // ggml-org/llama.cpp#3523: additive masks keep the NaN of keys that must not be seen. NaN is
@@ -233,7 +221,7 @@ static void check_P3(kvern_layer layer, const char *name)
 static void fault_P3_nan_behind_the_end(void **state)
 {
     (void)state;
-    for_every_storage(check_P3, 1, 140);
+    for_every_storage(check_P3, 1, DIM, 140);
 }
 
 // Equal scores of any size give the mean of what is stored: of values that are alike, themselves.
@@ -271,7 +259,7 @@ static void check_P4(kvern_layer layer, const char *name)
 static void fault_P4_scores_below_a_sentinel(void **state)
 {
     (void)state;
-    for_every_storage(check_P4, 1, 100);
+    for_every_storage(check_P4, 1, DIM, 100);
 }
 
 // ---- Q: range ----
@@ -308,7 +296,7 @@ static void check_Q1(kvern_layer layer, const char *name)
 static void fault_Q1_large_scores(void **state)
 {
     (void)state;
-    for_every_storage(check_Q1, 1, 20);
+    for_every_storage(check_Q1, 1, DIM, 20);
 }
 
 // NVIDIA/TensorRT-LLM#18044: a dot product beyond the range of f16.
@@ -322,7 +310,7 @@ static void check_Q3(kvern_layer layer, const char *name)
 static void fault_Q3_large_dot_products(void **state)
 {
     (void)state;
-    for_every_storage(check_Q3, 1, 100);
+    for_every_storage(check_Q3, 1, DIM, 100);
 }
 
 // ikawrakow/ik_llama.cpp#1196: sums over a long context.
