@@ -85,7 +85,7 @@ LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
 // first-level cache is filled now.
 LANES_INLINE void lanes_prefetch(const void *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T1);
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
 // ---- The same 32 bits seen as float or as integer. ----

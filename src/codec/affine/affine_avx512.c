@@ -64,5 +64,5 @@ LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_in
 #define AFFINE_SUFFIX avx512
 #define AFFINE_MOST 8
 #define AFFINE_WIDE(r) ((r) <= 4 ? 4 : 2)
-#define AFFINE_FEW_WIDE(r) 4
+#define AFFINE_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
 #include "src/codec/affine/affine_tmpl.h"

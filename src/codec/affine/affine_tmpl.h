@@ -22,6 +22,7 @@
 
 #define AFFINE_LANES 64   // of a tile
 #define AFFINE_ROWS 64    // of a tile
+#define AFFINE_FEW 8      // vectors that are served without a tile
 #define AFFINE_VECTORS 32 // whose sums over a group are kept at once
 
 typedef struct affine_tile {
@@ -146,7 +147,7 @@ LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t
 // One row of codes for R vectors and T strips: a[i * a_stride] is the row's factor of vector i.
 LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
                           const lanes_int words[4], int shift, const float *a, size_t a_stride,
-                          lanes acc[4][4])
+                          lanes acc[AFFINE_MOST][4])
 {
     lanes strip[4];
     KVERN_UNROLL
@@ -170,7 +171,7 @@ LANES_INLINE int codes_at_once(int bits)
 
 // The codes of one word of T strips.
 LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_columns *c, size_t word,
-                           const float *a, size_t a_stride, lanes acc[4][4])
+                           const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
     const size_t per_word = (size_t)(32 / bits), first = word * per_word;
     const int at_once = codes_at_once(bits);
@@ -191,7 +192,7 @@ LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_colu
 
 // All 32 rows of T strips.
 LANES_INLINE void add_columns(int bits, int R, int T, bool plain, const affine_columns *c,
-                              const float *a, size_t a_stride, lanes acc[4][4])
+                              const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
     for (size_t word = 0; word < (size_t)bits; word++)
         add_word(bits, R, T, plain, c, word, a, a_stride, acc);
@@ -364,7 +365,7 @@ LANES_INLINE void score_strips(int bits, int R, int T, size_t groups, size_t gro
 {
     const float *sums = q + groups * group;
     for (size_t g = 0; g < groups; g++, sides += 2 * KVERN_PAGE_POSITIONS) {
-        lanes acc[4][4];
+        lanes acc[AFFINE_MOST][4];
         KVERN_UNROLL
         for (int i = 0; i < R * T; i++)
             acc[i / T][i % T] = lanes_zero();
@@ -402,25 +403,41 @@ LANES_INLINE void score_few(int bits, int R, const kvern_codec *codec, const voi
     }
 }
 
+LANES_INLINE void score_by_few(int bits, const kvern_codec *codec, const void *block, size_t dim,
+                               size_t n, const float *q, size_t q_stride, float *scores,
+                               const void *next)
+{
+    size_t i = 0;
+    for (; AFFINE_MOST > 4 && i + AFFINE_MOST <= n; i += AFFINE_MOST)
+        score_few(bits, AFFINE_MOST, codec, block, dim, q + i * q_stride, q_stride,
+                  scores + i * KVERN_PAGE_POSITIONS, next);
+    for (; i + 4 <= n; i += 4)
+        score_few(bits, 4, codec, block, dim, q + i * q_stride, q_stride,
+                  scores + i * KVERN_PAGE_POSITIONS, next);
+    q += i * q_stride;
+    scores += i * KVERN_PAGE_POSITIONS;
+    if (n - i == 3)
+        score_few(bits, 3, codec, block, dim, q, q_stride, scores, next);
+    else if (n - i == 2)
+        score_few(bits, 2, codec, block, dim, q, q_stride, scores, next);
+    else if (n - i == 1)
+        score_few(bits, 1, codec, block, dim, q, q_stride, scores, next);
+}
+
 LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, size_t dim,
                         size_t tile_begin, size_t tile_end, size_t n, const float *q,
                         size_t q_stride, float *scores, const void *next)
 {
     if (tile_begin == tile_end)
         return;
-    if (tile_end - tile_begin == 4 && n == 1)
-        score_few(bits, 1, codec, block, dim, q, q_stride, scores, next);
-    else if (tile_end - tile_begin == 4 && n == 2)
-        score_few(bits, 2, codec, block, dim, q, q_stride, scores, next);
-    else if (tile_end - tile_begin == 4 && n == 3)
-        score_few(bits, 3, codec, block, dim, q, q_stride, scores, next);
-    else if (tile_end - tile_begin == 4 && n == 4)
-        score_few(bits, 4, codec, block, dim, q, q_stride, scores, next);
-    else
-        for (size_t i = 0; i < n; i += AFFINE_VECTORS)
-            score_some(bits, codec, block, dim, tile_begin, tile_end,
-                       n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
-                       scores + i * KVERN_PAGE_POSITIONS, next);
+    if (tile_end - tile_begin == 4 && n <= AFFINE_FEW) {
+        score_by_few(bits, codec, block, dim, n, q, q_stride, scores, next);
+        return;
+    }
+    for (size_t i = 0; i < n; i += AFFINE_VECTORS)
+        score_some(bits, codec, block, dim, tile_begin, tile_end,
+                   n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
+                   scores + i * KVERN_PAGE_POSITIONS, next);
 }
 
 // ---- Weighted sums ----
@@ -450,7 +467,7 @@ LANES_INLINE void unpack_half(int bits, const kvern_codec *codec, size_t dim, af
 LANES_INLINE void add_strips(int bits, int R, int T, affine_columns c, size_t half_words,
                              const float *w, float *acc, size_t dim)
 {
-    lanes sums[4][4];
+    lanes sums[AFFINE_MOST][4];
     KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
         sums[i / T][i % T] = lanes_load(acc + (size_t)(i / T) * dim + i % T * 16);
@@ -492,6 +509,26 @@ LANES_INLINE void accumulate_few(int bits, int R, const kvern_codec *codec, size
     }
 }
 
+LANES_INLINE void accumulate_by_few(int bits, const kvern_codec *codec, size_t dim,
+                                    affine_columns c, const float *sides, size_t n, const float *w,
+                                    float *acc)
+{
+    size_t i = 0;
+    for (; AFFINE_MOST > 4 && i + AFFINE_MOST <= n; i += AFFINE_MOST)
+        accumulate_few(bits, AFFINE_MOST, codec, dim, c, sides, w + i * KVERN_PAGE_POSITIONS,
+                       acc + i * dim);
+    for (; i + 4 <= n; i += 4)
+        accumulate_few(bits, 4, codec, dim, c, sides, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
+    w += i * KVERN_PAGE_POSITIONS;
+    acc += i * dim;
+    if (n - i == 3)
+        accumulate_few(bits, 3, codec, dim, c, sides, w, acc);
+    else if (n - i == 2)
+        accumulate_few(bits, 2, codec, dim, c, sides, w, acc);
+    else if (n - i == 1)
+        accumulate_few(bits, 1, codec, dim, c, sides, w, acc);
+}
+
 // The slots [begin, end) for any number of vectors.
 LANES_INLINE void accumulate_many(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
                                   const float *sides, size_t begin, size_t end, size_t n,
@@ -521,14 +558,8 @@ LANES_INLINE void accumulate(int bits, const kvern_codec *codec, const void *blo
     const affine_columns c = {.words = kvern_affine_words(codec, block, dim),
                               .next = next ? (const char *)next - (const char *)block : 0};
     load_sides(codec, block, dim, c.next, sides);
-    if (whole && n == 1)
-        accumulate_few(bits, 1, codec, dim, c, sides, w, acc);
-    else if (whole && n == 2)
-        accumulate_few(bits, 2, codec, dim, c, sides, w, acc);
-    else if (whole && n == 3)
-        accumulate_few(bits, 3, codec, dim, c, sides, w, acc);
-    else if (whole && n == 4)
-        accumulate_few(bits, 4, codec, dim, c, sides, w, acc);
+    if (whole && n <= AFFINE_FEW)
+        accumulate_by_few(bits, codec, dim, c, sides, n, w, acc);
     else
         accumulate_many(bits, codec, dim, c, sides, begin, end, n, w, acc);
 }
