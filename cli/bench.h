@@ -8,5 +8,6 @@
 int bench_attention(int argc, char **argv);
 int bench_model(int argc, char **argv);
 int bench_overhead(int argc, char **argv);
+int bench_sharing(int argc, char **argv);
 
 #endif

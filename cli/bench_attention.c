@@ -41,16 +41,6 @@ typedef struct attention_options {
     const char *csv;
 } attention_options;
 
-static void parse_storages(const struct argp_state *state, const char *text,
-                           attention_options *options)
-{
-    name_list *list = &options->storages;
-    bench_names(state, "--storage", text, list);
-    for (size_t i = 0; i < list->count; i++)
-        if (kvern_codec_parse(list->name[i], 64, &options->codecs[i]) != KVERN_OK)
-            options_fail(state, "--storage knows " STORAGE_CODECS ", not '%s'", list->name[i]);
-}
-
 static void parse_phase(const struct argp_state *state, const char *text,
                         attention_options *options)
 {
@@ -73,7 +63,7 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
         parse_phase(state, argument, options);
         return 0;
     case KEY_STORAGE:
-        parse_storages(state, argument, options);
+        bench_storages(state, "--storage", argument, &options->storages, options->codecs);
         return 0;
     case KEY_HEAD_DIM:
         options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &options->head_dims);
@@ -294,14 +284,6 @@ static size_t cells_of(const attention_options *o, bool decode)
            positions_of(o, decode)->count;
 }
 
-// Takes the next digit of a cell's number: an index below `count`.
-static size_t take_index(size_t *number, size_t count)
-{
-    const size_t index = *number % count;
-    *number /= count;
-    return index;
-}
-
 // One phase: the cells of all threads, dims, groups, positions and storages, the storages of one
 // geometry behind each other.
 static int measure_phase(attention_run *run, bool decode)
@@ -312,12 +294,12 @@ static int measure_phase(attention_run *run, bool decode)
     int code = CLI_SUCCESS;
     for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
         size_t at = i;
-        const size_t storage = take_index(&at, o->storages.count);
+        const size_t storage = bench_index(&at, o->storages.count);
         attention_case c = {.phase = decode ? "decode" : "window", .storage = o->codecs[storage]};
-        c.positions = (int64_t)positions->value[take_index(&at, positions->count)];
+        c.positions = (int64_t)positions->value[bench_index(&at, positions->count)];
         c.kv_heads = o->kv_heads;
-        c.query_heads = c.kv_heads * o->groups.value[take_index(&at, o->groups.count)];
-        c.head_dim = o->head_dims.value[take_index(&at, o->head_dims.count)];
+        c.query_heads = c.kv_heads * o->groups.value[bench_index(&at, o->groups.count)];
+        c.head_dim = o->head_dims.value[bench_index(&at, o->head_dims.count)];
         c.threads = o->bench.threads.value[at];
         c.new_tokens = decode ? 1 : (int64_t)o->new_tokens;
         code = measure_cell(run, o->storages.name[storage], &c);

@@ -2,6 +2,7 @@
 #include "cli/bench_options.h"
 
 #include "cli/report.h"
+#include "cli/storage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,22 @@ void bench_names(const struct argp_state *state, const char *name, const char *t
             return;
         text += length + 1;
     }
+}
+
+void bench_storages(const struct argp_state *state, const char *name, const char *text,
+                    name_list *list, kvern_codec codecs[BENCH_MOST_NAMES])
+{
+    bench_names(state, name, text, list);
+    for (size_t i = 0; i < list->count; i++)
+        if (kvern_codec_parse(list->name[i], 64, &codecs[i]) != KVERN_OK)
+            options_fail(state, "%s knows " STORAGE_CODECS ", not '%s'", name, list->name[i]);
+}
+
+size_t bench_index(size_t *number, size_t count)
+{
+    const size_t index = *number % count;
+    *number /= count;
+    return index;
 }
 
 static error_t parse_repeat(int key, char *argument, struct argp_state *state)

@@ -9,6 +9,8 @@
 
 #include "bench/measure/peer.h"
 
+#include <kvern/composition.h>
+
 #define BENCH_MOST_NAMES 8
 #define BENCH_NAME_BYTES 16
 
@@ -34,6 +36,13 @@ extern const struct argp bench_peer_argp;
 // usage.
 void bench_names(const struct argp_state *state, const char *name, const char *text,
                  name_list *list);
+
+// The same for names of codecs, which are put into `codecs` too.
+void bench_storages(const struct argp_state *state, const char *name, const char *text,
+                    name_list *list, kvern_codec codecs[BENCH_MOST_NAMES]);
+
+// Takes the next digit of a cell's number in a grid: an index below `count`.
+size_t bench_index(size_t *number, size_t count);
 
 // Starts the peer once for each of its storages; the processes are in peers[0] to [count - 1]. A
 // failure is reported, and none runs then. Returns an exit code.

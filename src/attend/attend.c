@@ -5,6 +5,7 @@
 // tile merges and writes its results.
 #include "src/attend/attend.h"
 
+#include "src/attend/sharing.h"
 #include "src/attend/tile.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
@@ -27,19 +28,15 @@ typedef struct plan {
     size_t span_count; // spans of the longest tile
     bool split;        // an item is one span of a tile, not a whole tile
     size_t workers;
-    size_t slot_bytes;    // working memory of a worker
-    size_t partial_bytes; // partial result of a tile and span
+    size_t slot_bytes;     // working memory of a worker
+    size_t partial_bytes;  // partial result of a tile and span
+    const uint32_t *order; // rows with queries, those that share pages beside each other
+    size_t order_count;
     kvern_tile *tiles;
     char *slots;
     char *partials;
     _Atomic size_t next_item;
 } plan;
-
-// Vectors of one KV head that the queries of row r make.
-static size_t row_vectors(const plan *p, size_t r)
-{
-    return (size_t)p->job.queries->counts[r] * p->job.group;
-}
 
 // At most so many spans hold positions that a tile of row r sees.
 static size_t row_spans(const kvern_window *window, int64_t length)
@@ -48,7 +45,8 @@ static size_t row_spans(const kvern_window *window, int64_t length)
     if (window->recent >= length)
         return all;
     // The recent positions of a tile's vectors; a window lies anywhere within its first span.
-    const int64_t recent = window->recent + KVERN_TILE_VECTORS + 2 * KVERN_SPAN_POSITIONS;
+    const int64_t recent =
+        window->recent + KVERN_TILE_REACH + KVERN_TILE_VECTORS + 2 * KVERN_SPAN_POSITIONS;
     const size_t seen = ((size_t)recent + (size_t)window->keep) / KVERN_SPAN_POSITIONS + 1;
     return kvern_min_size(all, seen);
 }
@@ -59,28 +57,46 @@ static int64_t seen_positions(const kvern_window *window, int64_t length)
     return length - window->keep < window->recent ? length : window->recent + window->keep;
 }
 
-static kvern_status count_tiles(plan *p)
+// Checks the rows, and looks at how much there is to do.
+static kvern_status look_at_rows(plan *p)
 {
     const kvern_window *window = &p->job.view->window;
+    const size_t kv_heads = p->job.view->geometry->kv_heads;
+    size_t most = 0; // tiles
     double work = 0;
     for (size_t r = 0; r < p->job.view->row_count; r++) {
         const int64_t length = p->job.view->rows[r].length;
         size_t vectors, tiles;
         if (!kvern_size_mul((size_t)p->job.queries->counts[r], p->job.group, &vectors) ||
-            !kvern_size_mul(kvern_ceil_div(vectors, KVERN_TILE_VECTORS),
-                            p->job.view->geometry->kv_heads, &tiles) ||
-            !kvern_size_add(p->tile_count, tiles, &p->tile_count))
+            !kvern_size_mul(kvern_ceil_div(vectors, KVERN_TILE_VECTORS), kv_heads, &tiles) ||
+            !kvern_size_add(most, tiles, &most))
             return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
         if (!tiles)
             continue;
         p->span_count = kvern_max_size(p->span_count, row_spans(window, length));
-        work += (double)vectors * (double)p->job.view->geometry->kv_heads *
-                (double)seen_positions(window, length) *
+        work += (double)vectors * (double)kv_heads * (double)seen_positions(window, length) *
                 (double)(p->job.view->geometry->k_dim + p->job.view->geometry->v_dim);
     }
     if (work < LEAST_PARALLEL_WORK)
         p->workers = 1;
     return KVERN_OK;
+}
+
+// Rows of the order that make one tile per KV head from `at` on, or one row that makes some.
+static size_t next_rows(const plan *p, size_t at, size_t *tiles)
+{
+    const size_t rows = kvern_sharing_together(&p->job, p->order + at, p->order_count - at);
+    const size_t vectors = kvern_row_vectors(&p->job, p->order[at]);
+    *tiles = rows > 1 ? 1 : kvern_ceil_div(vectors, KVERN_TILE_VECTORS);
+    return rows;
+}
+
+static void count_tiles(plan *p)
+{
+    size_t tiles;
+    for (size_t at = 0; at < p->order_count; p->tile_count += tiles)
+        at += next_rows(p, at, &tiles);
+    p->tile_count *= p->job.view->geometry->kv_heads;
 }
 
 // Whether tiles are cut by spans: only when there are too few of them for the threads.
@@ -112,27 +128,42 @@ static kvern_status scratch_bytes(const plan *p, size_t partials, size_t *tiles,
     return KVERN_OK;
 }
 
-// One tile: `count` vectors from vector `first` of a row and KV head on.
-static void place_tile(plan *p, kvern_tile *tile, size_t row, size_t head, size_t first)
+static size_t vectors_of(const plan *p, const uint32_t *rows, size_t count)
 {
-    const kvern_queries *q = p->job.queries;
-    const size_t left = row_vectors(p, row) - first;
-    tile->row = row;
-    tile->head = head;
-    tile->first = first;
-    tile->count = kvern_min_size(left, KVERN_TILE_VECTORS);
-    tile->first_position = p->job.view->rows[row].base + q->first[row];
-    kvern_tile_place(&p->job, tile);
-    tile->pending = tile->spans;
+    size_t vectors = 0;
+    for (size_t r = 0; r < count; r++)
+        vectors += kvern_row_vectors(&p->job, rows[r]);
+    return vectors;
+}
+
+// The tiles of `count` vectors of some rows from vector `first` on, one for each KV head.
+static void place_heads(plan *p, kvern_tile *tiles, const uint32_t *rows, size_t row_count,
+                        size_t first, size_t count)
+{
+    for (size_t head = 0; head < p->job.view->geometry->kv_heads; head++) {
+        kvern_tile *tile = &tiles[head];
+        tile->rows = rows;
+        tile->row_count = row_count;
+        tile->head = head;
+        tile->first = first;
+        tile->count = count;
+        kvern_tile_place(&p->job, tile);
+        tile->pending = tile->spans;
+    }
 }
 
 static void place_tiles(plan *p)
 {
     kvern_tile *tile = p->tiles;
-    for (size_t r = 0; r < p->job.view->row_count; r++) {
-        for (size_t first = 0; first < row_vectors(p, r); first += KVERN_TILE_VECTORS) {
-            for (size_t head = 0; head < p->job.view->geometry->kv_heads; head++)
-                place_tile(p, tile++, r, head, first);
+    size_t tiles, rows;
+    for (size_t at = 0; at < p->order_count; at += rows) {
+        rows = next_rows(p, at, &tiles);
+        size_t left = vectors_of(p, p->order + at, rows), first = 0;
+        for (; tiles; tiles--, tile += p->job.view->geometry->kv_heads) {
+            const size_t count = kvern_min_size(left, KVERN_TILE_VECTORS);
+            place_heads(p, tile, p->order + at, rows, first, count);
+            first += count;
+            left -= count;
         }
     }
 }
@@ -157,7 +188,7 @@ static void run_split_item(plan *p, size_t item, kvern_workspace *work)
     kvern_partial first = partial_of(p, index, 0);
     for (size_t s = 1; s < tile->spans; s++) {
         const kvern_partial next = partial_of(p, index, s);
-        kvern_tile_merge(&p->job, tile, s, &first, &next);
+        kvern_tile_merge(&p->job, tile, s, work, &first, &next);
     }
     kvern_tile_finish(&p->job, tile, &first);
 }
@@ -169,7 +200,7 @@ static void run_whole_item(plan *p, size_t item, kvern_workspace *work)
     kvern_tile_span(&p->job, tile, 0, work, &work->total);
     for (size_t s = 1; s < tile->spans; s++) {
         kvern_tile_span(&p->job, tile, s, work, &work->span);
-        kvern_tile_merge(&p->job, tile, s, &work->total, &work->span);
+        kvern_tile_merge(&p->job, tile, s, work, &work->total, &work->span);
     }
     kvern_tile_finish(&p->job, tile, &work->total);
 }
@@ -206,13 +237,18 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
 }
 
 kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
-                          const kvern_queries *queries)
+                          const kvern_queries *queries, uint32_t *order)
 {
     plan p;
     init_plan(&p, context, view, queries);
-    kvern_status status = count_tiles(&p);
-    if (status || p.tile_count == 0)
+    kvern_status status = look_at_rows(&p);
+    if (status)
         return status;
+    p.order = order;
+    p.order_count = kvern_sharing_order(&p.job, order, order + view->row_count);
+    count_tiles(&p);
+    if (p.tile_count == 0)
+        return KVERN_OK;
     p.split = wants_split(&p);
     p.workers = kvern_min_size(p.workers, item_count(&p));
     size_t tile_bytes, bytes;

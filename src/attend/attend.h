@@ -6,7 +6,8 @@
 // threads.
 //
 // The work is cut into tiles of query vectors: a vector is one query head of one query, and the
-// vectors of a tile share a row and a KV head, so that they read the same pages. When there are
+// vectors of a tile share a KV head and a row, or rows that share pages, so that they read the same
+// pages. When there are
 // fewer tiles than threads want, tiles are cut further by spans of positions, whose partial results
 // are merged afterwards. The arithmetic has the spans anyway, so how the work is cut changes no
 // bit.
@@ -40,9 +41,9 @@ typedef struct kvern_view {
 } kvern_view;
 
 // Attends checked queries (see kvern_read_attend). q_start, out_start, counts and first of *queries
-// are not NULL and agree with the rows.
+// are not NULL and agree with the rows. `order`: working memory, two numbers per row.
 KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
-                                      const kvern_queries *queries);
+                                      const kvern_queries *queries, uint32_t *order);
 
 // Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
 // up to `positions` positions; what a reservation sets aside. view->rows is not looked at. 0 for no

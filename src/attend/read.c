@@ -16,12 +16,13 @@ static size_t read_bytes(size_t row_count)
     return sizeof(kvern_read) + row_count * sizeof(kvern_read_row);
 }
 
-// The per-row arrays that a kvern_queries may leave NULL.
+// The per-row arrays that a kvern_queries may leave NULL, and the order of rows that an attend
+// makes.
 #define VIEW_ARRAYS 3
 
 static size_t view_bytes(size_t row_count)
 {
-    return kvern_max_size(1, row_count) * VIEW_ARRAYS * sizeof(int64_t);
+    return kvern_max_size(1, row_count) * (VIEW_ARRAYS * sizeof(int64_t) + 2 * sizeof(uint32_t));
 }
 
 kvern_status kvern_read_create(kvern_context *context, size_t row_count, kvern_read **out)
@@ -183,7 +184,7 @@ static void complete(const kvern_read *read, kvern_queries *q, int64_t *memory)
     q->out_start = q->out_start ? q->out_start : packed;
 }
 
-static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q)
+static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q, uint32_t *order)
 {
     for (size_t r = 0; r < read->row_count; r++) {
         kvern_status status = check_row(read, q, r);
@@ -197,7 +198,7 @@ static kvern_status attend_complete(const kvern_read *read, const kvern_queries 
         .rows = read->rows,
         .row_count = read->row_count,
     };
-    return kvern_attend(read->context, &view, q);
+    return kvern_attend(read->context, &view, q, order);
 }
 
 kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)
@@ -214,7 +215,8 @@ kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *quer
         return status;
     kvern_queries q = *queries;
     complete(read, &q, memory);
-    status = attend_complete(read, &q);
+    status =
+        attend_complete(read, &q, (uint32_t *)((int64_t *)memory + VIEW_ARRAYS * read->row_count));
     if (status)
         kvern_shelf_undo(context, &context->objects, memory);
     else

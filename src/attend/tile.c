@@ -74,39 +74,63 @@ static void store_float(kvern_type type, void *tensor, int64_t at, float value)
 // Of the pages that the tile reads.
 static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kvern_tile *tile)
 {
-    return job->view->rows[tile->row].geometry;
+    return job->view->rows[tile->rows[0]].geometry;
+}
+
+// The vectors [begin, end) of a tile, which are those of one row from number `first` on.
+typedef struct part {
+    size_t row, begin, end, first;
+} part;
+
+// The part of the tile's row number `index`; the parts before it end at `begin`.
+static part part_of(const kvern_attend_job *job, const kvern_tile *tile, size_t index, size_t begin)
+{
+    const size_t row = tile->rows[index];
+    if (tile->row_count == 1)
+        return (part){row, 0, tile->count, tile->first};
+    return (part){row, begin, begin + kvern_row_vectors(job, row), 0};
 }
 
 // The query and the query head of vector i of the tile.
-static int64_t query_of(const kvern_attend_job *job, const kvern_tile *tile, size_t i)
+static int64_t query_of(const kvern_attend_job *job, const part *p, size_t i)
 {
-    return (int64_t)((tile->first + i) / job->group);
+    return (int64_t)((p->first + i - p->begin) / job->group);
 }
 
-static int64_t head_of(const kvern_attend_job *job, const kvern_tile *tile, size_t i)
+static int64_t head_of(const kvern_attend_job *job, const kvern_tile *tile, const part *p, size_t i)
 {
-    return (int64_t)(tile->head * job->group + (tile->first + i) % job->group);
+    return (int64_t)(tile->head * job->group + (p->first + i - p->begin) % job->group);
 }
 
 // The position of vector i.
-static int64_t position_of(const kvern_attend_job *job, const kvern_tile *tile, size_t i)
+static int64_t position_of(const kvern_attend_job *job, const part *p, size_t i)
 {
-    return tile->first_position + query_of(job, tile, i);
+    return job->view->rows[p->row].base + job->queries->first[p->row] + query_of(job, p, i);
 }
 
-void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
+static void load_part(const kvern_attend_job *job, const kvern_tile *tile, const part *p,
+                      kvern_workspace *work)
 {
     const kvern_queries *q = job->queries;
     const kvern_geometry *g = geometry_of(job, tile);
-    for (size_t i = 0; i < tile->count; i++) {
-        work->positions[i] = position_of(job, tile, i);
+    for (size_t i = p->begin; i < p->end; i++) {
+        work->positions[i] = position_of(job, p, i);
         float *to = work->q + i * g->query_floats;
-        const int64_t at = (q->q_start[tile->row] + query_of(job, tile, i)) * q->q_token_stride +
-                           head_of(job, tile, i) * q->q_head_stride;
+        const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
+                           head_of(job, tile, p, i) * q->q_head_stride;
         for (size_t d = 0; d < g->k_dim; d++)
             to[d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
         if (g->k_layout->prepare)
             g->k_layout->prepare(&g->k_codec, g->k_dim, to);
+    }
+}
+
+void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
+{
+    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
+        const part p = part_of(job, tile, r, at);
+        load_part(job, tile, &p, work);
+        at = p.end;
     }
 }
 
@@ -149,8 +173,15 @@ static int64_t span_of(const kvern_tile *tile, size_t index)
 void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
 {
     const kvern_window *window = &job->view->window;
-    tile->begin = kvern_window_first(window, position_of(job, tile, 0));
-    tile->end = position_of(job, tile, tile->count - 1) + 1;
+    tile->begin = INT64_MAX;
+    tile->end = 0;
+    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
+        const part p = part_of(job, tile, r, at);
+        const int64_t first = kvern_window_first(window, position_of(job, &p, p.begin));
+        tile->begin = kvern_min_i64(tile->begin, first);
+        tile->end = kvern_max_i64(tile->end, position_of(job, &p, p.end - 1) + 1);
+        at = p.end;
+    }
     const size_t first = (size_t)tile->begin / KVERN_SPAN_POSITIONS;
     const size_t kept = kvern_ceil_div((size_t)window->keep, KVERN_SPAN_POSITIONS);
     tile->kept_spans = kvern_min_size(kept, first);
@@ -182,34 +213,81 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
     }
 }
 
-static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
-                         int64_t next_begin, kvern_workspace *work, kvern_partial *out)
+// The vectors [from, to) that meet one page together. page NULL: none do.
+typedef struct run {
+    size_t from, to;
+    void *page;
+} run;
+
+// The vectors of a part that see the block at `begin`: positions ascend, so they are neighbours.
+static run run_of(const kvern_attend_job *job, const part *p, int64_t begin,
+                  const kvern_workspace *work)
 {
     const kvern_window *window = &job->view->window;
+    run r = {p->begin, p->end, NULL};
+    while (r.from < r.to && !sees(window, work->positions[r.from], begin, SLOTS))
+        r.from++;
+    while (r.from < r.to && !sees(window, work->positions[r.to - 1], begin, SLOTS))
+        r.to--;
+    if (r.from < r.to)
+        r.page = kvern_table_page(job->view->rows[p->row].table, (size_t)(begin / SLOTS))->data;
+    return r;
+}
+
+// The page that is read first in the block at `begin`, which lies behind all that was read so far.
+static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
+                        const kvern_workspace *work)
+{
+    void *page = NULL;
+    for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->end && !page; r++) {
+        const part p = part_of(job, tile, r, at);
+        page = run_of(job, &p, begin, work).page;
+        at = p.end;
+    }
+    return page;
+}
+
+// Adds a page of the block at `begin` to the results of the vectors that meet it. `next_page` is
+// read after it; or NULL.
+static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
+                       int64_t begin, void *next_page, kvern_workspace *work, kvern_partial *out)
+{
     const kvern_geometry *g = geometry_of(job, tile);
-    const kvern_table *table = job->view->rows[tile->row].table;
-    size_t from = 0,
-           to = tile->count; // positions ascend, so those that see the block are neighbours
-    while (!sees(window, work->positions[from], begin, SLOTS))
-        from++;
-    while (!sees(window, work->positions[to - 1], begin, SLOTS))
-        to--;
+    const size_t from = r->from, to = r->to;
     uint64_t any = 0;
     for (size_t i = from; i < to; i++)
-        any |= work->visible[i] = visible_slots(window, work->positions[i], begin);
-    void *page = kvern_table_page(table, (size_t)(begin / SLOTS))->data;
-    const void *v = kvern_page_v(g, page, tile->head), *next = NULL;
-    if (next_begin < tile->end)
-        next = kvern_page_k(g, kvern_table_page(table, (size_t)(next_begin / SLOTS))->data,
-                            tile->head);
+        any |= work->visible[i] = visible_slots(&job->view->window, work->positions[i], begin);
+    const void *v = kvern_page_v(g, r->page, tile->head);
+    const void *next = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
     const size_t low = (size_t)__builtin_ctzll(any), high = SLOTS - (size_t)__builtin_clzll(any);
-    g->k_kernels.score(&g->k_codec, kvern_page_k(g, page, tile->head), g->k_dim, low / 16,
+    g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head), g->k_dim, low / 16,
                        kvern_ceil_div(high, 16), to - from, work->q + from * g->query_floats,
                        g->query_floats, work->weights + from * SLOTS, v);
     job->kernels.softmax(to - from, work->weights + from * SLOTS, work->visible + from,
                          job->queries->softcap, out->m + from, out->l + from,
                          out->acc + from * g->v_dim, g->v_dim);
     accumulate_values(job, tile, work, from, to, v, out->acc, next);
+}
+
+// Neighbouring rows that have the same page here meet it together.
+static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
+                         int64_t next_begin, kvern_workspace *work, kvern_partial *out)
+{
+    run open = {0, 0, NULL};
+    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
+        const part p = part_of(job, tile, r, at);
+        const run next = run_of(job, &p, begin, work);
+        at = p.end;
+        if (open.page && next.page == open.page && next.from == open.to) {
+            open.to = next.to;
+        } else if (next.page) {
+            if (open.page)
+                attend_run(job, tile, &open, begin, next.page, work, out);
+            open = next;
+        }
+    }
+    if (open.page)
+        attend_run(job, tile, &open, begin, first_page(job, tile, next_begin, work), work, out);
 }
 
 // The first block at or behind `at` that a vector of the tile may see.
@@ -253,13 +331,13 @@ static float base_of(float m)
 
 // Vectors whose first span this is start with it; others that see nothing of it skip it.
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
-                      kvern_partial *total, const kvern_partial *part)
+                      const kvern_workspace *work, kvern_partial *total, const kvern_partial *part)
 {
     const kvern_window *window = &job->view->window;
     const size_t dim = job->view->geometry->v_dim;
     const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
     for (size_t i = 0; i < tile->count; i++) {
-        const int64_t position = position_of(job, tile, i);
+        const int64_t position = work->positions[i];
         if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
             continue;
         if (window->keep == 0 && kvern_window_first(window, position) >= begin) {
@@ -286,19 +364,29 @@ static void add_sink(float sink, float *m, float *l, float *acc, size_t dim)
     *m = larger;
 }
 
-void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kvern_partial *total)
+static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, const part *p,
+                        kvern_partial *total)
 {
     const kvern_queries *q = job->queries;
     const size_t dim = job->view->geometry->v_dim;
-    for (size_t i = 0; i < tile->count; i++) {
-        const int64_t query = query_of(job, tile, i), head = head_of(job, tile, i);
+    for (size_t i = p->begin; i < p->end; i++) {
+        const int64_t query = query_of(job, p, i), head = head_of(job, tile, p, i);
         float *acc = total->acc + i * dim;
         if (q->sinks)
             add_sink(q->sinks[head], total->m + i, total->l + i, acc, dim);
         const int64_t at =
-            (q->out_start[tile->row] + query) * q->out_token_stride + head * q->out_head_stride;
+            (q->out_start[p->row] + query) * q->out_token_stride + head * q->out_head_stride;
         const float l = total->l[i];
         for (size_t d = 0; d < dim; d++)
             store_float(q->out_type, q->out, at + (int64_t)d, l == 0 ? 0 : acc[d] / l);
+    }
+}
+
+void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kvern_partial *total)
+{
+    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
+        const part p = part_of(job, tile, r, at);
+        finish_part(job, tile, &p, total);
+        at = p.end;
     }
 }

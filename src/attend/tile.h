@@ -2,8 +2,9 @@
 #ifndef KVERN_ATTEND_TILE_H
 #define KVERN_ATTEND_TILE_H
 
-// The arithmetic of one tile: a few query vectors of one row and one KV head, over the pages of the
-// row.
+// The arithmetic of one tile: a few query vectors of one KV head, over the pages of their row, or
+// of several rows that share pages. A page that several rows have is read once for all their
+// vectors.
 
 #include "src/attend/attend.h"
 #include "src/attend/softmax.h"
@@ -14,6 +15,10 @@
 // the working memory of a worker stays in its second-level cache.
 #define KVERN_TILE_VECTORS 32
 
+// First queries of the rows of a tile lie this many positions apart at most where there is a
+// window, so that what the tile's vectors see together is little more than what one of them sees.
+#define KVERN_TILE_REACH 1024
+
 // What all tiles of an attend share.
 typedef struct kvern_attend_job {
     const kvern_view *view;
@@ -22,11 +27,20 @@ typedef struct kvern_attend_job {
     size_t group; // query heads per KV head
 } kvern_attend_job;
 
-// Vector v of a row and KV head is query head head * group + v % group of query v / group.
+// Vectors of one KV head that the queries of a row make: vector v of KV head `head` is query head
+// head * group + v % group of query v / group.
+static inline size_t kvern_row_vectors(const kvern_attend_job *job, size_t row)
+{
+    return (size_t)job->queries->counts[row] * job->group;
+}
+
+// A tile of one row holds `count` of its vectors from number `first` on, one of several rows all
+// vectors of each of them, row by row. All pages have the same geometry.
 typedef struct kvern_tile {
-    size_t row, head;
+    const uint32_t *rows;
+    size_t row_count;
+    size_t head;
     size_t first, count;    // vectors
-    int64_t first_position; // of the row's query 0
     int64_t begin;          // first position that a vector sees, apart from the kept ones
     int64_t end;            // one past the last position that a vector of the tile sees
     size_t kept_spans;      // spans of kept positions in front of the span of `begin`
@@ -45,7 +59,7 @@ typedef struct kvern_workspace {
     float *q;           // [KVERN_TILE_VECTORS][k_dim], scaled
     float *weights;     // [KVERN_TILE_VECTORS][64]
     uint64_t *visible;  // [KVERN_TILE_VECTORS]
-    int64_t *positions; // [KVERN_TILE_VECTORS]
+    int64_t *positions; // [KVERN_TILE_VECTORS], of the loaded vectors
     kvern_partial span, total;
 } kvern_workspace;
 
@@ -54,7 +68,7 @@ kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory);
 size_t kvern_workspace_bytes(const kvern_attend_job *job);
 kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
 
-// Loads and scales the tile's queries.
+// Loads and scales the tile's queries. What follows works on the tile that is loaded.
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work);
 
 // Where a tile of queries lies: sets begin, end, kept_spans and spans from the fields before them.
@@ -67,7 +81,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
 
 // Merges the result of span number `span` into the total of the spans before it.
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
-                      kvern_partial *total, const kvern_partial *part);
+                      const kvern_workspace *work, kvern_partial *total, const kvern_partial *part);
 
 // Sinks, division, and rounding to the output type.
 void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kvern_partial *total);

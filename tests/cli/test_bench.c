@@ -331,6 +331,41 @@ static void test_overhead(void **state)
     json_decref(run);
 }
 
+// Prefixes of one and of three pages, the last one partly filled: the rows' own pages come on top.
+static void test_sharing(void **state)
+{
+    (void)state;
+    json_t *run = json_of(
+        &(program_call){.arguments = {"bench", "sharing", "--rows", "2,5", "--positions", "64,190",
+                                      "--head-dim", "64", "--group", "3", "--kv-heads", "1",
+                                      "--storage", "q4", "-t", "2", "--runs", "3", "--json"}});
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        const double rows = i % 2 ? 5 : 2, positions = i < 2 ? 64 : 190;
+        assert_true(real_at(cell, "rows") == rows);
+        assert_true(real_at(cell, "positions") == positions);
+        assert_string_equal(text_at(cell, "storage"), "q4");
+        const json_t *shared = json_object_get(cell, "shared");
+        const json_t *apart = json_object_get(cell, "alone");
+        assert_true(real_at(shared, "ms") > 0);
+        assert_true(real_at(apart, "ms_low") <= real_at(apart, "ms_high"));
+        assert_true(real_at(cell, "forked_memory") == 1);
+        const double pages = i < 2 ? (1 + rows) / 2 : (2 + rows) / 3;
+        assert_true(fabs(real_at(cell, "decoded_memory") - pages) < 1e-9);
+        assert_true(real_at(cell, "speed") > 0);
+    }
+    json_decref(run);
+    program_result result = program_run(
+        &(program_call){.arguments = {"bench", "sharing", "--positions", "64", "--head-dim", "8",
+                                      "--group", "1", "-t", "1", "--runs", "2"}});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "shared ms");
+    program_expect_part(result.out, "1.00x-4.50x"); // 1 page and 8 of the rows, over 2 of a row
+    program_free(&result);
+}
+
 static void expect_usage_error(const program_call *call, const char *message)
 {
     program_result result = program_run(call);
@@ -345,7 +380,7 @@ static void test_usage(void **state)
 {
     (void)state;
     expect_usage_error(&(program_call){.arguments = {"bench"}}, "what to measure is missing");
-    expect_usage_error(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is neither");
+    expect_usage_error(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is none of");
     expect_usage_error(&(program_call){.arguments = {"bench", "model"}}, "the model file is");
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
@@ -353,6 +388,10 @@ static void test_usage(void **state)
     expect_usage_error(
         &(program_call){.arguments = {"bench", "model", "m", "--batch", "2", "--peer", "p"}},
         "--batch 1");
+    expect_usage_error(&(program_call){.arguments = {"bench", "sharing", "--rows", "1"}},
+                       "--rows takes");
+    expect_usage_error(&(program_call){.arguments = {"bench", "sharing", "--storage", "q7"}},
+                       "not 'q7'");
     static const char *const CASES[][3] = {
         {"--storage", "bf17", "--storage knows bf16, f16, f32, q8"},
         {"--storage", "bf16,", "--storage takes"},
@@ -382,8 +421,8 @@ static void test_usage(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const WHAT[] = {"attention", "model", "overhead"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const WHAT[] = {"attention", "model", "overhead", "sharing"};
+    for (size_t i = 0; i < 4; i++) {
         program_result result =
             program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
         char usage[64];
@@ -419,7 +458,8 @@ int main(void)
         cmocka_unit_test(test_bad_peers),      cmocka_unit_test(test_model),
         cmocka_unit_test(test_model_batch),    cmocka_unit_test(test_model_storage),
         cmocka_unit_test(test_model_peers),    cmocka_unit_test(test_overhead),
-        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_sharing),        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -197,6 +197,50 @@ static void reserved_room_covers_attends_of_few_rows(void **state)
     ledger_finish(&books);
 }
 
+// Rows that share a prefix are attended in fewer tiles, which are cut by spans; and rows of a
+// window with a kept position, whose windows lie apart, in tiles that touch more spans than a row
+// does.
+static void reserved_room_covers_attends_of_shared_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, HEADS = 5, GROUP = 5, DIM = 256 };
+    static const size_t origin[ROWS] = {0};
+    static const uint64_t sequences[ROWS] = {1, 2, 3, 4, 5, 6};
+    static const int64_t ones[ROWS] = {1, 1, 1, 1, 1, 1};
+    static const int64_t lengths[2][ROWS] = {{3000, 2000, 2500, 64, 65, 2048},
+                                             {4096, 5120, 4097, 5100, 4500, 64}};
+    static float out[ROWS * HEADS * GROUP * DIM];
+    kvern_layer layers[2] = {kvern_layer_default(HEADS, DIM), kvern_layer_default(HEADS, DIM)};
+    layers[1].kind = KVERN_LAYER_WINDOW;
+    layers[1].window = 3;
+    layers[1].keep = 1;
+    for (int l = 0; l < 2; l++) {
+        ledger books;
+        ledger_init(&books);
+        kvern_context *context = new_context(&books, 3);
+        kvern_composition *composition = new_composition(context, &layers[l], 1);
+        kvern_cache *first, *cache;
+        int64_t more[ROWS];
+        assert_ok(kvern_cache_create(composition, 0, 1, &first));
+        feed_one(first, KVERN_PHASE_WINDOW, 1, 64, HEADS, NULL);
+        assert_ok(kvern_cache_fork(first, origin, ROWS, &cache));
+        kvern_cache_destroy(first);
+        for (size_t r = 0; r < ROWS; r++)
+            more[r] = lengths[l][r] - 64;
+        feed_run(cache, KVERN_PHASE_WINDOW, sequences, more, HEADS, NULL);
+        for (size_t r = 0; r < ROWS; r++)
+            assert_ok(kvern_cache_reserve(cache, r, 5130, HEADS * GROUP));
+        const uint64_t before = memory_of(context).allocations;
+        for (int step = 0; step < 3; step++)
+            feed_run(cache, KVERN_PHASE_DECODE, sequences, ones, HEADS * GROUP, out);
+        assert_int_equal(memory_of(context).allocations, before);
+        kvern_cache_destroy(cache);
+        kvern_composition_release(composition);
+        kvern_context_release(context);
+        ledger_finish(&books);
+    }
+}
+
 // A fork shares the last, partly filled page; its reservation takes the copy already.
 static void reserved_room_of_a_fork_covers_the_shared_page(void **state)
 {
@@ -478,6 +522,7 @@ int main(void)
         cmocka_unit_test(held_bytes_stay_within_two_percent_and_an_arena),
         cmocka_unit_test(decoding_in_reserved_room_allocates_nothing),
         cmocka_unit_test(reserved_room_covers_attends_of_few_rows),
+        cmocka_unit_test(reserved_room_covers_attends_of_shared_rows),
         cmocka_unit_test(reserved_room_of_a_fork_covers_the_shared_page),
         cmocka_unit_test(reserved_room_outlives_a_fork),
         cmocka_unit_test(reservations_never_shrink),
