@@ -24,6 +24,7 @@
 
 typedef struct plan {
     kvern_attend_job job;
+    size_t most_heads; // KV heads that a tile may take
     size_t tile_count;
     size_t span_count; // spans of the longest tile
     bool split;        // an item is one span of a tile, not a whole tile
@@ -82,21 +83,47 @@ static kvern_status look_at_rows(plan *p)
     return KVERN_OK;
 }
 
-// Rows of the order that make one tile per KV head from `at` on, or one row that makes some.
-static size_t next_rows(const plan *p, size_t at, size_t *tiles)
+// KV heads of a tile that holds `count` vectors of each: as many as it has room for, and all of a
+// row's tiles alike.
+static size_t heads_of(const plan *p, size_t count)
 {
-    const size_t rows = kvern_sharing_together(&p->job, p->order + at, p->order_count - at);
-    const size_t vectors = kvern_row_vectors(&p->job, p->order[at]);
-    *tiles = rows > 1 ? 1 : kvern_ceil_div(vectors, KVERN_TILE_VECTORS);
-    return rows;
+    const size_t kv_heads = p->job.view->geometry->kv_heads;
+    const size_t most = kvern_min_size(p->most_heads, KVERN_TILE_VECTORS / count);
+    return kvern_ceil_div(kv_heads, kvern_ceil_div(kv_heads, most));
+}
+
+static size_t vectors_of(const plan *p, const uint32_t *rows, size_t count)
+{
+    size_t vectors = 0;
+    for (size_t r = 0; r < count; r++)
+        vectors += kvern_row_vectors(&p->job, rows[r]);
+    return vectors;
 }
 
 static void count_tiles(plan *p)
 {
-    size_t tiles;
-    for (size_t at = 0; at < p->order_count; p->tile_count += tiles)
-        at += next_rows(p, at, &tiles);
-    p->tile_count *= p->job.view->geometry->kv_heads;
+    const size_t kv_heads = p->job.view->geometry->kv_heads;
+    p->tile_count = 0;
+    for (size_t at = 0, rows; at < p->order_count; at += rows) {
+        rows = kvern_sharing_together(&p->job, p->order + at, p->order_count - at);
+        const size_t vectors = vectors_of(p, p->order + at, rows);
+        const size_t last = vectors % KVERN_TILE_VECTORS;
+        p->tile_count += vectors / KVERN_TILE_VECTORS * kv_heads;
+        if (last)
+            p->tile_count += kvern_ceil_div(kv_heads, heads_of(p, last));
+    }
+}
+
+// Tiles of many heads read memory best; there must be enough items for all threads, though.
+static void choose_tiles(plan *p)
+{
+    p->most_heads = p->job.view->geometry->kv_heads;
+    count_tiles(p);
+    while (p->workers > 1 && p->most_heads > 1 && p->span_count &&
+           p->tile_count < kvern_ceil_div(TILES_PER_THREAD * p->workers, p->span_count)) {
+        p->most_heads = kvern_ceil_div(p->most_heads, 2);
+        count_tiles(p);
+    }
 }
 
 // Whether tiles are cut by spans: only when there are too few of them for the threads.
@@ -128,43 +155,34 @@ static kvern_status scratch_bytes(const plan *p, size_t partials, size_t *tiles,
     return KVERN_OK;
 }
 
-static size_t vectors_of(const plan *p, const uint32_t *rows, size_t count)
+// The tiles of `count` vectors of some rows from vector `first` on, all KV heads; returns how many.
+static size_t place_heads(const plan *p, kvern_tile *tiles, const uint32_t *rows, size_t row_count,
+                          size_t first, size_t count)
 {
-    size_t vectors = 0;
-    for (size_t r = 0; r < count; r++)
-        vectors += kvern_row_vectors(&p->job, rows[r]);
-    return vectors;
-}
-
-// The tiles of `count` vectors of some rows from vector `first` on, one for each KV head.
-static void place_heads(plan *p, kvern_tile *tiles, const uint32_t *rows, size_t row_count,
-                        size_t first, size_t count)
-{
-    for (size_t head = 0; head < p->job.view->geometry->kv_heads; head++) {
-        kvern_tile *tile = &tiles[head];
+    const size_t kv_heads = p->job.view->geometry->kv_heads, most = heads_of(p, count);
+    kvern_tile *tile = tiles;
+    for (size_t head = 0; head < kv_heads; head += most, tile++) {
         tile->rows = rows;
         tile->row_count = row_count;
         tile->head = head;
+        tile->heads = kvern_min_size(most, kv_heads - head);
         tile->first = first;
         tile->count = count;
         kvern_tile_place(&p->job, tile);
         tile->pending = tile->spans;
     }
+    return (size_t)(tile - tiles);
 }
 
 static void place_tiles(plan *p)
 {
     kvern_tile *tile = p->tiles;
-    size_t tiles, rows;
-    for (size_t at = 0; at < p->order_count; at += rows) {
-        rows = next_rows(p, at, &tiles);
-        size_t left = vectors_of(p, p->order + at, rows), first = 0;
-        for (; tiles; tiles--, tile += p->job.view->geometry->kv_heads) {
-            const size_t count = kvern_min_size(left, KVERN_TILE_VECTORS);
-            place_heads(p, tile, p->order + at, rows, first, count);
-            first += count;
-            left -= count;
-        }
+    for (size_t at = 0, rows; at < p->order_count; at += rows) {
+        rows = kvern_sharing_together(&p->job, p->order + at, p->order_count - at);
+        const size_t vectors = vectors_of(p, p->order + at, rows);
+        for (size_t first = 0; first < vectors; first += KVERN_TILE_VECTORS)
+            tile += place_heads(p, tile, p->order + at, rows, first,
+                                kvern_min_size(vectors - first, KVERN_TILE_VECTORS));
     }
 }
 
@@ -246,7 +264,7 @@ kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
         return status;
     p.order = order;
     p.order_count = kvern_sharing_order(&p.job, order, order + view->row_count);
-    count_tiles(&p);
+    choose_tiles(&p);
     if (p.tile_count == 0)
         return KVERN_OK;
     p.split = wants_split(&p);

@@ -6,11 +6,10 @@
 // threads.
 //
 // The work is cut into tiles of query vectors: a vector is one query head of one query, and the
-// vectors of a tile share a KV head and a row, or rows that share pages, so that they read the same
-// pages. When there are
-// fewer tiles than threads want, tiles are cut further by spans of positions, whose partial results
-// are merged afterwards. The arithmetic has the spans anyway, so how the work is cut changes no
-// bit.
+// vectors of a tile share a row, or rows that share pages, so that they read the same pages: of one
+// KV head, or of several where a head has few vectors. When there are fewer tiles than threads
+// want, tiles are cut further by spans of positions, whose partial results are merged afterwards.
+// The arithmetic has the spans anyway, so how the work is cut changes no bit.
 
 #include "src/base/context.h"
 #include "src/rows/geometry.h"

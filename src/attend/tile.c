@@ -77,7 +77,8 @@ static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kver
     return job->view->rows[tile->rows[0]].geometry;
 }
 
-// The vectors [begin, end) of a tile, which are those of one row from number `first` on.
+// The vectors [begin, end) of each head of a tile, which are those of one row from number `first`
+// on.
 typedef struct part {
     size_t row, begin, end, first;
 } part;
@@ -91,15 +92,15 @@ static part part_of(const kvern_attend_job *job, const kvern_tile *tile, size_t 
     return (part){row, begin, begin + kvern_row_vectors(job, row), 0};
 }
 
-// The query and the query head of vector i of the tile.
+// The query and the query head of vector i of one of the tile's heads.
 static int64_t query_of(const kvern_attend_job *job, const part *p, size_t i)
 {
     return (int64_t)((p->first + i - p->begin) / job->group);
 }
 
-static int64_t head_of(const kvern_attend_job *job, const kvern_tile *tile, const part *p, size_t i)
+static int64_t head_of(const kvern_attend_job *job, size_t head, const part *p, size_t i)
 {
-    return (int64_t)(tile->head * job->group + (p->first + i - p->begin) % job->group);
+    return (int64_t)(head * job->group + (p->first + i - p->begin) % job->group);
 }
 
 // The position of vector i.
@@ -108,18 +109,28 @@ static int64_t position_of(const kvern_attend_job *job, const part *p, size_t i)
     return job->view->rows[p->row].base + job->queries->first[p->row] + query_of(job, p, i);
 }
 
-static void load_part(const kvern_attend_job *job, const kvern_tile *tile, const part *p,
-                      kvern_workspace *work)
+// One vector, scaled. Most callers have floats: a loop of their own is vectorised.
+static void load_query(const kvern_queries *q, int64_t at, size_t dim, float *to)
+{
+    const float *from = (const float *)q->q + at;
+    for (size_t d = 0; q->q_type == KVERN_F32 && d < dim; d++)
+        to[d] = from[d] * q->scale;
+    for (size_t d = 0; q->q_type != KVERN_F32 && d < dim; d++)
+        to[d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
+}
+
+static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
+                      const part *p, kvern_workspace *work)
 {
     const kvern_queries *q = job->queries;
     const kvern_geometry *g = geometry_of(job, tile);
+    const size_t base = head * tile->count;
     for (size_t i = p->begin; i < p->end; i++) {
-        work->positions[i] = position_of(job, p, i);
-        float *to = work->q + i * g->query_floats;
+        work->positions[base + i] = position_of(job, p, i);
+        float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
-                           head_of(job, tile, p, i) * q->q_head_stride;
-        for (size_t d = 0; d < g->k_dim; d++)
-            to[d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
+                           head_of(job, tile->head + head, p, i) * q->q_head_stride;
+        load_query(q, at, g->k_dim, to);
         if (g->k_layout->prepare)
             g->k_layout->prepare(&g->k_codec, g->k_dim, to);
     }
@@ -129,7 +140,8 @@ void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_
 {
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
-        load_part(job, tile, &p, work);
+        for (size_t head = 0; head < tile->heads; head++)
+            load_part(job, tile, head, &p, work);
         at = p.end;
     }
 }
@@ -191,8 +203,8 @@ void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
 
 // ---- Blocks and spans ----
 
-// Adds the values of a block for vectors [from, to): those that see the same slots go together, run
-// by run.
+// Adds the values of a block for vectors [from, to) of the working memory: those that see the same
+// slots go together, run by run.
 static void accumulate_values(const kvern_attend_job *job, const kvern_tile *tile,
                               const kvern_workspace *work, size_t from, size_t to,
                               const void *block, float *acc, const void *next)
@@ -213,7 +225,7 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
     }
 }
 
-// The vectors [from, to) that meet one page together. page NULL: none do.
+// The vectors [from, to) of each head that meet one page together. page NULL: none do.
 typedef struct run {
     size_t from, to;
     void *page;
@@ -247,26 +259,74 @@ static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, int
     return page;
 }
 
+// Which slots of the block at `begin` the vectors of a run see; returns those that any of them
+// does.
+static uint64_t look(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
+                     int64_t begin, kvern_workspace *work)
+{
+    uint64_t any = 0;
+    for (size_t i = r->from; i < r->to; i++)
+        any |= work->visible[i] = visible_slots(&job->view->window, work->positions[i], begin);
+    for (size_t head = 1; head < tile->heads; head++)
+        memcpy(work->visible + head * tile->count + r->from, work->visible + r->from,
+               (r->to - r->from) * sizeof work->visible[0]);
+    return any;
+}
+
+// The scores of a run, head by head.
+static void score_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
+                      uint64_t any, kvern_workspace *work)
+{
+    const kvern_geometry *g = geometry_of(job, tile);
+    const size_t low = (size_t)__builtin_ctzll(any), high = SLOTS - (size_t)__builtin_clzll(any);
+    for (size_t h = 0; h < tile->heads; h++) {
+        const size_t from = h * tile->count + r->from;
+        const void *next = h + 1 < tile->heads ? kvern_page_k(g, r->page, tile->head + h + 1)
+                                               : kvern_page_v(g, r->page, tile->head);
+        g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head + h), g->k_dim,
+                           low / 16, kvern_ceil_div(high, 16), r->to - r->from,
+                           work->q + from * g->query_floats, g->query_floats,
+                           work->weights + from * SLOTS, next);
+    }
+}
+
+static void weigh(const kvern_attend_job *job, size_t from, size_t count, size_t dim,
+                  const kvern_workspace *work, kvern_partial *out)
+{
+    job->kernels.softmax(count, work->weights + from * SLOTS, work->visible + from,
+                         job->queries->softcap, out->m + from, out->l + from, out->acc + from * dim,
+                         dim);
+}
+
+// Scores become weights: of all heads at once where the run's vectors follow each other.
+static void weigh_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
+                      const kvern_workspace *work, kvern_partial *out)
+{
+    const size_t count = r->to - r->from, dim = geometry_of(job, tile)->v_dim;
+    if (count == tile->count) {
+        weigh(job, 0, tile->heads * count, dim, work, out);
+        return;
+    }
+    for (size_t h = 0; h < tile->heads; h++)
+        weigh(job, h * tile->count + r->from, count, dim, work, out);
+}
+
 // Adds a page of the block at `begin` to the results of the vectors that meet it. `next_page` is
 // read after it; or NULL.
 static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
                        int64_t begin, void *next_page, kvern_workspace *work, kvern_partial *out)
 {
     const kvern_geometry *g = geometry_of(job, tile);
-    const size_t from = r->from, to = r->to;
-    uint64_t any = 0;
-    for (size_t i = from; i < to; i++)
-        any |= work->visible[i] = visible_slots(&job->view->window, work->positions[i], begin);
-    const void *v = kvern_page_v(g, r->page, tile->head);
-    const void *next = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
-    const size_t low = (size_t)__builtin_ctzll(any), high = SLOTS - (size_t)__builtin_clzll(any);
-    g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head), g->k_dim, low / 16,
-                       kvern_ceil_div(high, 16), to - from, work->q + from * g->query_floats,
-                       g->query_floats, work->weights + from * SLOTS, v);
-    job->kernels.softmax(to - from, work->weights + from * SLOTS, work->visible + from,
-                         job->queries->softcap, out->m + from, out->l + from,
-                         out->acc + from * g->v_dim, g->v_dim);
-    accumulate_values(job, tile, work, from, to, v, out->acc, next);
+    score_run(job, tile, r, look(job, tile, r, begin, work), work);
+    weigh_run(job, tile, r, work, out);
+    for (size_t h = 0; h < tile->heads; h++) {
+        const size_t base = h * tile->count;
+        const void *next = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
+        if (h + 1 < tile->heads)
+            next = kvern_page_v(g, r->page, tile->head + h + 1);
+        accumulate_values(job, tile, work, base + r->from, base + r->to,
+                          kvern_page_v(g, r->page, tile->head + h), out->acc, next);
+    }
 }
 
 // Neighbouring rows that have the same page here meet it together.
@@ -300,11 +360,12 @@ static int64_t next_block(const kvern_attend_job *job, const kvern_tile *tile, i
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                      kvern_workspace *work, kvern_partial *out)
 {
-    for (size_t i = 0; i < tile->count; i++) {
+    const size_t vectors = tile->heads * tile->count;
+    for (size_t i = 0; i < vectors; i++) {
         out->m[i] = -INFINITY;
         out->l[i] = 0;
     }
-    memset(out->acc, 0, tile->count * job->view->geometry->v_dim * sizeof(float));
+    memset(out->acc, 0, vectors * job->view->geometry->v_dim * sizeof(float));
     const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
     const int64_t end =
         begin + KVERN_SPAN_POSITIONS < tile->end ? begin + KVERN_SPAN_POSITIONS : tile->end;
@@ -336,7 +397,7 @@ void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_
     const kvern_window *window = &job->view->window;
     const size_t dim = job->view->geometry->v_dim;
     const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
-    for (size_t i = 0; i < tile->count; i++) {
+    for (size_t i = 0; i < tile->heads * tile->count; i++) {
         const int64_t position = work->positions[i];
         if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
             continue;
@@ -364,19 +425,21 @@ static void add_sink(float sink, float *m, float *l, float *acc, size_t dim)
     *m = larger;
 }
 
-static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, const part *p,
-                        kvern_partial *total)
+static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
+                        const part *p, kvern_partial *total)
 {
     const kvern_queries *q = job->queries;
     const size_t dim = job->view->geometry->v_dim;
     for (size_t i = p->begin; i < p->end; i++) {
-        const int64_t query = query_of(job, p, i), head = head_of(job, tile, p, i);
-        float *acc = total->acc + i * dim;
+        const int64_t query = query_of(job, p, i);
+        const int64_t query_head = head_of(job, tile->head + head, p, i);
+        const size_t vector = head * tile->count + i;
+        float *acc = total->acc + vector * dim;
         if (q->sinks)
-            add_sink(q->sinks[head], total->m + i, total->l + i, acc, dim);
+            add_sink(q->sinks[query_head], total->m + vector, total->l + vector, acc, dim);
         const int64_t at =
-            (q->out_start[p->row] + query) * q->out_token_stride + head * q->out_head_stride;
-        const float l = total->l[i];
+            (q->out_start[p->row] + query) * q->out_token_stride + query_head * q->out_head_stride;
+        const float l = total->l[vector];
         for (size_t d = 0; d < dim; d++)
             store_float(q->out_type, q->out, at + (int64_t)d, l == 0 ? 0 : acc[d] / l);
     }
@@ -386,7 +449,8 @@ void kvern_tile_finish(const kvern_attend_job *job, const kvern_tile *tile, kver
 {
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
-        finish_part(job, tile, &p, total);
+        for (size_t head = 0; head < tile->heads; head++)
+            finish_part(job, tile, head, &p, total);
         at = p.end;
     }
 }

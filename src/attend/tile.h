@@ -2,9 +2,11 @@
 #ifndef KVERN_ATTEND_TILE_H
 #define KVERN_ATTEND_TILE_H
 
-// The arithmetic of one tile: a few query vectors of one KV head, over the pages of their row, or
-// of several rows that share pages. A page that several rows have is read once for all their
-// vectors.
+// The arithmetic of one tile: a few query vectors of one KV head, or of several, over the pages of
+// their row, or of several rows that share pages. A page that several rows have is read once for
+// all their vectors. Where a KV head has few vectors, a tile takes several heads, so that memory is
+// read from the front to the back of a page: a head's part alone is too short for the hardware to
+// foresee what comes next.
 
 #include "src/attend/attend.h"
 #include "src/attend/softmax.h"
@@ -34,13 +36,14 @@ static inline size_t kvern_row_vectors(const kvern_attend_job *job, size_t row)
     return (size_t)job->queries->counts[row] * job->group;
 }
 
-// A tile of one row holds `count` of its vectors from number `first` on, one of several rows all
-// vectors of each of them, row by row. All pages have the same geometry.
+// A tile holds `count` vectors of each of its KV heads. Of one row they are those from number
+// `first` on, of several rows all vectors of each of them, row by row. In the working memory the
+// vectors of one head follow those of the head before. All pages have the same geometry.
 typedef struct kvern_tile {
     const uint32_t *rows;
     size_t row_count;
-    size_t head;
-    size_t first, count;    // vectors
+    size_t head, heads;     // the first KV head, and how many
+    size_t first, count;    // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
     int64_t begin;          // first position that a vector sees, apart from the kept ones
     int64_t end;            // one past the last position that a vector of the tile sees
     size_t kept_spans;      // spans of kept positions in front of the span of `begin`

@@ -2,8 +2,9 @@
 #ifndef KVERN_ROWS_GEOMETRY_H
 #define KVERN_ROWS_GEOMETRY_H
 
-// What a page of one layer looks like: for each KV head its block of keys and, right behind it, its
-// block of values, so that attending a head streams through memory in one direction.
+// What a page of one layer looks like: the blocks of keys of all KV heads, then their blocks of
+// values. A decode takes the heads of a page together (src/attend/tile.h), so it reads the page
+// from front to back.
 
 #include "src/codec/codec.h"
 
@@ -20,12 +21,12 @@ typedef struct kvern_geometry {
 
 static inline void *kvern_page_k(const kvern_geometry *g, void *page, size_t head)
 {
-    return (char *)page + head * (g->k_block_bytes + g->v_block_bytes);
+    return (char *)page + head * g->k_block_bytes;
 }
 
 static inline void *kvern_page_v(const kvern_geometry *g, void *page, size_t head)
 {
-    return (char *)kvern_page_k(g, page, head) + g->k_block_bytes;
+    return (char *)page + g->kv_heads * g->k_block_bytes + head * g->v_block_bytes;
 }
 
 #endif
