@@ -140,9 +140,9 @@ KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_compositi
 KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
 
 // Bytes of the pages that one row of `tokens` positions holds at most over all layers, when they
-// arrive one by one: whole pages, nothing else. A layer with a start counts with the larger one of
-// its two forms while `tokens` is below start, and with the planned one from there on. UINT64_MAX
-// when the number does not fit.
+// arrive one by one or in rounds (kvern/round.h): whole pages, nothing else. A layer with a start
+// counts with the larger one of its two forms while `tokens` is below start, and with the planned
+// one from there on. UINT64_MAX when the number does not fit.
 KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
                                                uint64_t tokens);
 

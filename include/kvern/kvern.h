@@ -10,6 +10,7 @@
 //   kvern_storage      which codecs a user wants for which layers         kvern/storage.h
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
+//   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
 //
@@ -24,6 +25,7 @@
 #include <kvern/context.h>
 #include <kvern/cpu.h>
 #include <kvern/read.h>
+#include <kvern/round.h>
 #include <kvern/state.h>
 #include <kvern/status.h>
 #include <kvern/storage.h>

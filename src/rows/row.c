@@ -231,12 +231,37 @@ void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
     memset(change, 0, sizeof *change);
 }
 
+// Whether a round that is taken back will want to see the table that a row is about to leave.
+static bool is_wanted(const kvern_row_undo *undo)
+{
+    return undo && undo->kind == KVERN_UNDO_NOTHING;
+}
+
+// Lets go of the table that a row leaves, or keeps it for the end of the round.
+static void leave_table(kvern_table *old, kvern_row_undo *undo)
+{
+    if (!is_wanted(undo)) {
+        kvern_table_release(old);
+        return;
+    }
+    undo->kind = old ? KVERN_UNDO_TABLE : KVERN_UNDO_NO_TABLE;
+    undo->table = old;
+    if (!is_exclusive(old))
+        return;
+    undo->kind = KVERN_UNDO_EMPTIED; // so that its pages are not shared
+    for (size_t i = 0; i < old->count; i++)
+        kvern_page_release(old->pages[i]);
+    old->count = 0;
+}
+
 // Moves or shares the pages that stay into the new table.
-static void adopt_pages(kvern_row *row, kvern_row_change *change)
+static void adopt_pages(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo)
 {
     kvern_table *old = row->table, *table = change->table;
-    if (!old)
+    if (!old) {
+        leave_table(NULL, undo);
         return;
+    }
     const size_t count = change->fresh_begin, dropped = change->dropped;
     const size_t front = dropped ? table->kept : count;
     memcpy(table->pages, old->pages, front * sizeof old->pages[0]);
@@ -244,7 +269,21 @@ static void adopt_pages(kvern_row *row, kvern_row_change *change)
            (count - front) * sizeof old->pages[0]);
     for (size_t i = 0; i < count; i++)
         kvern_page_retain(table->pages[i]);
-    kvern_table_release(old);
+    leave_table(old, undo);
+}
+
+// The copy takes the place of the shared, partly filled page. A table that is kept for the end of
+// the round has that page itself.
+static void replace_tail(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo)
+{
+    kvern_table *table = change->table;
+    kvern_page **tail = &table->pages[kvern_table_used(table, row->length) - 1];
+    memcpy(change->copy->data, (*tail)->data, kvern_page_bytes(change->copy));
+    if (undo && !undo->begun && undo->kind != KVERN_UNDO_TABLE)
+        undo->tail = *tail;
+    else
+        kvern_page_release(*tail);
+    *tail = change->copy;
 }
 
 static void drop_surplus(kvern_table *table, size_t begin, size_t end)
@@ -256,20 +295,28 @@ static void drop_surplus(kvern_table *table, size_t begin, size_t end)
     table->count -= end - begin;
 }
 
-void kvern_row_commit(kvern_row *row, kvern_row_change *change)
+void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo)
 {
     kvern_table *table = change->table;
     if (table != row->table)
-        adopt_pages(row, change);
-    if (change->copy) {
-        kvern_page **tail = &table->pages[kvern_table_used(table, row->length) - 1];
-        memcpy(change->copy->data, (*tail)->data, kvern_page_bytes(change->copy));
-        kvern_page_release(*tail);
-        *tail = change->copy;
-    }
+        adopt_pages(row, change, undo);
+    if (change->copy)
+        replace_tail(row, change, undo);
     table->count = change->fresh_end;
     row->table = table;
     drop_surplus(table, change->surplus_begin, change->surplus_end);
+    if (undo)
+        undo->begun = true;
+}
+
+void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
+{
+    row->held = kvern_max_i64(row->held, held);
+    if (!is_exclusive(row->table))
+        return;
+    const size_t kept = kvern_pages_of(keep);
+    recycle(row->table, kept, dead_pages(row, kept));
+    drop_spare(row, room_of(row));
 }
 
 // An empty row starts anew: nothing of it is dropped.
@@ -292,6 +339,64 @@ void kvern_row_truncate(kvern_row *row, int64_t length)
         restart(row);
     if (is_exclusive(row->table))
         drop_spare(row, room_of(row));
+}
+
+// Moves the row's pages into a table that it had before, which has room for them.
+static void return_to(kvern_row *row, kvern_table *table)
+{
+    kvern_table *left = row->table;
+    memcpy(table->pages, left->pages, left->count * sizeof left->pages[0]);
+    table->count = left->count;
+    table->kept = left->kept;
+    table->gap = left->gap;
+    left->count = 0;
+    row->table = table;
+    kvern_table_release(left);
+}
+
+static void put_table_back(kvern_row *row, kvern_row_undo *undo, bool unchanged)
+{
+    if (undo->kind == KVERN_UNDO_EMPTIED) {
+        if (!is_exclusive(row->table) || row->table->count > undo->table->capacity)
+            return;
+        return_to(row, undo->table);
+    } else if (undo->kind != KVERN_UNDO_NOTHING && unchanged) {
+        kvern_table_release(row->table);
+        row->table = undo->table;
+    } else {
+        return;
+    }
+    undo->table = NULL;
+}
+
+// A table that a read of the round still holds keeps its copy.
+static void put_tail_back(kvern_row *row, kvern_row_undo *undo)
+{
+    if (!undo->tail || !is_exclusive(row->table))
+        return;
+    kvern_page **tail = &row->table->pages[kvern_table_used(row->table, row->length) - 1];
+    kvern_page_release(*tail);
+    *tail = undo->tail;
+    undo->tail = NULL;
+}
+
+void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, int64_t length)
+{
+    kvern_row_truncate(row, length);
+    put_table_back(row, undo, length == begin);
+    if (length == begin) {
+        put_tail_back(row, undo);
+        kvern_row_truncate(row, length); // a table that the round did not leave at once
+    }
+    kvern_row_undo_clear(undo);
+}
+
+void kvern_row_undo_clear(kvern_row_undo *undo)
+{
+    kvern_table_release(undo->table);
+    if (undo->tail)
+        kvern_page_release(undo->tail);
+    memset(undo, 0, sizeof *undo);
 }
 
 void kvern_row_reset(kvern_row *row)

@@ -46,6 +46,23 @@ typedef struct kvern_row_change {
     kvern_page *copy;                  // replaces the shared, partly filled page; or NULL
 } kvern_row_change;
 
+// What a row had before a round (include/kvern/round.h), as far as the round gave it something
+// else. For as long as the round is open, a table that others hold is held for it too, and one that
+// has become too small lies here empty.
+typedef enum kvern_undo_kind {
+    KVERN_UNDO_NOTHING = 0, // the row still has its table
+    KVERN_UNDO_NO_TABLE,    // it had none
+    KVERN_UNDO_TABLE,       // it shared `table`
+    KVERN_UNDO_EMPTIED      // its pages moved out of `table`
+} kvern_undo_kind;
+
+typedef struct kvern_row_undo {
+    kvern_undo_kind kind;
+    bool begun; // the round has changed the row
+    kvern_table *table;
+    kvern_page *tail; // the partly filled page that the row shared; or NULL
+} kvern_row_undo;
+
 // Positions of a row at most: far above any model, far below any overflow.
 #define KVERN_MAX_POSITIONS (INT64_C(1) << 40)
 
@@ -66,11 +83,24 @@ size_t kvern_table_used(const kvern_table *table, int64_t length);
 KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep,
                                            int64_t new_length, size_t reserve,
                                            kvern_row_change *change);
-void kvern_row_commit(kvern_row *row, kvern_row_change *change);
+
+// Within a round, `undo` keeps what the row loses; else it is NULL.
+void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo);
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change);
+
+// Notes that nothing between the kept positions and `held` can be seen any more. Pages that lie
+// there go, unless somebody else holds the table: then they go with the next change.
+void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held);
 
 // Drops the newest positions down to `length`, and the pages that are neither used nor reserved.
 void kvern_row_truncate(kvern_row *row, int64_t length);
+
+// The end of a round in which the row grew from `begin` positions: it is left with `length` of
+// them, and with what it would have if it had never been longer. Cannot fail.
+void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, int64_t length);
+
+// Lets go of what an undo holds.
+void kvern_row_undo_clear(kvern_row_undo *undo);
 
 // Empties the row and gives up its reserved room.
 void kvern_row_reset(kvern_row *row);

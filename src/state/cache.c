@@ -76,6 +76,18 @@ kvern_status kvern_cache_check_idle(const kvern_cache *cache)
     return cache->owner ? kvern_state_check_idle(cache->owner) : KVERN_OK;
 }
 
+static bool is_in_round(const kvern_cache *cache)
+{
+    return cache->owner && cache->owner->round_open;
+}
+
+kvern_status kvern_cache_check_no_round(const kvern_cache *cache)
+{
+    if (is_in_round(cache))
+        return kvern_fail(KVERN_ERR_BUSY, "a round is open");
+    return KVERN_OK;
+}
+
 // ---- Looking ----
 
 const kvern_layer *kvern_cache_layer(const kvern_cache *cache)
@@ -198,9 +210,11 @@ kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size
 
 void kvern_cache_commit(kvern_cache *cache)
 {
+    const bool in_round = is_in_round(cache);
     for (size_t r = 0; r < cache->row_count; r++) {
         if (cache->changes[r].table)
-            kvern_row_commit(&cache->rows[r], &cache->changes[r]);
+            kvern_row_commit(&cache->rows[r], &cache->changes[r],
+                             in_round ? &cache->undos[r] : NULL);
     }
 }
 
@@ -251,8 +265,7 @@ void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
             row->floor = layer->plan.start > 0 ? row->length : 0;
             kvern_conversion_commit(&layer->first, &layer->geometry, row, &cache->conversions[r]);
         }
-        const int64_t held = kvern_window_held(&layer->window, row->length);
-        row->held = kvern_max_i64(row->held, held);
+        kvern_row_settle(row, layer->window.keep, kvern_window_held(&layer->window, row->length));
     }
 }
 

@@ -16,9 +16,11 @@ typedef struct kvern_row_block {
     size_t caches;
     size_t capacity; // rows of each
     void *memory;
-    int64_t *lengths, *counts; // per row of a state: its length, and its tokens in the open step
     kvern_row *spare;          // per row, for the length of a call
     bool *named;               // likewise
+    int64_t *lengths, *counts; // per row of a state: its length, and its tokens in the open step
+    int64_t *round_begin;      // its length when the open round began
+    int64_t *round_most;       // tokens that it may receive in that round
 } kvern_row_block;
 
 struct kvern_cache {
@@ -30,6 +32,7 @@ struct kvern_cache {
     kvern_row *rows;
     kvern_row_change *changes;     // one per row, for the length of a call
     kvern_conversion *conversions; // likewise
+    kvern_row_undo *undos;         // one per row, for the length of a round; else zero
 };
 
 // What the pages of a row look like, and where they come from.
@@ -85,7 +88,9 @@ KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t
 // Whether the cache belongs to nobody, so that its own calls may change it.
 KVERN_CHECK kvern_status kvern_cache_check_alone(const kvern_cache *cache);
 
-// Whether its owner, if it has one, has nothing open.
+// Whether its owner, if it has one, has nothing open; or no round: a step leaves what rows hold as
+// it is, while the tokens of a round may never have been.
 KVERN_CHECK kvern_status kvern_cache_check_idle(const kvern_cache *cache);
+KVERN_CHECK kvern_status kvern_cache_check_no_round(const kvern_cache *cache);
 
 #endif

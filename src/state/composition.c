@@ -275,8 +275,9 @@ size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens)
     const size_t all = kvern_pages_of(tokens);
     if (w->recent >= tokens)
         return all;
-    // What is held and one more position, lying anywhere within the first of their pages.
-    const size_t held = (size_t)(w->recent + w->slack + 1);
+    // What is held and one more position, or a round's, lying anywhere within the first of their
+    // pages.
+    const size_t held = (size_t)(w->recent + w->slack + kvern_max_i64(w->slack, 1));
     return kvern_min_size(all, kvern_pages_of(w->keep) + (held - 2) / KVERN_PAGE_POSITIONS + 2);
 }
 

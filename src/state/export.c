@@ -12,6 +12,9 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
 {
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
+    kvern_status status = kvern_cache_check_no_round(cache);
+    if (status)
+        return status;
     if (row >= cache->row_count || position < 0 || count < 0 || count > cache->rows[row].length ||
         position > cache->rows[row].length - count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: positions from %" PRId64 ", %" PRId64, row,

@@ -6,10 +6,12 @@
 #include <string.h>
 
 // Of one row in one cache.
-#define ROW_BYTES (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion))
+#define ROW_BYTES                                                                                  \
+    (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion) +                     \
+     sizeof(kvern_row_undo))
 
 // Of one row besides that: what a state knows of it, and scratch.
-#define SHARED_BYTES (2 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(bool))
+#define SHARED_BYTES (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(bool))
 
 // Far from overflow: there are at most KVERN_MAX_ROWS rows, and caches exist in memory.
 static size_t block_bytes(size_t caches, size_t capacity)
@@ -32,7 +34,9 @@ kvern_status kvern_row_block_create(kvern_heap *heap, size_t caches, size_t rows
     out->spare = (kvern_row *)((char *)memory + capacity * caches * ROW_BYTES);
     out->lengths = (int64_t *)(out->spare + capacity);
     out->counts = out->lengths + capacity;
-    out->named = (bool *)(out->counts + capacity);
+    out->round_begin = out->counts + capacity;
+    out->round_most = out->round_begin + capacity;
+    out->named = (bool *)(out->round_most + capacity);
     return KVERN_OK;
 }
 
@@ -48,6 +52,7 @@ void kvern_row_block_place(const kvern_row_block *block, size_t index, kvern_cac
     cache->rows = (kvern_row *)((char *)block->memory + index * block->capacity * ROW_BYTES);
     cache->changes = (kvern_row_change *)(cache->rows + block->capacity);
     cache->conversions = (kvern_conversion *)(cache->changes + block->capacity);
+    cache->undos = (kvern_row_undo *)(cache->conversions + block->capacity);
 }
 
 // Cache by cache: what lies between the rows is for the length of a call only.

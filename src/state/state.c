@@ -67,8 +67,10 @@ void kvern_state_destroy(kvern_state *state)
     kvern_composition *composition = state->composition;
     kvern_heap *heap = &composition->context->heap;
     for (size_t l = 0; l < composition->count; l++) {
-        for (size_t r = 0; r < kvern_state_rows(state); r++)
+        for (size_t r = 0; r < kvern_state_rows(state); r++) {
             kvern_row_reset(&state->caches[l].rows[r]);
+            kvern_row_undo_clear(&state->caches[l].undos[r]);
+        }
     }
     kvern_row_block_free(heap, &state->block);
     kvern_heap_give(heap, state, state_bytes(composition->count), KVERN_HEAP_ALIGNMENT);
@@ -81,6 +83,8 @@ kvern_status kvern_state_check_idle(const kvern_state *state)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
     if (state->step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
+    if (state->round_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a round is open");
     return KVERN_OK;
 }
 
@@ -229,16 +233,39 @@ static void promise_room(kvern_state *state)
     }
 }
 
-kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase, const int64_t *counts)
+// Whether the open round leaves room for the tokens.
+static kvern_status check_round(const kvern_state *state, const int64_t *counts)
 {
-    kvern_status status = kvern_state_check_idle(state);
-    if (status)
-        return status;
+    const kvern_row_block *b = &state->block;
+    for (size_t r = 0; state->round_open && r < kvern_state_rows(state); r++) {
+        const int64_t left = b->round_begin[r] + b->round_most[r] - b->lengths[r];
+        if (counts[r] > left)
+            return kvern_fail(KVERN_ERR_RANGE,
+                              "row %zu: %" PRId64 " tokens, but the round is for %" PRId64
+                              " more at most",
+                              r, counts[r], left);
+    }
+    return KVERN_OK;
+}
+
+static kvern_status check_step(const kvern_state *state, kvern_phase phase, const int64_t *counts)
+{
+    if (!state)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
+    if (state->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a step is open");
     if (phase != KVERN_PHASE_DECODE && phase != KVERN_PHASE_WINDOW && phase != KVERN_PHASE_KNOWN)
         return kvern_fail(KVERN_ERR_ARGUMENT, "phase %d is unknown", (int)phase);
     const int64_t most = phase == KVERN_PHASE_DECODE ? 1 : KVERN_MAX_POSITIONS;
     // All layers hold the same rows, so the first one speaks for all.
-    if ((status = kvern_cache_check_counts(&state->caches[0], counts, most)))
+    kvern_status status = kvern_cache_check_counts(&state->caches[0], counts, most);
+    return status ? status : check_round(state, counts);
+}
+
+kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase, const int64_t *counts)
+{
+    kvern_status status = check_step(state, phase, counts);
+    if (status)
         return status;
     if ((status = prepare_layers(state, counts, 0, 0)))
         return status;
@@ -306,11 +333,10 @@ static void close_step(kvern_state *state)
     set_step_open(state, false);
 }
 
-static kvern_status prepare_settling(kvern_state *state)
+kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_status status =
-            kvern_cache_prepare_settling(&state->caches[l], state->block.counts, false, false);
+        kvern_status status = kvern_cache_prepare_settling(&state->caches[l], counts, false, false);
         if (status) {
             while (l > 0)
                 kvern_cache_cancel_settling(&state->caches[--l]);
@@ -320,7 +346,13 @@ static kvern_status prepare_settling(kvern_state *state)
     return KVERN_OK;
 }
 
-kvern_status kvern_step_end(kvern_state *state)
+void kvern_state_commit_settling(kvern_state *state, const int64_t *counts)
+{
+    for (size_t l = 0; l < state->composition->count; l++)
+        kvern_cache_commit_settling(&state->caches[l], counts);
+}
+
+static kvern_status check_step_end(const kvern_state *state)
 {
     if (!state)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
@@ -330,11 +362,19 @@ kvern_status kvern_step_end(kvern_state *state)
         if (!state->appended[l])
             return kvern_fail(KVERN_ERR_BUSY, "layer %zu has not appended", l);
     }
-    kvern_status status = prepare_settling(state);
+    return KVERN_OK;
+}
+
+// Within a round, rows settle when it ends.
+kvern_status kvern_step_end(kvern_state *state)
+{
+    kvern_status status = check_step_end(state);
+    if (!status && !state->round_open)
+        status = kvern_state_prepare_settling(state, state->block.counts);
     if (status)
         return status;
-    for (size_t l = 0; l < state->composition->count; l++)
-        kvern_cache_commit_settling(&state->caches[l], state->block.counts);
+    if (!state->round_open)
+        kvern_state_commit_settling(state, state->block.counts);
     for (size_t r = 0; r < kvern_state_rows(state); r++)
         state->block.lengths[r] += state->block.counts[r];
     close_step(state);

@@ -13,11 +13,16 @@ struct kvern_state {
     kvern_row_block block; // of all its caches; the rows' lengths are without an open step
     bool *appended;        // [layers], in the open step
     bool step_open;
+    bool round_open;
     kvern_cache caches[]; // [layers], all with the same number of rows
 };
 
 // Whether nothing is open: KVERN_ERR_BUSY says what is.
 KVERN_CHECK kvern_status kvern_state_check_idle(const kvern_state *state);
+
+// Settles all layers, or prepares to (see kvern_cache_prepare_settling): for counts[r] tokens.
+KVERN_CHECK kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts);
+void kvern_state_commit_settling(kvern_state *state, const int64_t *counts);
 
 // Makes a state whose rows are empty.
 KVERN_CHECK kvern_status kvern_state_make(kvern_composition *composition, size_t rows,

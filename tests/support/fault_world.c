@@ -441,6 +441,36 @@ static kvern_status end_step(fault_world *w)
     return kvern_step_end(w->state);
 }
 
+// Row 0 gets as far as a conversion, in pages that the fork of the state shares.
+static const int64_t drafts[ROWS] = {1, 5, 4};
+
+static kvern_status begin_round(fault_world *w)
+{
+    return kvern_round_begin(w->state, drafts);
+}
+
+static kvern_status begin_step_of_round(fault_world *w)
+{
+    return kvern_step_begin(w->state, KVERN_PHASE_WINDOW, drafts);
+}
+
+static kvern_status draft(fault_world *w)
+{
+    kvern_status status = begin_round(w);
+    return status ? status : run_step(w->state, drafts);
+}
+
+static kvern_status commit_round(fault_world *w)
+{
+    return kvern_round_commit(w->state);
+}
+
+static kvern_status roll_back(fault_world *w)
+{
+    static const int64_t keep[ROWS] = {1, 0, 2};
+    return kvern_round_rollback(w->state, keep);
+}
+
 void fault_expect_nothing_made(const fault_world *w)
 {
     assert_null(w->made);
@@ -476,6 +506,9 @@ const fault_operation fault_operations[] = {
     {"append_recycling", let_go_of_forks, append_recycling},
     {"reserve_window", let_go_of_forks, reserve_later},
     {"step_end", append_whole_step, end_step},
+    {"step_begin_in_round", begin_round, begin_step_of_round},
+    {"round_commit", draft, commit_round},
+    {"round_rollback", draft, roll_back},
 };
 
 const size_t fault_operation_count = sizeof fault_operations / sizeof fault_operations[0];
