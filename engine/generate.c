@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/generate.h"
 
+#include "engine/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct generator {
     const model *model;
@@ -23,13 +24,6 @@ typedef struct generation {
     generate_result *result;
     engine_error *error;
 } generation;
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static kvern_status prepare(generator *g, kvern_composition *composition, engine_error *error)
 {
@@ -232,7 +226,7 @@ static kvern_status prefill(generation *run)
     if (status != KVERN_OK) {
         return status;
     }
-    double start = seconds_now();
+    double start = engine_seconds();
     status = keep_sequence(run, count, &kept);
     if (status == KVERN_OK) {
         status = reserve_prompt(run, count);
@@ -241,7 +235,7 @@ static kvern_status prefill(generation *run)
         status = forward_chunks(run, tokens, count, &done);
     }
     free(tokens);
-    run->result->prompt_seconds = seconds_now() - start;
+    run->result->prompt_seconds = engine_seconds() - start;
     if (status == KVERN_OK && done == count) {
         kvern_state_destroy(kept);
         run->result->prompt_tokens = count;
@@ -303,7 +297,7 @@ static bool finished(const generation *run)
 
 static kvern_status decode(generation *run)
 {
-    double start = seconds_now();
+    double start = engine_seconds();
     kvern_status status = KVERN_OK;
     bool over = false;
     while (status == KVERN_OK && !over && !finished(run)) {
@@ -312,7 +306,7 @@ static kvern_status decode(generation *run)
             status = sample(run, &over);
         }
     }
-    run->result->decode_seconds = seconds_now() - start;
+    run->result->decode_seconds = engine_seconds() - start;
     run->result->reason = run->g->answer.reason;
     run->result->generated_tokens = run->g->answer.tokens;
     return status;

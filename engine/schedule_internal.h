@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_SCHEDULE_INTERNAL_H
+#define KVERN_ENGINE_SCHEDULE_INTERNAL_H
+
+// What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
+// its submission to its end), schedule_room.c (memory), schedule_prefix.c (prompts that begin
+// alike).
+
+#include "engine/schedule.h"
+
+// A request and what has become of it.
+typedef struct schedule_sequence {
+    struct schedule_sequence *next; // behind it in the queue
+    schedule_request request;       // its tokens and stops are not used
+    int32_t *tokens;                // [count] of the prompt
+    size_t count;
+    size_t final_length; // most positions that its row can have
+    sampler *sampler;
+    stop_matcher *stop; // NULL: none
+    answer answer;
+    engine_error error;
+    schedule_result result;
+    bool cancelled; // by schedule_cancel
+    bool refused;   // a callback failed: no further one but on_end
+    double *timed;  // which of the result's times runs
+    double since;   // when
+
+    // While it runs:
+    size_t forwarded;  // tokens of the prompt
+    size_t chunk_end;  // where the chunk ends that it is in, which it would have alone, too
+    int32_t pending;   // sampled, not forwarded yet
+    uint64_t promised; // bytes that its row may take beyond what is reserved
+    size_t converted;  // layers in which its row has its final form
+} schedule_sequence;
+
+// What the rows of the state receive in a step.
+typedef struct schedule_plan {
+    size_t tokens;
+    size_t prompt_left; // prompt tokens that still fit
+    bool prompts;       // there are prompt tokens in it
+} schedule_plan;
+
+struct schedule {
+    const model *model;
+    kvern_context *context;
+    model_workspace *workspace;
+    kvern_state *state;
+    schedule_options options; // complete
+    bool shares;              // rows may take over the beginning of others
+    bool closing;             // no more requests
+    uint64_t base_bytes;      // that the context held before any request
+    uint64_t last_id;
+    schedule_sequence *first, **end; // the queue
+    schedule_sequence **rows; // [most_rows] by row of the state; NULL: none, the row is empty
+    schedule_plan plan;
+    // Of a step:
+    int32_t *tokens;        // [most_rows + chunk]
+    int64_t *counts;        // [most_rows]
+    int64_t *logits_counts; // [most_rows]
+    size_t *kept;           // [most_rows]
+    float *logits;          // [most_rows, vocabulary]
+    schedule_statistics statistics;
+};
+
+// ---- schedule.c ----
+
+// Sequences that have a row.
+size_t schedule_running(const schedule *s);
+
+// ---- schedule_sequence.c ----
+
+KVERN_CHECK kvern_status schedule_sequence_create(const schedule *s,
+                                                  const schedule_request *request,
+                                                  schedule_sequence **out, engine_error *error);
+
+// NULL is allowed. Tells nobody.
+void schedule_sequence_destroy(schedule_sequence *q);
+
+// Whether its request has been cancelled.
+bool schedule_sequence_cancelled(const schedule_sequence *q);
+
+// From now on another time of the result runs.
+void schedule_sequence_time(schedule_sequence *q, double *timed);
+
+// Samples from the logits behind its newest token, unless it is over without. *over: it is.
+void schedule_sequence_sample(schedule_sequence *q, const float *logits, size_t length, bool *over);
+
+// Fails with an error that the caller has.
+void schedule_sequence_fail(schedule_sequence *q, const engine_error *error);
+
+// Shows what was held back, tells its owner, and frees it.
+void schedule_sequence_end(schedule *s, schedule_sequence *q);
+
+// ---- schedule_room.c ----
+
+// KVERN_ERR_BUDGET when a row of this request could not exist even alone.
+KVERN_CHECK kvern_status schedule_room_check(const schedule *s, const schedule_sequence *q,
+                                             engine_error *error);
+
+// Whether the row fits beside all others, as far as it is known before it is tried.
+bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
+
+// Reserves the room of a row that none of s->rows has yet. On failure the row may hold room.
+KVERN_CHECK kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q,
+                                            engine_error *error);
+
+// After a step: rows that were converted in it reserve the rest of their room, and what need not be
+// promised any more is not.
+void schedule_room_renew(schedule *s);
+
+// Bytes of the pages of all rows at their present lengths, room not counted.
+uint64_t schedule_room_bytes(const schedule *s);
+
+// ---- schedule_prefix.c ----
+
+// Whether rows of this composition can be taken over at all.
+bool schedule_prefix_possible(const kvern_composition *composition);
+
+// Whether it pays to wait: a row that is in its prompt will have more of this one's beginning.
+bool schedule_prefix_coming(const schedule *s, const schedule_sequence *q);
+
+// Adds a row that continues the beginning of another one, behind the others; q->forwarded says how
+// much of it. False, and nothing changed, when there is none, or no memory. Not while more of it is
+// coming.
+bool schedule_prefix_take(schedule *s, schedule_sequence *q);
+
+#endif
