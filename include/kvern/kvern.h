@@ -11,6 +11,7 @@
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
+//   kvern_slot         a token's place, for kernels that store it there   kvern/slot.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
 //
@@ -26,6 +27,7 @@
 #include <kvern/cpu.h>
 #include <kvern/read.h>
 #include <kvern/round.h>
+#include <kvern/slot.h>
 #include <kvern/state.h>
 #include <kvern/status.h>
 #include <kvern/storage.h>

@@ -190,6 +190,34 @@ static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool ex
     return KVERN_OK;
 }
 
+// Pages that the table needs to write up to `new_length`, when `dead` more are dropped.
+static size_t needed_pages(const kvern_row *row, size_t dead, int64_t new_length)
+{
+    const size_t gap = (row->table ? row->table->gap : 0) + dead;
+    return kvern_max_size(kvern_pages_of(new_length) - gap, room_of(row));
+}
+
+static size_t count_exclusive(const kvern_table *table, size_t begin, size_t end)
+{
+    size_t count = 0;
+    for (size_t i = begin; i < end; i++)
+        count += kvern_page_is_exclusive(table->pages[i]);
+    return count;
+}
+
+size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length)
+{
+    const kvern_table *table = row->table;
+    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
+    const size_t needed = needed_pages(row, dead, new_length);
+    const size_t used = kvern_table_used(table, row->length);
+    size_t room = used - dead;
+    if (is_exclusive(table))
+        room +=
+            count_exclusive(table, kept, kept + dead) + count_exclusive(table, used, table->count);
+    return (needed > room ? needed - room : 0) + has_shared_tail(row, kvern_pages_of(new_length));
+}
+
 kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, int64_t new_length,
                                size_t reserve, kvern_row_change *change)
 {
@@ -199,8 +227,7 @@ kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, i
     const bool exclusive = is_exclusive(row->table);
     const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
     const size_t gap = (row->table ? row->table->gap : 0) + dead;
-    const size_t needed =
-        kvern_max_size(kvern_pages_of(new_length) - gap, kvern_max_size(room_of(row), reserve));
+    const size_t needed = kvern_max_size(needed_pages(row, dead, new_length), reserve);
     if (exclusive)
         recycle(row->table, kept, dead);
     else

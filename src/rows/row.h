@@ -33,6 +33,7 @@ typedef struct kvern_row {
     int64_t held;       // the kept positions and those from here on can be attended
     size_t reserved;    // pages that are kept as room
     size_t promised;    // the same, for the length of an open step
+    bool slotted;       // its token of the open step has been stored behind its length
     bool converted;     // its pages have the planned codecs, not those of before `start`
     int64_t floor;      // length when it was converted, 0 for none: what is below was another form
     int64_t boundary;   // not to be converted below this length
@@ -83,6 +84,9 @@ size_t kvern_table_used(const kvern_table *table, int64_t length);
 KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep,
                                            int64_t new_length, size_t reserve,
                                            kvern_row_change *change);
+
+// Pages that preparing to write up to `new_length` would take, for growth and as a copy.
+size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length);
 
 // Within a round, `undo` keeps what the row loses; else it is NULL.
 void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo);

@@ -151,7 +151,7 @@ static const kvern_geometry *geometry_in(const kvern_cache *cache, const kvern_r
     return kvern_cache_form(cache, row).geometry == &layer->first ? &read->first : &read->geometry;
 }
 
-static void fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read)
+void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     read->geometry = layer->geometry;
@@ -188,7 +188,7 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
     kvern_cache_commit(cache);
     store_all(cache, tokens, counts);
     if (read) {
-        fill_read(cache, counts, made);
+        kvern_cache_fill_read(cache, counts, made);
         *read = made;
     }
     if (settle)
@@ -225,7 +225,7 @@ kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *cou
     if (!status)
         status = kvern_read_create(kvern_cache_context(cache), cache->row_count, read);
     if (!status)
-        fill_read(cache, counts, *read);
+        kvern_cache_fill_read(cache, counts, *read);
     return status;
 }
 

@@ -220,7 +220,7 @@ void kvern_cache_commit(kvern_cache *cache)
 
 // ---- Settling ----
 
-static bool is_due(const kvern_cache *cache, const kvern_row *row, int64_t length)
+bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t length)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     return layer->first_pool && !row->converted && length >= layer->plan.start &&
@@ -234,7 +234,7 @@ kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *cou
     for (size_t r = 0; r < cache->row_count; r++) {
         const kvern_row *row = &cache->rows[r];
         const int64_t length = row->length + (pending ? counts[r] : 0);
-        if (counts[r] == 0 || !is_due(cache, row, length))
+        if (counts[r] == 0 || !kvern_cache_is_due(cache, row, length))
             continue;
         const kvern_table *table = pending ? cache->changes[r].table : row->table;
         kvern_status status = kvern_conversion_prepare(kvern_cache_planned(cache)->pool, row,

@@ -72,6 +72,12 @@ void kvern_cache_cancel(kvern_cache *cache);
 KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
                                             const int64_t *counts, bool settle, kvern_read **read);
 
+// Fills in a read of the rows as they are, whose last counts[r] positions have queries.
+void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read);
+
+// Whether a row would be converted when an append leaves it with `length` positions.
+bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t length);
+
 // Settling is what an append leaves to do for the rows that it gave tokens: positions fall out of
 // windows, and rows that have reached their start are converted. Preparing takes all that can fail;
 // commit or cancel follows.

@@ -272,6 +272,7 @@ kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase, const int64
     if (kvern_state_rows(state))
         memcpy(state->block.counts, counts, kvern_state_rows(state) * sizeof counts[0]);
     promise_room(state);
+    state->phase = phase;
     set_step_open(state, true);
     return KVERN_OK;
 }
@@ -326,8 +327,10 @@ static void close_step(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            state->caches[l].rows[r].promised = 0;
-            kvern_row_truncate(&state->caches[l].rows[r], state->block.lengths[r]);
+            kvern_row *row = &state->caches[l].rows[r];
+            row->promised = 0;
+            row->slotted = false;
+            kvern_row_truncate(row, state->block.lengths[r]);
         }
     }
     set_step_open(state, false);

@@ -13,6 +13,7 @@ struct kvern_state {
     kvern_row_block block; // of all its caches; the rows' lengths are without an open step
     bool *appended;        // [layers], in the open step
     bool step_open;
+    kvern_phase phase; // of the open step
     bool round_open;
     kvern_cache caches[]; // [layers], all with the same number of rows
 };

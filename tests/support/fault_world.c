@@ -115,6 +115,7 @@ void fault_world_destroy(fault_world *w)
     kvern_composition_release(w->made_composition);
     kvern_context_release(w->made_context);
     kvern_read_release(w->read);
+    kvern_read_release(w->other_read);
     kvern_cache_destroy(w->other);
     kvern_state_destroy(w->other_state);
     kvern_cache_destroy(w->cache_fork);
@@ -441,6 +442,38 @@ static kvern_status end_step(fault_world *w)
     return kvern_step_end(w->state);
 }
 
+// A decode step in which layer 0 is written by slots; a read holds the pages of its rows.
+static kvern_status begin_slots(fault_world *w)
+{
+    static const int64_t one[ROWS] = {1, 1, 1}, none[ROWS] = {0, 0, 0};
+    kvern_status status = kvern_step_begin(w->state, KVERN_PHASE_DECODE, one);
+    if (!status)
+        status = kvern_cache_read_donor(kvern_state_cache(w->state, 0), none, &w->other_read);
+    return status;
+}
+
+static kvern_status write_slot(fault_world *w)
+{
+    float k[3 * 16], v[3 * 16];
+    feed_values(5, 5, FEED_K, 3 * 16, k);
+    feed_values(5, 5, FEED_V, 3 * 16, v);
+    return kvern_step_write(w->state, 0, 2, KVERN_F32, k, v);
+}
+
+static kvern_status write_slots(fault_world *w)
+{
+    float k[3 * 16] = {1}, v[3 * 16] = {2};
+    kvern_status status = begin_slots(w);
+    for (size_t r = 0; r < ROWS && !status; r++)
+        status = kvern_step_write(w->state, 0, r, KVERN_F32, k, v);
+    return status;
+}
+
+static kvern_status finish_slots(fault_world *w)
+{
+    return kvern_step_slots_done(w->state, 0, &w->made_read);
+}
+
 // Row 0 gets as far as a conversion, in pages that the fork of the state shares.
 static const int64_t drafts[ROWS] = {1, 5, 4};
 
@@ -506,6 +539,8 @@ const fault_operation fault_operations[] = {
     {"append_recycling", let_go_of_forks, append_recycling},
     {"reserve_window", let_go_of_forks, reserve_later},
     {"step_end", append_whole_step, end_step},
+    {"step_write", begin_slots, write_slot},
+    {"step_slots_done", write_slots, finish_slots},
     {"step_begin_in_round", begin_round, begin_step_of_round},
     {"round_commit", draft, commit_round},
     {"round_rollback", draft, roll_back},

@@ -21,9 +21,10 @@ typedef struct fault_world {
     kvern_state *state, *state_fork;
     kvern_cache *other; // to join the cache, made before that; or NULL
     kvern_state *other_state;
-    kvern_read *read;  // of the cache's last append, held over everything
-    feed last;         // the feed of that append
-    kvern_cache *made; // by the operation
+    kvern_read *other_read; // made before the operation; or NULL
+    kvern_read *read;       // of the cache's last append, held over everything
+    feed last;              // the feed of that append
+    kvern_cache *made;      // by the operation
     kvern_state *made_state;
     kvern_composition *made_composition;
     kvern_context *made_context;

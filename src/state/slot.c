@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Decode slots: a step whose keys and values the caller's kernel puts into their pages itself.
+#include "src/base/fail.h"
+#include "src/codec/dense/dense.h"
+#include "src/math/fpenv.h"
+#include "src/state/state.h"
+
+#include <kvern/slot.h>
+#include <string.h>
+
+static bool is_dense(const kvern_codec *codec)
+{
+    return codec->kind != KVERN_CODEC_AFFINE;
+}
+
+static bool is_in_place(const kvern_geometry *g)
+{
+    return is_dense(&g->k_codec) && is_dense(&g->v_codec);
+}
+
+// ---- Planning ----
+
+static kvern_status check_place(const kvern_state *state, size_t layer, size_t row)
+{
+    if (layer >= state->composition->count || row >= kvern_state_rows(state))
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu, row %zu of %zu", layer,
+                          state->composition->count, row, kvern_state_rows(state));
+    return KVERN_OK;
+}
+
+static kvern_status check_plan(const kvern_state *state, size_t layer, size_t row,
+                               const kvern_planned_slot *plan)
+{
+    if (!state || !plan || plan->size != sizeof *plan)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "state or plan is NULL, or plan->size is not %zu",
+                          sizeof *plan);
+    if (state->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a step is open");
+    kvern_status status = check_place(state, layer, row);
+    if (!status && state->block.lengths[row] == KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu is full", row);
+    return status;
+}
+
+kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
+                             kvern_planned_slot *plan)
+{
+    kvern_status status = check_plan(state, layer, row, plan);
+    if (status)
+        return status;
+    const kvern_cache *cache = &state->caches[layer];
+    const kvern_row *r = &cache->rows[row];
+    const kvern_form form = kvern_cache_form(cache, r);
+    const size_t pages =
+        kvern_row_foresee(r, kvern_cache_planned(cache)->window.keep, r->length + 1);
+    plan->position = r->length;
+    plan->k_codec = form.geometry->k_codec;
+    plan->v_codec = form.geometry->v_codec;
+    plan->in_place = is_in_place(form.geometry);
+    plan->converts = kvern_cache_is_due(cache, r, r->length + 1);
+    plan->page_bytes = (uint64_t)pages * form.geometry->page_bytes;
+    return KVERN_OK;
+}
+
+// ---- Writing ----
+
+static kvern_status check_layer(const kvern_state *state, size_t layer)
+{
+    if (!state)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
+    if (!state->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "no step is open");
+    if (state->phase != KVERN_PHASE_DECODE)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "slots are for decodes");
+    kvern_status status = check_place(state, layer, 0);
+    if (!status && state->appended[layer])
+        return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
+    return status;
+}
+
+static kvern_status check_slot(const kvern_state *state, size_t layer, size_t row)
+{
+    kvern_status status = check_layer(state, layer);
+    if (!status)
+        status = check_place(state, layer, row);
+    if (!status && state->block.counts[row] == 0)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu has no token in this step", row);
+    return status;
+}
+
+// The page that the token goes to, for us alone: a read that was made in this step may hold the
+// table. Other rows, whose slots may have been handed out, stay where they are.
+static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
+{
+    kvern_row *r = &cache->rows[row];
+    const size_t at = (size_t)r->length / KVERN_PAGE_POSITIONS;
+    if (kvern_table_is_shared(r->table) ||
+        !kvern_page_is_exclusive(kvern_table_page(r->table, at))) {
+        kvern_status status =
+            kvern_cache_prepare(cache, NULL, row, kvern_table_used(r->table, r->length + 1));
+        if (status)
+            return status;
+        kvern_cache_commit(cache);
+    }
+    *page = kvern_table_page(r->table, at)->data;
+    return KVERN_OK;
+}
+
+// Elements from a stream's block of one KV head to that of the next.
+static int64_t head_stride(const void *first, const void *second, size_t bytes)
+{
+    return ((const char *)second - (const char *)first) / (int64_t)bytes;
+}
+
+static kvern_slot_stream k_stream(const kvern_geometry *g, void *page, size_t slot)
+{
+    const kvern_type type = (kvern_type)g->k_codec.kind;
+    const size_t bytes = kvern_type_bytes(type);
+    const int64_t pair = type == KVERN_BF16 ? 2 : 1;
+    return (kvern_slot_stream){
+        .type = type,
+        .data = (char *)kvern_page_k(g, page, 0) + kvern_dense_k_offset(type, slot, 0) * bytes,
+        .head_stride = head_stride(kvern_page_k(g, page, 0), kvern_page_k(g, page, 1), bytes),
+        .group = pair,
+        .group_stride = pair * KVERN_PAGE_POSITIONS,
+        .dim_stride = 1,
+        .whole = (int64_t)g->k_dim,
+    };
+}
+
+static kvern_slot_stream v_stream(const kvern_geometry *g, void *page, size_t slot)
+{
+    const kvern_type type = (kvern_type)g->v_codec.kind;
+    const size_t bytes = kvern_type_bytes(type);
+    const size_t whole = g->v_dim - g->v_dim % KVERN_DENSE_PANEL;
+    char *block = kvern_page_v(g, page, 0);
+    kvern_slot_stream stream = {
+        .type = type,
+        .data = block + kvern_dense_v_offset(type, g->v_dim, slot, 0) * bytes,
+        .head_stride = head_stride(block, kvern_page_v(g, page, 1), bytes),
+        .group = KVERN_DENSE_PANEL,
+        .group_stride = KVERN_DENSE_PANEL * KVERN_PAGE_POSITIONS,
+        .dim_stride = type == KVERN_BF16 ? 2 : 1,
+        .whole = (int64_t)whole,
+    };
+    if (whole < g->v_dim)
+        stream.rest = block + kvern_dense_v_offset(type, g->v_dim, slot, whole) * bytes;
+    return stream;
+}
+
+kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern_slot *slot)
+{
+    kvern_status status = check_slot(state, layer, row);
+    if (status)
+        return status;
+    if (!slot || slot->size != sizeof *slot)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "slot is NULL, or slot->size is not %zu",
+                          sizeof *slot);
+    kvern_cache *cache = &state->caches[layer];
+    kvern_row *r = &cache->rows[row];
+    const kvern_geometry *g = kvern_cache_form(cache, r).geometry;
+    void *page;
+    if (!is_in_place(g))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu, row %zu: codes of %s have no place of their own; hand the "
+                          "values over",
+                          layer, row, kvern_cache_signature(cache));
+    if ((status = open_page(cache, row, &page)))
+        return status;
+    const size_t at = (size_t)r->length % KVERN_PAGE_POSITIONS;
+    slot->k = k_stream(g, page, at);
+    slot->v = v_stream(g, page, at);
+    r->slotted = true;
+    return KVERN_OK;
+}
+
+static void write_heads(const kvern_geometry *g, void *page, size_t slot, kvern_type type,
+                        const char *k, const char *v)
+{
+    const size_t bytes = kvern_type_bytes(type);
+    const kvern_fp_saved saved = kvern_fp_enter();
+    for (size_t h = 0; h < g->kv_heads; h++) {
+        g->k_kernels.encode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
+                            type, k + h * g->k_dim * bytes);
+        g->v_kernels.encode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
+                            type, v + h * g->v_dim * bytes);
+    }
+    kvern_fp_leave(saved);
+}
+
+kvern_status kvern_step_write(kvern_state *state, size_t layer, size_t row, kvern_type type,
+                              const void *k, const void *v)
+{
+    kvern_status status = check_slot(state, layer, row);
+    if (status)
+        return status;
+    if (!k || !v || !kvern_type_bytes(type))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "k or v is NULL, or the element type is unknown");
+    kvern_cache *cache = &state->caches[layer];
+    kvern_row *r = &cache->rows[row];
+    void *page;
+    if ((status = open_page(cache, row, &page)))
+        return status;
+    write_heads(kvern_cache_form(cache, r).geometry, page, (size_t)r->length % KVERN_PAGE_POSITIONS,
+                type, k, v);
+    r->slotted = true;
+    return KVERN_OK;
+}
+
+// ---- Done ----
+
+kvern_status kvern_step_slots_done(kvern_state *state, size_t layer, kvern_read **read)
+{
+    if (read)
+        *read = NULL;
+    kvern_status status = check_layer(state, layer);
+    if (status)
+        return status;
+    kvern_cache *cache = &state->caches[layer];
+    const int64_t *counts = state->block.counts;
+    for (size_t r = 0; r < cache->row_count; r++) {
+        if (counts[r] && !cache->rows[r].slotted)
+            return kvern_fail(KVERN_ERR_BUSY, "layer %zu: row %zu has not been written", layer, r);
+    }
+    if (read && (status = kvern_read_create(kvern_cache_context(cache), cache->row_count, read)))
+        return status;
+    for (size_t r = 0; r < cache->row_count; r++)
+        cache->rows[r].length += counts[r];
+    if (read)
+        kvern_cache_fill_read(cache, counts, *read);
+    state->appended[layer] = true;
+    return KVERN_OK;
+}
