@@ -5,21 +5,21 @@
 #include "cli/number.h"
 #include "cli/prompt.h"
 #include "cli/report.h"
+#include "cli/sampling.h"
 #include "cli/storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 // A model without a template was not made to converse: it continues a text.
-static kvern_status choose_completion(const run_session *session, engine_error *error)
+static kvern_status choose_completion(const session_options *options, bool conversation,
+                                      engine_error *error)
 {
-    const cli_options *options = &session->options->common;
-    bool conversation = prompt_is_missing(options);
-    if (!conversation && !session->options->system) {
+    if (!conversation && !options->system) {
         return KVERN_OK;
     }
     return load_name_file(
-        options,
+        &options->common,
         engine_fail(error, KVERN_ERR_UNSUPPORTED,
                     "this file has no chat template, so its model continues a text (-p TEXT) and "
                     "knows no %s; --template NAME makes it try",
@@ -27,21 +27,20 @@ static kvern_status choose_completion(const run_session *session, engine_error *
         error);
 }
 
-static kvern_status choose_template(const cli_options *options, run_session *session,
-                                    engine_error *error)
+kvern_status session_template(const session_options *options, const gguf_file *file,
+                              bool conversation, chat_template **out, engine_error *error)
 {
-    if (options->raw) {
+    *out = NULL;
+    if (options->common.raw) {
         return KVERN_OK;
     }
-    if (options->template_name) {
-        return chat_template_find(options->template_name, &session->chat, error);
+    if (options->common.template_name) {
+        return chat_template_find(options->common.template_name, out, error);
     }
-    if (!chat_template_present(model_file(session->loaded.model))) {
-        return choose_completion(session, error);
+    if (!chat_template_present(file)) {
+        return choose_completion(options, conversation, error);
     }
-    return load_name_file(
-        options, chat_template_detect(model_file(session->loaded.model), &session->chat, error),
-        error);
+    return load_name_file(&options->common, chat_template_detect(file, out, error), error);
 }
 
 static kvern_status make_generator(run_session *session, engine_error *error)
@@ -71,7 +70,8 @@ kvern_status session_open(const session_options *options, run_session *session, 
                              options->common.model);
     }
     if (status == KVERN_OK) {
-        status = choose_template(&options->common, session, error);
+        status = session_template(options, model_file(session->loaded.model),
+                                  prompt_is_missing(&options->common), &session->chat, error);
     }
     if (status == KVERN_OK) {
         status = make_sampling(session, error);
@@ -165,18 +165,6 @@ static double per_second(size_t count, double seconds)
     return seconds > 0 ? (double)count / seconds : 0;
 }
 
-static void print_sampling(const sampler_options *sampling)
-{
-    if (sampling->temperature == 0) {
-        fprintf(stderr, "sampling    greedy\n");
-        return;
-    }
-    fprintf(stderr,
-            "sampling    --temp %g --top-k %" PRIu32 " --top-p %g --min-p %g --seed %" PRIu64 "\n",
-            (double)sampling->temperature, sampling->top_k, (double)sampling->top_p,
-            (double)sampling->min_p, sampling->seed);
-}
-
 void session_print_facts(const run_session *session)
 {
     const generate_result *total = &session->total;
@@ -193,7 +181,7 @@ void session_print_facts(const run_session *session)
             kv_bytes, number_format_bytes(kv_bytes, bytes),
             storage_text(&session->options->common.storage, storage),
             generator_length(session->generator), session->loaded.context_length);
-    print_sampling(&session->options->sampling);
+    sampling_print(&session->options->sampling);
 }
 
 int session_print_json(const run_session *session)

@@ -36,6 +36,13 @@ typedef struct run_session {
     generate_result total; // sums over all answers
 } run_session;
 
+// The template that prompts are written in: what --raw and --template say, else the file's own.
+// *out NULL: text is used as it is. KVERN_ERR_UNSUPPORTED when a `conversation` or a system message
+// needs one and there is none. On success *out is owned by the caller.
+KVERN_CHECK kvern_status session_template(const session_options *options, const gguf_file *file,
+                                          bool conversation, chat_template **out,
+                                          engine_error *error);
+
 // Loads everything. On failure *session is all zero.
 KVERN_CHECK kvern_status session_open(const session_options *options, run_session *session,
                                       engine_error *error);
