@@ -594,6 +594,42 @@ static void reads_of_a_round_live_on(void **state)
     }
 }
 
+// The table of a row that has dropped positions grows within a round, and is the old one again.
+static void a_table_that_grew_is_left_again(void **state)
+{
+    (void)state;
+    static const uint64_t id = 6;
+    static const int64_t chunk = 64, drafts = 66;
+    static float out[66 * 2 * 2 * 64], wanted[66 * 2 * 2 * 64];
+    for (int64_t keep = 0; keep < 3; keep++) {
+        mixed_world a, b;
+        mixed_open(&a, 1);
+        mixed_open(&b, 1);
+        kvern_layer layer = kvern_layer_window(1, 64, 374); // with its slack, 8 pages at most
+        layer.slack = drafts;
+        kvern_state *s = two_layers(&a, layer), *plain = two_layers(&b, layer);
+        for (int i = 0; i < 10; i++) {
+            feed_layers(s, KVERN_PHASE_WINDOW, &id, &chunk, out);
+            feed_layers(plain, KVERN_PHASE_WINDOW, &id, &chunk, out);
+        }
+        assert_ok(kvern_round_begin(s, &drafts));
+        feed_layers(s, KVERN_PHASE_WINDOW, &id, &drafts, out);
+        assert_ok(kvern_round_rollback(s, &keep));
+        feed_layers(plain, KVERN_PHASE_WINDOW, &id, &keep, wanted);
+        assert_int_equal(kvern_state_bytes(s), kvern_state_bytes(plain));
+        for (int i = 0; i < 3; i++) {
+            feed_layers(s, KVERN_PHASE_WINDOW, &id, &chunk, out);
+            feed_layers(plain, KVERN_PHASE_WINDOW, &id, &chunk, wanted);
+            check_same_bytes(wanted, out, 64 * 2 * 2 * 64 * sizeof out[0], "in the old table");
+            assert_int_equal(kvern_state_bytes(s), kvern_state_bytes(plain));
+        }
+        kvern_state_destroy(s);
+        kvern_state_destroy(plain);
+        mixed_close(&a);
+        mixed_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +644,7 @@ int main(void)
         cmocka_unit_test(fault_K6_contiguity),
         cmocka_unit_test(fault_K7_nothing_else_within_a_round),
         cmocka_unit_test(reads_of_a_round_live_on),
+        cmocka_unit_test(a_table_that_grew_is_left_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
