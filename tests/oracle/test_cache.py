@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Windows, quantized rows and conversions against mlx-lm's caches, on tokens of no golden file.
+"""Windows, quantized rows, conversions and batches against mlx-lm's caches, on tokens of no golden
+file.
 
     tools/oracle-python tests/oracle/test_cache.py build/kvern
 
-The comparison is that of unit/cache_golden, the test program beside the given one.
+The comparisons are those of unit/cache_golden and unit/padded_golden, the test programs beside the
+given one.
 """
 
 import pathlib
@@ -12,24 +14,31 @@ import sys
 import tempfile
 import unittest
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "cache"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 SEEDS = (2, 3)
 
-comparison = None
+programs = None  # the folder of the test programs
 
 
 class Cache(unittest.TestCase):
-    def test_other_tokens(self):
+    def compare(self, name):
+        script = GOLDEN / name / f"make_{name}.py"
+        comparison = programs / f"test_unit_{name}_golden"
         with tempfile.TemporaryDirectory() as folder:
             for seed in SEEDS:
                 made = pathlib.Path(folder, f"{seed}.bin")
-                make = [sys.executable, GOLDEN / "make_cache.py", "--seed", str(seed), made]
-                subprocess.run(make, check=True)
+                subprocess.run([sys.executable, script, "--seed", str(seed), made], check=True)
                 result = subprocess.run([comparison, made], capture_output=True, text=True)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_rows(self):
+        self.compare("cache")
+
+    def test_batches(self):
+        self.compare("padded")
 
 
 if __name__ == "__main__":
     program = pathlib.Path(sys.argv.pop(1)).resolve()
-    comparison = program.with_name("test_unit_cache_golden")
+    programs = program.parent
     unittest.main()

@@ -110,4 +110,34 @@ void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const vo
     }
 }
 
+// The code number d of a stream of bits.
+static uint32_t code_in_stream(uint32_t bits, const uint32_t *words, size_t d)
+{
+    const size_t bit = d * bits, word = bit / 32;
+    uint64_t pair = words[word];
+    if (bit % 32 + bits > 32)
+        pair |= (uint64_t)words[word + 1] << 32;
+    return (uint32_t)(pair >> bit % 32) & ((UINT32_C(1) << bits) - 1);
+}
+
+void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                         size_t slot, const uint32_t *words, const void *scales, const void *biases)
+{
+    uint32_t codes[KVERN_MAX_HEAD_DIM];
+    for (size_t d = 0; d < dim; d++)
+        codes[d] = code_in_stream(codec->bits, words, d);
+    uint32_t *to = kvern_affine_words(codec, block, dim);
+    if (stream == KVERN_STREAM_K)
+        kvern_affine_place_k(codec->bits, to, dim, slot, codes);
+    else
+        kvern_affine_place_v(codec->bits, to, dim, slot, codes);
+    const size_t bytes = kvern_type_bytes(codec->scales);
+    for (size_t g = 0; g < dim / codec->group; g++) {
+        size_t bias;
+        const size_t at = kvern_affine_side_at(codec, stream, dim, slot, g, &bias);
+        memcpy((char *)block + at * bytes, (const char *)scales + g * bytes, bytes);
+        memcpy((char *)block + (at + bias) * bytes, (const char *)biases + g * bytes, bytes);
+    }
+}
+
 const kvern_codec_layout kvern_affine_layout = {block_bytes, query_floats, prepare, decode};

@@ -202,6 +202,11 @@ bool kvern_affine_exists(const kvern_codec *codec);
 void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const void *block,
                          size_t dim, size_t slot, uint32_t *words, void *scales, void *biases);
 
+// The way back: stores in a slot what was exported.
+void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                         size_t slot, const uint32_t *words, const void *scales,
+                         const void *biases);
+
 // The kernels of each instruction set, by bits.
 kvern_codec_kernels kvern_affine_kernels_plain(void);
 kvern_codec_kernels kvern_affine_kernels_avx2(uint32_t bits);

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: MIT
+// Rows from and to right-justified padded planes.
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/codec/affine/affine.h"
+#include "src/math/fpenv.h"
+#include "src/math/half.h"
+#include "src/state/state.h"
+
+#include <kvern/padded.h>
+
+#include <inttypes.h>
+#include <string.h>
+
+kvern_padded_planes kvern_padded_planes_default(void)
+{
+    kvern_padded_planes planes;
+    memset(&planes, 0, sizeof planes);
+    planes.size = sizeof planes;
+    planes.k_type = planes.v_type = KVERN_BF16;
+    return planes;
+}
+
+// ---- Planes ----
+
+// One stream of the planes of one layer.
+typedef struct plane {
+    const char *name;
+    kvern_stream stream;
+    size_t dim;
+    kvern_type type;
+    char *numbers; // NULL: not in this form
+    kvern_affine_arrays codes;
+} plane;
+
+static plane k_of(const kvern_padded_planes *planes, const kvern_geometry *g)
+{
+    return (plane){"k", KVERN_STREAM_K, g->k_dim, planes->k_type, planes->k, planes->k_codes};
+}
+
+static plane v_of(const kvern_padded_planes *planes, const kvern_geometry *g)
+{
+    return (plane){"v", KVERN_STREAM_V, g->v_dim, planes->v_type, planes->v, planes->v_codes};
+}
+
+static bool has_codes(const plane *p)
+{
+    return p->codes.words || p->codes.scales || p->codes.biases;
+}
+
+// The codec and the block of a stream in a page.
+static const kvern_codec *codec_of(const kvern_geometry *g, const plane *p)
+{
+    return p->stream == KVERN_STREAM_K ? &g->k_codec : &g->v_codec;
+}
+
+static void *block_of(const kvern_geometry *g, const plane *p, void *page, size_t head)
+{
+    return p->stream == KVERN_STREAM_K ? kvern_page_k(g, page, head) : kvern_page_v(g, page, head);
+}
+
+// Vector `index` of a plane, of [rows * kv_heads * width] ones, in either form.
+static char *numbers_at(const plane *p, size_t index)
+{
+    return p->numbers + index * p->dim * kvern_type_bytes(p->type);
+}
+
+static kvern_affine_arrays codes_at(const plane *p, const kvern_codec *codec, size_t index)
+{
+    const size_t sides = index * (p->dim / codec->group) * kvern_type_bytes(codec->scales);
+    return (kvern_affine_arrays){p->codes.words + index * (p->dim * codec->bits / 32),
+                                 (char *)p->codes.scales + sides, (char *)p->codes.biases + sides};
+}
+
+// ---- Checks of both directions ----
+
+static kvern_status check_plane(const plane *p, const kvern_codec *planned, size_t vectors)
+{
+    size_t bytes;
+    if (p->numbers && !kvern_type_bytes(p->type))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", p->name, (int)p->type);
+    if (!kvern_size_mul(vectors, p->dim * sizeof(float), &bytes) || bytes > PTRDIFF_MAX)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%s: %zu vectors do not fit memory", p->name,
+                          vectors);
+    if (!has_codes(p))
+        return KVERN_OK;
+    if (!p->codes.words || !p->codes.scales || !p->codes.biases)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", p->name);
+    if (planned->kind == KVERN_CODEC_AFFINE)
+        return KVERN_OK;
+    char stored[KVERN_CODEC_NAME_BYTES];
+    kvern_codec_name(planned, stored);
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes", p->name,
+                      stored);
+}
+
+static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    if (!planes)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "planes is NULL");
+    if (planes->size != sizeof *planes)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_padded_planes.size is %zu, expected %zu",
+                          planes->size, sizeof *planes);
+    if (planes->width < 0 || planes->width > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "a width of %" PRId64, planes->width);
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const plane k = k_of(planes, g), v = v_of(planes, g);
+    size_t vectors;
+    if (!kvern_size_mul(cache->row_count * g->kv_heads, (size_t)planes->width, &vectors))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "planes of %" PRId64 " columns do not fit memory",
+                          planes->width);
+    kvern_status status = check_plane(&k, &g->k_codec, vectors);
+    return status ? status : check_plane(&v, &g->v_codec, vectors);
+}
+
+// ---- Columns and positions ----
+
+// What of a row is in its plane.
+typedef struct columns {
+    int64_t count, offset;
+    int64_t keep;
+    int64_t dropped; // positions behind the kept ones that have no column
+} columns;
+
+// Positions that a row holds.
+static int64_t held_positions(const kvern_cache *cache, const kvern_row *row)
+{
+    const int64_t keep = kvern_cache_planned(cache)->window.keep;
+    return row->held == 0 ? row->length : keep + row->length - row->held;
+}
+
+static int64_t position_of(const columns *c, int64_t column)
+{
+    return column < c->keep ? column : column + c->dropped;
+}
+
+// ---- Export ----
+
+int64_t kvern_cache_padded_width(const kvern_cache *cache)
+{
+    int64_t width = 0;
+    for (size_t r = 0; r < cache->row_count; r++)
+        width = kvern_max_i64(width, held_positions(cache, &cache->rows[r]));
+    return width;
+}
+
+static kvern_status check_export(const kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    kvern_status status = kvern_cache_check_idle(cache);
+    if (!status)
+        status = check_planes(cache, planes);
+    if (status)
+        return status;
+    if (planes->width < kvern_cache_padded_width(cache))
+        return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " columns for rows of %" PRId64 " positions",
+                          planes->width, kvern_cache_padded_width(cache));
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const plane k = k_of(planes, g), v = v_of(planes, g);
+    for (size_t r = 0; r < cache->row_count && (has_codes(&k) || has_codes(&v)); r++) {
+        if (cache->rows[r].length && !kvern_cache_converted(cache, r))
+            return kvern_fail(KVERN_ERR_UNSUPPORTED, "row %zu is not stored in affine codes yet",
+                              r);
+    }
+    return KVERN_OK;
+}
+
+static void store_number(kvern_type type, void *to, size_t at, float value)
+{
+    if (type == KVERN_F32)
+        ((float *)to)[at] = value;
+    else
+        ((uint16_t *)to)[at] =
+            type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
+}
+
+static void clear_vector(const plane *p, const kvern_codec *planned, size_t index)
+{
+    if (p->numbers)
+        memset(numbers_at(p, index), 0, p->dim * kvern_type_bytes(p->type));
+    if (!has_codes(p))
+        return;
+    const kvern_affine_arrays to = codes_at(p, planned, index);
+    const size_t sides = p->dim / planned->group * kvern_type_bytes(planned->scales);
+    memset(to.words, 0, p->dim * planned->bits / 8);
+    memset(to.scales, 0, sides);
+    memset(to.biases, 0, sides);
+}
+
+// One head of one position, in the forms that are asked for.
+static void export_vector(const kvern_geometry *g, const plane *p, const void *block, size_t slot,
+                          size_t index)
+{
+    const kvern_codec *codec = codec_of(g, p);
+    if (p->numbers) {
+        const kvern_codec_layout *layout = p->stream == KVERN_STREAM_K ? g->k_layout : g->v_layout;
+        float values[KVERN_MAX_HEAD_DIM];
+        layout->decode(codec, p->stream, block, p->dim, slot, values);
+        for (size_t d = 0; d < p->dim; d++)
+            store_number(p->type, numbers_at(p, index), d, values[d]);
+    }
+    if (has_codes(p)) {
+        const kvern_affine_arrays to = codes_at(p, codec, index);
+        kvern_affine_export(codec, p->stream, block, p->dim, slot, to.words, to.scales, to.biases);
+    }
+}
+
+// One head of one row: `left` columns of padding, then the row's.
+static void export_head(const kvern_cache *cache, const kvern_row *row, const plane *p,
+                        const columns *c, size_t head, size_t first, size_t left)
+{
+    const kvern_geometry *g = kvern_cache_form(cache, row).geometry;
+    for (size_t i = 0; i < left; i++)
+        clear_vector(p, codec_of(&kvern_cache_planned(cache)->geometry, p), first + i);
+    for (int64_t i = 0; i < c->count; i++) {
+        const size_t position = (size_t)position_of(c, i);
+        void *page = kvern_table_page(row->table, position / KVERN_PAGE_POSITIONS)->data;
+        export_vector(g, p, block_of(g, p, page, head), position % KVERN_PAGE_POSITIONS,
+                      first + left + (size_t)i);
+    }
+}
+
+static void export_row(const kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
+{
+    const kvern_row *row = &cache->rows[r];
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const plane k = k_of(planes, &layer->geometry), v = v_of(planes, &layer->geometry);
+    const int64_t count = held_positions(cache, row);
+    const columns c = {count, row->length, layer->window.keep, row->length - count};
+    const size_t heads = layer->geometry.kv_heads, width = (size_t)planes->width;
+    for (size_t h = 0; h < heads; h++) {
+        const size_t first = (r * heads + h) * width, left = width - (size_t)count;
+        export_head(cache, row, &k, &c, h, first, left);
+        export_head(cache, row, &v, &c, h, first, left);
+    }
+    if (planes->left_padding)
+        planes->left_padding[r] = planes->width - count;
+    if (planes->offsets)
+        planes->offsets[r] = row->length;
+}
+
+kvern_status kvern_cache_export_padded(const kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    kvern_status status = check_export(cache, planes);
+    if (status)
+        return status;
+    const kvern_fp_saved saved = kvern_fp_enter();
+    for (size_t r = 0; r < cache->row_count; r++)
+        export_row(cache, planes, r);
+    kvern_fp_leave(saved);
+    return KVERN_OK;
+}
+
+// ---- Import: checks ----
+
+static columns columns_of(const kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
+{
+    const int64_t count = planes->width - planes->left_padding[r], offset = planes->offsets[r];
+    return (columns){count, offset, kvern_cache_planned(cache)->window.keep, offset - count};
+}
+
+static kvern_status check_columns(const kvern_cache *cache, const kvern_padded_planes *planes,
+                                  size_t r)
+{
+    const kvern_window *window = &kvern_cache_planned(cache)->window;
+    const int64_t left = planes->left_padding[r];
+    if (left < 0 || left > planes->width)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: a left padding of %" PRId64 " in %" PRId64 " columns", r, left,
+                          planes->width);
+    const columns c = columns_of(cache, planes, r);
+    if (c.offset < c.count || c.offset > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: offset %" PRId64 " with %" PRId64 " columns",
+                          r, c.offset, c.count);
+    if (c.dropped && (window->recent == KVERN_EVERY_POSITION || c.count - c.keep < window->recent))
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: layer %zu shows more than %" PRId64
+                          " columns at offset %" PRId64,
+                          r, cache->layer, c.count, c.offset);
+    if (cache->rows[r].length)
+        return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", r);
+    return KVERN_OK;
+}
+
+static kvern_status check_form(const plane *p)
+{
+    if (p->numbers && has_codes(p))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s is given as numbers and as codes", p->name);
+    if (!p->numbers && !has_codes(p))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s is given neither as numbers nor as codes",
+                          p->name);
+    return KVERN_OK;
+}
+
+static kvern_status check_import(const kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    kvern_status status = check_planes(cache, planes);
+    if (status || cache->row_count == 0)
+        return status;
+    if (!planes->left_padding || !planes->offsets)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "left_padding or offsets is NULL");
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const plane k = k_of(planes, g), v = v_of(planes, g);
+    for (size_t r = 0; r < cache->row_count && !status; r++) {
+        status = check_columns(cache, planes, r);
+        if (!status && planes->left_padding[r] < planes->width && !(status = check_form(&k)))
+            status = check_form(&v);
+    }
+    return status;
+}
+
+// ---- Import: room ----
+
+// A row that is to be filled, as it is before and what it becomes.
+typedef struct filling {
+    kvern_row row; // empty, in the form that is filled
+    kvern_form form;
+    columns columns;
+    int64_t held;     // afterwards (see kvern_row)
+    size_t kept, gap; // of its table
+    bool fresh;       // the row does without the table that it has: it is of the other form
+    bool converts;    // reaches its start: numbers are rounded to bf16 first
+} filling;
+
+static int64_t held_of(const kvern_window *window, const columns *c)
+{
+    const int64_t given = c->dropped ? c->keep + c->dropped : 0;
+    return kvern_max_i64(given, kvern_window_held(window, c->offset));
+}
+
+static void choose_form(const kvern_cache *cache, const kvern_padded_planes *planes, size_t r,
+                        filling *f)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const plane k = k_of(planes, &layer->geometry), v = v_of(planes, &layer->geometry);
+    const kvern_row *row = &cache->rows[r];
+    f->row = *row;
+    if (layer->first_pool && !row->converted) {
+        const bool codes = has_codes(&k) || has_codes(&v);
+        f->converts =
+            !codes && f->columns.offset >= layer->plan.start && f->columns.offset >= row->boundary;
+        f->fresh = codes || f->converts;
+    }
+    if (f->fresh)
+        f->row =
+            (kvern_row){.reserved = row->reserved, .boundary = row->boundary, .converted = true};
+    f->form = kvern_cache_form(cache, &f->row);
+}
+
+// What filling row r means. The same before and after its room was taken.
+static filling filling_of(const kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
+{
+    const kvern_window *window = &kvern_cache_planned(cache)->window;
+    filling f = {.columns = columns_of(cache, planes, r)};
+    choose_form(cache, planes, r, &f);
+    f.held = held_of(window, &f.columns);
+    const size_t first = (size_t)(f.held / KVERN_PAGE_POSITIONS);
+    f.kept = kvern_pages_of(window->keep);
+    f.gap = first > f.kept ? first - f.kept : 0;
+    return f;
+}
+
+static void cancel_rows(kvern_cache *cache, const kvern_padded_planes *planes, size_t count)
+{
+    for (size_t r = 0; r < count; r++) {
+        filling f = filling_of(cache, planes, r);
+        kvern_row_cancel(&f.row, &cache->changes[r]);
+    }
+}
+
+// Takes all that filling can fail for. Pages of positions that were dropped are not among it: the
+// row is prepared for as many pages as it has.
+static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
+    for (size_t r = 0; r < cache->row_count; r++) {
+        filling f = filling_of(cache, planes, r);
+        if (f.columns.count == 0)
+            continue;
+        const int64_t stored = f.columns.offset - (int64_t)(f.gap * KVERN_PAGE_POSITIONS);
+        kvern_status status =
+            kvern_row_prepare(f.form.pool, &f.row, 0, stored, 0, &cache->changes[r]);
+        if (status) {
+            cancel_rows(cache, planes, r);
+            return status;
+        }
+    }
+    return KVERN_OK;
+}
+
+// ---- Import: storing ----
+
+static float load_number(kvern_type type, const void *from, size_t at)
+{
+    if (type == KVERN_F32)
+        return ((const float *)from)[at];
+    const uint16_t half = ((const uint16_t *)from)[at];
+    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
+}
+
+// One head of one position. `through_bf16`: as a row stores it that is converted afterwards.
+static void import_vector(const kvern_geometry *g, const plane *p, void *block, size_t slot,
+                          size_t index, bool through_bf16)
+{
+    const kvern_codec *codec = codec_of(g, p);
+    kvern_encode_fn *const encode =
+        p->stream == KVERN_STREAM_K ? g->k_kernels.encode : g->v_kernels.encode;
+    if (!p->numbers) {
+        const kvern_affine_arrays from = codes_at(p, codec, index);
+        kvern_affine_import(codec, p->stream, block, p->dim, slot, from.words, from.scales,
+                            from.biases);
+    } else if (through_bf16) {
+        uint16_t rounded[KVERN_MAX_HEAD_DIM];
+        for (size_t d = 0; d < p->dim; d++)
+            rounded[d] = kvern_bf16_from_f32(load_number(p->type, numbers_at(p, index), d));
+        encode(codec, p->stream, block, p->dim, slot, KVERN_BF16, rounded);
+    } else {
+        encode(codec, p->stream, block, p->dim, slot, p->type, numbers_at(p, index));
+    }
+}
+
+static void store_row(const filling *f, const kvern_padded_planes *planes, size_t r)
+{
+    const kvern_geometry *g = f->form.geometry;
+    const plane k = k_of(planes, g), v = v_of(planes, g);
+    const columns *c = &f->columns;
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t position = position_of(c, i);
+        if (position >= c->keep && position < f->held)
+            continue;
+        const size_t slot = (size_t)position % KVERN_PAGE_POSITIONS;
+        void *page = kvern_table_page(f->row.table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
+        for (size_t h = 0; h < g->kv_heads; h++) {
+            const size_t index =
+                (r * g->kv_heads + h + 1) * (size_t)planes->width - (size_t)(c->count - i);
+            import_vector(g, &k, block_of(g, &k, page, h), slot, index, f->converts);
+            import_vector(g, &v, block_of(g, &v, page, h), slot, index, f->converts);
+        }
+    }
+}
+
+static void fill_row(kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    filling f = filling_of(cache, planes, r);
+    if (f.columns.count == 0)
+        return;
+    kvern_row_commit(&f.row, &cache->changes[r], NULL);
+    if (f.gap) {
+        f.row.table->kept = f.kept;
+        f.row.table->gap = f.gap;
+    }
+    store_row(&f, planes, r);
+    f.row.length = f.columns.offset;
+    f.row.held = f.held;
+    if (f.fresh) {
+        f.row.floor = layer->plan.start > 0 ? f.row.length : 0;
+        kvern_table_release(cache->rows[r].table);
+    }
+    cache->rows[r] = f.row;
+}
+
+static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    const kvern_fp_saved saved = kvern_fp_enter();
+    for (size_t r = 0; r < cache->row_count; r++)
+        fill_row(cache, planes, r);
+    kvern_fp_leave(saved);
+}
+
+kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    kvern_status status = kvern_cache_check_alone(cache);
+    if (!status)
+        status = check_import(cache, planes);
+    if (!status)
+        status = prepare_import(cache, planes);
+    if (!status)
+        commit_import(cache, planes);
+    return status;
+}
+
+// ---- Import: states ----
+
+static kvern_status check_layers(const kvern_state *state, const kvern_padded_planes *layers)
+{
+    if (!layers)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layers is NULL");
+    for (size_t l = 0; l < state->composition->count; l++) {
+        kvern_status status = check_import(&state->caches[l], &layers[l]);
+        if (status)
+            return status;
+        for (size_t r = 0; r < kvern_state_rows(state); r++) {
+            if (layers[l].offsets[r] != layers[0].offsets[r])
+                return kvern_fail(KVERN_ERR_RANGE,
+                                  "row %zu: offset %" PRId64 " in layer %zu, %" PRId64
+                                  " in layer 0",
+                                  r, layers[l].offsets[r], l, layers[0].offsets[r]);
+        }
+    }
+    return KVERN_OK;
+}
+
+kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_planes *layers)
+{
+    kvern_status status = kvern_state_check_idle(state);
+    if (!status)
+        status = check_layers(state, layers);
+    for (size_t l = 0; !status && l < state->composition->count; l++) {
+        status = prepare_import(&state->caches[l], &layers[l]);
+        for (size_t done = 0; status && done < l; done++)
+            cancel_rows(&state->caches[done], &layers[done], kvern_state_rows(state));
+    }
+    if (status)
+        return status;
+    for (size_t l = 0; l < state->composition->count; l++)
+        commit_import(&state->caches[l], &layers[l]);
+    for (size_t r = 0; r < kvern_state_rows(state); r++)
+        state->block.lengths[r] = layers[0].offsets[r];
+    return KVERN_OK;
+}
