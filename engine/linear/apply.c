@@ -3,8 +3,12 @@
 // are split changes no bit.
 #include "engine/linear/layout.h"
 
-// A task is about this many multiplications at least: a few microseconds.
+// A task is about this many multiplications at least: below it, handing it to another thread costs
+// as much as it saves.
 #define LEAST_WORK ((size_t)1 << 15)
+// Tasks of this size are not cut finer than one per thread: reading weights in one piece is faster
+// than sharing them out evenly to the last.
+#define COARSE_WORK ((size_t)1 << 18)
 // What a task of several groups of tokens goes over again and again should stay in a core's cache:
 // this much of activations, and of weights.
 #define CACHED_BYTES ((size_t)256 << 10)
@@ -127,6 +131,14 @@ static bool fits(const linear_job *job)
            (job->y_stride >= weights->rows || input->tokens <= 1);
 }
 
+// Multiplications of a task, of those that a thread has on average.
+static size_t task_work(size_t per_thread)
+{
+    const size_t fine = per_thread / TASKS_PER_THREAD;
+    const size_t share = fine > COARSE_WORK ? fine : smaller(per_thread, COARSE_WORK);
+    return share > LEAST_WORK ? share : LEAST_WORK;
+}
+
 kvern_status linear_apply(const linear_job *jobs, size_t count, const kvern_executor *executor)
 {
     size_t work = 0, tasks = 0;
@@ -137,8 +149,7 @@ kvern_status linear_apply(const linear_job *jobs, size_t count, const kvern_exec
                 divide_up(jobs[i].weights->rows, LINEAR_ROWS);
     }
     const size_t threads = executor ? executor->threads : 1;
-    const size_t share = work / (threads * TASKS_PER_THREAD);
-    split split = {jobs, count, share > LEAST_WORK ? share : LEAST_WORK};
+    split split = {jobs, count, task_work(work / threads)};
     for (size_t i = 0; i < count; i++)
         tasks += task_count(&split, &jobs[i]);
     if (executor && executor->threads > 1 && tasks > 1) {
