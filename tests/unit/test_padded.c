@@ -524,7 +524,7 @@ static void fault_E4_padding_and_layers_survive(void **state)
     // A cache of a state is filled with the others or not at all.
     assert_status(KVERN_ERR_BUSY,
                   kvern_cache_import_padded((kvern_cache *)kvern_state_cache(to, 0), &planes[0]));
-    assert_ok(kvern_round_begin(to, counts));
+    assert_ok(kvern_round_begin(to, ones));
     assert_status(KVERN_ERR_BUSY, kvern_state_import_padded(to, planes));
     assert_status(KVERN_ERR_BUSY, kvern_cache_export_padded(kvern_state_cache(to, 0), &none));
     assert_ok(kvern_round_commit(to));
