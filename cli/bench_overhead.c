@@ -16,7 +16,7 @@
 enum { KEY_POSITIONS = OPTIONS_KEY_COMMAND, KEY_PROMPT };
 
 #define DEFAULT_RUNS 11
-#define MOST_ITEMS 16
+#define MOST_ITEMS 32
 
 // Times that the model is loaded: a load takes a thousand times what the other samples take.
 #define MOST_LOADS 5
@@ -72,8 +72,9 @@ static const struct argp OVERHEAD_ARGP = {
     .options = OVERHEAD_OPTIONS,
     .parser = parse_overhead,
     .args_doc = "MODEL",
-    .doc = "Times what is not arithmetic, for the layers of a model: appends, steps, forks, trims "
-           "and reservations, in nanoseconds; and loading the model, and the logits behind a short "
+    .doc = "Times what is not arithmetic, for the layers of a model: appends, steps, forks, trims, "
+           "rows that join and leave, rounds and reservations, in nanoseconds; and loading the "
+           "model, and the logits behind a short "
            "prompt."
            "\vThe numbers are medians of --runs samples (default: 11; 5 at most for loading) and "
            "their quartiles. -t takes one number; the default is 1.",

@@ -193,6 +193,79 @@ static kvern_status sample_reserve(overhead_run *run, double *nanoseconds)
     return status;
 }
 
+// ---- Rows that come and go ----
+
+// Rows of the state that a row joins and leaves.
+#define BATCH_ROWS 8
+
+// The parts of one visit: a row is extracted from the state, joins a batch, and the batch is
+// reordered without its first row.
+typedef enum visit_part { EXTRACT, JOIN, KEEP, VISIT_PARTS } visit_part;
+
+static kvern_status visit(const overhead_run *run, double *seconds)
+{
+    static const size_t batch_rows[BATCH_ROWS] = {0};
+    static const size_t kept[BATCH_ROWS] = {8, 7, 6, 5, 4, 3, 2, 1};
+    kvern_state *batch = NULL, *visitor = NULL;
+    kvern_status status = kvern_state_fork(run->state, batch_rows, BATCH_ROWS, &batch);
+    double times[VISIT_PARTS + 1];
+    times[EXTRACT] = clock_seconds();
+    if (!status)
+        status = kvern_state_extract(run->state, 0, &visitor);
+    times[JOIN] = clock_seconds();
+    if (!status)
+        status = kvern_state_join(batch, &visitor, 1);
+    times[KEEP] = clock_seconds();
+    if (!status)
+        status = kvern_state_keep(batch, kept, BATCH_ROWS);
+    times[VISIT_PARTS] = clock_seconds();
+    for (int i = 0; i < VISIT_PARTS; i++)
+        seconds[i] += times[i + 1] - times[i];
+    kvern_state_destroy(visitor);
+    kvern_state_destroy(batch);
+    return status;
+}
+
+static kvern_status sample_visits(const overhead_run *run, visit_part part, double *nanoseconds)
+{
+    double seconds[VISIT_PARTS] = {0};
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < OPERATIONS && !status; i++)
+        status = visit(run, seconds);
+    *nanoseconds = seconds[part] * 1e9 / OPERATIONS;
+    return status;
+}
+
+static kvern_status sample_extract(overhead_run *run, double *nanoseconds)
+{
+    return sample_visits(run, EXTRACT, nanoseconds);
+}
+
+static kvern_status sample_join(overhead_run *run, double *nanoseconds)
+{
+    return sample_visits(run, JOIN, nanoseconds);
+}
+
+static kvern_status sample_keep(overhead_run *run, double *nanoseconds)
+{
+    return sample_visits(run, KEEP, nanoseconds);
+}
+
+// An empty speculative round, begun and taken back.
+static kvern_status sample_round(overhead_run *run, double *nanoseconds)
+{
+    static const int64_t none[1] = {0};
+    kvern_status status = KVERN_OK;
+    const double start = clock_seconds();
+    for (size_t i = 0; i < OPERATIONS && !status; i++) {
+        status = kvern_round_begin(run->state, ONE);
+        if (!status)
+            status = kvern_round_rollback(run->state, none);
+    }
+    *nanoseconds = per_operation(start, OPERATIONS);
+    return status;
+}
+
 const overhead_item OVERHEAD_ITEMS[] = {
     {"append", "append a token to one layer, in reserved room", sample_append},
     {"append_read", "the same, a read taken and released", sample_append_read},
@@ -201,6 +274,10 @@ const overhead_item OVERHEAD_ITEMS[] = {
     {"trim", "trim one token; per layer", sample_trim},
     {"fork", "fork a row and end the fork; per layer", sample_fork},
     {"fork_step", "the first step of a fork, which copies a page; per layer", sample_fork_step},
+    {"extract", "extract a row; all layers", sample_extract},
+    {"join", "join a row to a batch of 8; all layers", sample_join},
+    {"keep", "reorder a batch of 9 rows and drop one; all layers", sample_keep},
+    {"round", "begin a speculative round and roll it back; all layers", sample_round},
     {"reserve", "reserve all positions of an empty row; per layer", sample_reserve},
     {"reserve_again", "reserve what is reserved; per layer", sample_reserve_again},
 };

@@ -2,15 +2,15 @@
 #ifndef KVERN_BENCH_OVERHEAD_H
 #define KVERN_BENCH_OVERHEAD_H
 
-// What the calls around the arithmetic cost, in nanoseconds: appends, steps, forks, trims and
-// reservations of one row of a composition.
+// What the calls around the arithmetic cost, in nanoseconds: appends, steps, forks, trims, rows
+// that come and go, rounds and reservations of a composition.
 
 #include <kvern/kvern.h>
 
 typedef struct overhead_run overhead_run;
 
-// One thing that is timed. A sample is the time of one operation, the mean of many; it is given
-// per layer for operations on a state.
+// One thing that is timed. A sample is the time of one operation, the mean of many; `what` says
+// whether it is given per layer.
 typedef struct overhead_item {
     const char *name; // a word, for programs
     const char *what;

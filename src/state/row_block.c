@@ -55,6 +55,19 @@ void kvern_row_block_place(const kvern_row_block *block, size_t index, kvern_cac
     cache->undos = (kvern_row_undo *)(cache->conversions + block->capacity);
 }
 
+// At least twice as large, so that rows which come one by one cost the same each; or, where there
+// is no room for that, just large enough.
+static kvern_status create_larger(kvern_heap *heap, const kvern_row_block *block, size_t rows,
+                                  kvern_row_block *larger)
+{
+    const size_t wish = kvern_min_size(2 * block->capacity, KVERN_MAX_ROWS);
+    kvern_status status =
+        kvern_row_block_create(heap, block->caches, kvern_max_size(rows, wish), larger);
+    if (status && wish > rows)
+        status = kvern_row_block_create(heap, block->caches, rows, larger);
+    return status;
+}
+
 // Cache by cache: what lies between the rows is for the length of a call only.
 kvern_status kvern_row_block_grow(kvern_cache *caches, size_t rows)
 {
@@ -64,7 +77,7 @@ kvern_status kvern_row_block_grow(kvern_cache *caches, size_t rows)
     kvern_heap *heap = &kvern_cache_context(&caches[0])->heap;
     const size_t held = caches[0].row_count;
     kvern_row_block larger;
-    kvern_status status = kvern_row_block_create(heap, block->caches, rows, &larger);
+    kvern_status status = create_larger(heap, block, rows, &larger);
     if (status)
         return status;
     for (size_t c = 0; c < block->caches; c++) {

@@ -311,9 +311,9 @@ static void test_model_peers(void **state)
 static void test_overhead(void **state)
 {
     (void)state;
-    static const char *const NAMES[] = {"load",      "prompt",  "append",       "append_read",
-                                        "attend",    "step",    "trim",         "fork",
-                                        "fork_step", "reserve", "reserve_again"};
+    static const char *const NAMES[] = {"load", "prompt", "append", "append_read", "attend",
+                                        "step", "trim",   "fork",   "fork_step",   "extract",
+                                        "join", "keep",   "round",  "reserve",     "reserve_again"};
     json_t *run =
         json_of(&(program_call){.arguments = {"bench", "overhead", program_path("model.gguf"),
                                               "--runs", "3", "--positions", "70", "--json"}});
