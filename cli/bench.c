@@ -15,6 +15,7 @@ typedef struct measurement {
 
 static const measurement MEASUREMENTS[] = {
     {"attention", (char[]){"kvern bench attention"}, bench_attention},
+    {"draft", (char[]){"kvern bench draft"}, bench_draft},
     {"model", (char[]){"kvern bench model"}, bench_model},
     {"overhead", (char[]){"kvern bench overhead"}, bench_overhead},
     {"sharing", (char[]){"kvern bench sharing"}, bench_sharing},
@@ -35,12 +36,14 @@ static error_t parse_bench(int key, char *argument, struct argp_state *state)
             if (strcmp(argument, MEASUREMENTS[i].name) == 0)
                 choice->chosen = &MEASUREMENTS[i];
         if (!choice->chosen)
-            options_fail(state, "'%s' is none of attention, model, overhead, sharing", argument);
+            options_fail(state, "'%s' is none of attention, draft, model, overhead, sharing",
+                         argument);
         choice->index = state->next - 1;
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        options_fail(state, "what to measure is missing: attention, model, overhead or sharing");
+        options_fail(state,
+                     "what to measure is missing: attention, draft, model, overhead or sharing");
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -48,13 +51,14 @@ static error_t parse_bench(int key, char *argument, struct argp_state *state)
 
 static const struct argp BENCH_ARGP = {
     .parser = parse_bench,
-    .args_doc = "attention [OPTION...]\nmodel MODEL [OPTION...]\noverhead MODEL "
-                "[OPTION...]\nsharing [OPTION...]",
+    .args_doc = "attention [OPTION...]\ndraft MODEL [OPTION...]\nmodel MODEL [OPTION...]\noverhead "
+                "MODEL [OPTION...]\nsharing [OPTION...]",
     .doc = "Measures the speed of this machine."
            "\v`kvern bench attention` times reads of the KV cache and sets them against what the "
            "machine can do at most, measured in the same run. `kvern bench model` times a model's "
-           "prompt and generation, `kvern bench overhead` everything around them, `kvern bench "
-           "sharing` what rows gain that share a prefix. All take --help.",
+           "prompt and generation, `kvern bench draft` generation with drafts, `kvern bench "
+           "overhead` everything around them, `kvern bench sharing` what rows gain that share a "
+           "prefix. All take --help.",
 };
 
 static int run_bench(int argc, char **argv)

@@ -128,15 +128,12 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
     return status;
 }
 
-kvern_status load_model(const cli_options *options, loaded_model *loaded, engine_error *error)
+kvern_status load_model_in(const cli_options *options, kvern_context *context, loaded_model *loaded,
+                           engine_error *error)
 {
-    *loaded = (loaded_model){0};
-    gguf_file *file;
+    gguf_file *file = NULL;
+    *loaded = (loaded_model){.context = context};
     kvern_status status = gguf_open(options->model, &file, error);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    status = load_context(options, &loaded->context, error);
     if (status == KVERN_OK) {
         status = load_file(options, file, loaded, error);
     }
@@ -145,6 +142,14 @@ kvern_status load_model(const cli_options *options, loaded_model *loaded, engine
         unload_model(loaded);
     }
     return status;
+}
+
+kvern_status load_model(const cli_options *options, loaded_model *loaded, engine_error *error)
+{
+    kvern_context *context;
+    *loaded = (loaded_model){0};
+    kvern_status status = load_context(options, &context, error);
+    return status == KVERN_OK ? load_model_in(options, context, loaded, error) : status;
 }
 
 void unload_model(loaded_model *loaded)

@@ -22,6 +22,11 @@ typedef struct loaded_model {
 KVERN_CHECK kvern_status load_model(const cli_options *options, loaded_model *loaded,
                                     engine_error *error);
 
+// The same in a context of the caller's, which *loaded owns on success and which is released on
+// failure.
+KVERN_CHECK kvern_status load_model_in(const cli_options *options, kvern_context *context,
+                                       loaded_model *loaded, engine_error *error);
+
 // Releases everything; all zero is permitted.
 void unload_model(loaded_model *loaded);
 

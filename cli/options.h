@@ -23,6 +23,12 @@ typedef struct storage_options {
     size_t first, last; // layers that stay in bf16
 } storage_options;
 
+// What the options about drafts say (cli/draft.h).
+typedef struct draft_options {
+    const char *source; // "ngram" or a file; NULL: no drafts
+    size_t tokens;      // most in one forward pass; 0: not given
+} draft_options;
+
 // What the shared options say. Strings belong to argv. All zero is the state before parsing.
 typedef struct cli_options {
     const char *model;
@@ -35,6 +41,7 @@ typedef struct cli_options {
     const char *file;          // NULL: not given
     bool json;
     storage_options storage;
+    draft_options draft;
     bool seen[512]; // by option key: given already
 } cli_options;
 
@@ -47,6 +54,7 @@ extern const struct argp options_text_argp;     // -p, --file
 extern const struct argp options_json_argp;     // --json
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
 extern const struct argp options_storage_argp;  // --kv-group, --kv-start, --kv-first, --kv-last
+extern const struct argp options_draft_argp;    // --draft, --draft-tokens
 
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {
@@ -71,6 +79,8 @@ enum {
     OPTIONS_KEY_KV_CONFIG,
     OPTIONS_KEY_KV_FIRST,
     OPTIONS_KEY_KV_LAST,
+    OPTIONS_KEY_DRAFT,
+    OPTIONS_KEY_DRAFT_TOKENS,
     OPTIONS_KEY_COMMAND = 384
 };
 

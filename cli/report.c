@@ -46,11 +46,22 @@ static void check_stdout(void)
     }
 }
 
+// argp writes help in pieces and does not ask what became of them: all of it fits this buffer, so
+// that it is written where a failure's reason can be had. A terminal keeps its lines.
+static void widen_stdout(void)
+{
+    static char buffer[1 << 14];
+    if (!isatty(STDOUT_FILENO)) {
+        setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+    }
+}
+
 void report_start(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         occupy_descriptor(fd);
     }
+    widen_stdout();
     signal(SIGPIPE, SIG_IGN);
     atexit(check_stdout);
 }

@@ -47,12 +47,17 @@ static error_t parse_run(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child RUN_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},   {&sampling_argp, 0, NULL, 0},
-    {&options_text_argp, 0, NULL, 0},    {&options_template_argp, 0, NULL, 0},
-    {&options_compute_argp, 0, NULL, 0}, {&options_context_argp, 0, NULL, 0},
-    {&options_json_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
-    {&options_storage_argp, 0, NULL, 0}, {0}};
+static const struct argp_child RUN_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
+                                                 {&sampling_argp, 0, NULL, 0},
+                                                 {&options_text_argp, 0, NULL, 0},
+                                                 {&options_template_argp, 0, NULL, 0},
+                                                 {&options_compute_argp, 0, NULL, 0},
+                                                 {&options_context_argp, 0, NULL, 0},
+                                                 {&options_json_argp, 0, NULL, 0},
+                                                 {&options_codec_argp, 0, NULL, 0},
+                                                 {&options_storage_argp, 0, NULL, 0},
+                                                 {&options_draft_argp, 0, NULL, 0},
+                                                 {0}};
 
 static const struct argp RUN_ARGP = {
     .parser = parse_run,

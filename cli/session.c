@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 // A model without a template was not made to converse: it continues a text.
 static kvern_status choose_completion(const session_options *options, bool conversation,
@@ -45,7 +46,15 @@ kvern_status session_template(const session_options *options, const gguf_file *f
 
 static kvern_status make_generator(run_session *session, engine_error *error)
 {
-    generator_options options = {.context_length = session->loaded.context_length};
+    const draft_options *draft = &session->options->common.draft;
+    kvern_status status =
+        load_draft(&session->options->common, &session->loaded, &session->draft, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    generator_options options = {.context_length = session->loaded.context_length,
+                                 .drafts = session->draft.drafts,
+                                 .draft_tokens = draft->tokens};
     return generator_create(session->loaded.model, session->loaded.composition, &options,
                             &session->generator, error);
 }
@@ -88,6 +97,7 @@ kvern_status session_open(const session_options *options, run_session *session, 
 void session_close(run_session *session)
 {
     generator_destroy(session->generator);
+    unload_draft(&session->draft);
     stop_matcher_destroy(session->stop);
     sampler_destroy(session->sampler);
     chat_template_destroy(session->chat);
@@ -130,7 +140,11 @@ static void add_up(run_session *session)
     total->prompt_seconds += last->prompt_seconds;
     total->generated_tokens += last->generated_tokens;
     total->decode_steps += last->decode_steps;
+    total->decode_tokens += last->decode_tokens;
     total->decode_seconds += last->decode_seconds;
+    total->drafts.rounds += last->drafts.rounds;
+    total->drafts.drafted += last->drafts.drafted;
+    total->drafts.accepted += last->drafts.accepted;
 }
 
 kvern_status session_answer(run_session *session, const token_buffer *prompt, engine_error *error)
@@ -165,6 +179,18 @@ static double per_second(size_t count, double seconds)
     return seconds > 0 ? (double)count / seconds : 0;
 }
 
+static void print_drafts(const run_session *session)
+{
+    const generate_result *total = &session->total;
+    if (!session->draft.drafts) {
+        return;
+    }
+    fprintf(stderr, "drafts      %zu of %zu accepted in %zu rounds, %.2f tokens per step (%s)\n",
+            total->drafts.accepted, total->drafts.drafted, total->drafts.rounds,
+            total->decode_steps ? (double)total->decode_tokens / (double)total->decode_steps : 0,
+            session->options->common.draft.source);
+}
+
 void session_print_facts(const run_session *session)
 {
     const generate_result *total = &session->total;
@@ -174,8 +200,9 @@ void session_print_facts(const run_session *session)
             total->prompt_seconds, per_second(total->prompt_tokens, total->prompt_seconds));
     fprintf(stderr, "generation  %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
             total->generated_tokens, total->decode_seconds,
-            per_second(total->decode_steps, total->decode_seconds),
+            per_second(total->decode_tokens, total->decode_seconds),
             generate_reason_name(total->reason));
+    print_drafts(session);
     char storage[STORAGE_TEXT];
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s, %" PRId64 " of %zu positions\n",
             kv_bytes, number_format_bytes(kv_bytes, bytes),
@@ -184,23 +211,40 @@ void session_print_facts(const run_session *session)
     sampling_print(&session->options->sampling);
 }
 
+// null without drafts.
+static json_t *drafts_json(const run_session *session)
+{
+    const generate_result *last = &session->last;
+    if (!session->draft.drafts) {
+        return json_null();
+    }
+    return json_pack("{s:o, s:I, s:I, s:I, s:I}", "source",
+                     json_text(session->options->common.draft.source,
+                               strlen(session->options->common.draft.source)),
+                     "drafted", (json_int_t)last->drafts.drafted, "accepted",
+                     (json_int_t)last->drafts.accepted, "rounds", (json_int_t)last->drafts.rounds,
+                     "steps", (json_int_t)last->decode_steps);
+}
+
 int session_print_json(const run_session *session)
 {
     const generate_result *last = &session->last;
     const sampler_options *sampling = &session->options->sampling;
     char storage[STORAGE_TEXT];
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
-    return json_print(json_pack(
+    json_t *object = json_pack(
         "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:s, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
         json_text(session->answer.data, session->answer.size), "finish",
         generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
         "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
         per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
         (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
-        "generation_tokens_per_s", per_second(last->decode_steps, last->decode_seconds), "kv",
+        "generation_tokens_per_s", per_second(last->decode_tokens, last->decode_seconds), "kv",
         storage_text(&session->options->common.storage, storage), "kv_bytes", (json_int_t)kv_bytes,
         "kv_positions", (json_int_t)generator_length(session->generator), "context",
         (json_int_t)session->loaded.context_length, "template",
         session->chat ? chat_template_name(session->chat) : NULL, "temperature",
-        (double)sampling->temperature, "seed", (json_int_t)sampling->seed));
+        (double)sampling->temperature, "seed", (json_int_t)sampling->seed);
+    json_object_set_new(object, "drafts", drafts_json(session));
+    return json_print(object);
 }

@@ -4,6 +4,7 @@
 
 // What `kvern run` works with: a loaded model, one sequence, how to sample, and how to show it.
 
+#include "cli/draft.h"
 #include "cli/load.h"
 #include "cli/options.h"
 #include "cli/progress.h"
@@ -23,6 +24,7 @@ typedef struct session_options {
 typedef struct run_session {
     const session_options *options;
     loaded_model loaded;
+    loaded_draft draft;
     chat_template *chat; // NULL: text is used as it is
     generator *generator;
     sampler *sampler;

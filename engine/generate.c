@@ -12,9 +12,13 @@ struct generator {
     kvern_state *state; // row 0 is the sequence
     size_t context_length;
     size_t chunk;
-    int32_t pending; // sampled, not forwarded yet; TOKENIZER_NO_TOKEN: none
-    float *logits;   // [vocabulary] of the newest forwarded token
-    answer answer;   // of the running call
+    int32_t *tokens;          // [context_length] the sequence
+    size_t count;             // its tokens; one more than are forwarded while the newest waits
+    float *logits;            // [vocabulary] of a token that was forwarded without drafts
+    const float *newest;      // the logits of the newest token that is forwarded
+    answer answer;            // of the running call
+    drafts *drafts;           // NULL: none
+    speculation *speculation; // NULL without drafts
 };
 
 // What one call keeps besides the generator.
@@ -25,18 +29,33 @@ typedef struct generation {
     engine_error *error;
 } generation;
 
-static kvern_status prepare(generator *g, kvern_composition *composition, engine_error *error)
+static kvern_status prepare(generator *g, kvern_composition *composition, size_t draft_tokens,
+                            engine_error *error)
 {
-    kvern_status status = model_workspace_create(g->model, g->chunk, 1, &g->workspace, error);
+    const size_t widest = g->chunk > 1 + draft_tokens ? g->chunk : 1 + draft_tokens;
+    kvern_status status = model_workspace_create(g->model, widest, 1, &g->workspace, error);
+    if (status == KVERN_OK && g->drafts) {
+        status = speculation_create(g->model, g->workspace, g->drafts, draft_tokens,
+                                    &g->speculation, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
     g->logits = malloc(model_get_facts(g->model)->vocabulary * sizeof *g->logits);
-    if (!g->logits) {
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the logits");
+    g->tokens = malloc(g->context_length * sizeof *g->tokens);
+    if (!g->logits || !g->tokens) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the logits and the sequence");
     }
     status = kvern_state_create(composition, 1, &g->state);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "making the KV cache");
+}
+
+static size_t draft_tokens_of(const generator_options *options)
+{
+    if (!options->drafts) {
+        return 0;
+    }
+    return options->draft_tokens ? options->draft_tokens : GENERATOR_DRAFT_TOKENS;
 }
 
 kvern_status generator_create(const model *model, kvern_composition *composition,
@@ -61,8 +80,8 @@ kvern_status generator_create(const model *model, kvern_composition *composition
     g->context_length = options->context_length ? options->context_length : most;
     g->chunk = options->chunk ? options->chunk : GENERATOR_CHUNK;
     g->chunk = g->chunk < g->context_length ? g->chunk : g->context_length;
-    g->pending = TOKENIZER_NO_TOKEN;
-    kvern_status status = prepare(g, composition, error);
+    g->drafts = options->drafts;
+    kvern_status status = prepare(g, composition, draft_tokens_of(options), error);
     if (status != KVERN_OK) {
         generator_destroy(g);
         return status;
@@ -77,9 +96,11 @@ void generator_destroy(generator *g)
         return;
     }
     kvern_state_destroy(g->state);
+    speculation_destroy(g->speculation);
     model_workspace_destroy(g->workspace);
     answer_free(&g->answer);
     free(g->logits);
+    free(g->tokens);
     free(g);
 }
 
@@ -103,31 +124,25 @@ static void show(const generation *run)
     }
 }
 
-// The prompt with the token that still waits in front of it; owned by the caller. *count 0 and NULL
-// when there is nothing to forward.
-static kvern_status gather_prompt(const generation *run, int32_t **tokens, size_t *count)
+// Puts the prompt behind the sequence, where a token may still wait. *count: what is to be
+// forwarded.
+static kvern_status gather_prompt(const generation *run, size_t *count)
 {
+    generator *g = run->g;
     const generate_request *request = run->request;
-    size_t waiting = generator_pending(run->g) ? 1 : 0;
+    const size_t length = (size_t)generator_length(g), waiting = g->count - length;
     *count = request->count + waiting;
-    *tokens = NULL;
     if (*count == 0) {
         return engine_fail(run->error, KVERN_ERR_ARGUMENT, "there is no token to start from");
     }
-    size_t length = (size_t)generator_length(run->g);
-    if (*count < waiting || *count > run->g->context_length - length) {
+    if (*count < waiting || *count > g->context_length - length) {
         return engine_fail(run->error, KVERN_ERR_RANGE,
                            "the prompt has %zu tokens, but only %zu of the context of %zu are free",
-                           *count, run->g->context_length - length, run->g->context_length);
+                           *count, g->context_length - length, g->context_length);
     }
-    *tokens = malloc(*count * sizeof **tokens);
-    if (!*tokens) {
-        return engine_fail(run->error, KVERN_ERR_MEMORY, "no memory for a prompt of %zu tokens",
-                           *count);
-    }
-    (*tokens)[0] = run->g->pending;
     if (request->count > 0) {
-        memcpy(*tokens + waiting, request->tokens, request->count * sizeof **tokens);
+        memcpy(g->tokens + g->count, request->tokens, request->count * sizeof *g->tokens);
+        g->count += request->count;
     }
     return KVERN_OK;
 }
@@ -141,21 +156,26 @@ static size_t chunk_of(const generator *g, size_t rest)
     return chunk < most ? chunk : (size_t)most;
 }
 
-// Forwards the prompt in chunks. *done tells how far it came; it stops early, with success, when
-// the caller cancels.
-static kvern_status forward_chunks(generation *run, const int32_t *tokens, size_t count,
-                                   size_t *done)
+// Forwards the next `count` tokens of the sequence in chunks; drafts read along. *done tells how
+// far it came; it stops early, with success, when the caller cancels.
+static kvern_status forward_chunks(generation *run, size_t count, size_t *done)
 {
+    generator *g = run->g;
     *done = 0;
-    while (*done < count && !answer_cancelled(&run->g->answer)) {
-        size_t rest = count - *done;
-        size_t chunk = chunk_of(run->g, rest);
-        kvern_status status =
-            forward(run, KVERN_PHASE_WINDOW, tokens + *done, chunk, chunk == rest);
+    while (*done < count && !answer_cancelled(&g->answer)) {
+        const size_t rest = count - *done, chunk = chunk_of(g, rest);
+        const int32_t *tokens = g->tokens + generator_length(g);
+        kvern_status status = forward(run, KVERN_PHASE_WINDOW, tokens, chunk, chunk == rest);
         if (status != KVERN_OK) {
             return status;
         }
         *done += chunk;
+        if (g->drafts) {
+            status = drafts_read(g->drafts, g->tokens, (size_t)generator_length(g), run->error);
+        }
+        if (status != KVERN_OK) {
+            return status;
+        }
         if (run->request->on_prompt) {
             run->request->on_prompt(run->request->user, *done, count);
         }
@@ -194,13 +214,18 @@ static kvern_status keep_sequence(const generation *run, size_t count, kvern_sta
 static kvern_status take_back(generation *run, size_t done, kvern_state **kept)
 {
     generator *g = run->g;
+    kvern_status status = KVERN_OK;
     if (*kept) {
         kvern_state_destroy(g->state);
         g->state = *kept;
         *kept = NULL;
-        return KVERN_OK;
+    } else {
+        status = kvern_state_trim(g->state, 0, (int64_t)done);
     }
-    return kvern_state_trim(g->state, 0, (int64_t)done);
+    if (status == KVERN_OK && g->drafts) {
+        status = drafts_trim(g->drafts, (size_t)generator_length(g), NULL);
+    }
+    return status;
 }
 
 static kvern_status reserve_prompt(generation *run, size_t count)
@@ -218,11 +243,11 @@ static kvern_status reserve_prompt(generation *run, size_t count)
 static kvern_status prefill(generation *run)
 {
     generator *g = run->g;
-    int32_t *tokens;
+    const size_t before = g->count;
     size_t count;
     size_t done = 0;
     kvern_state *kept;
-    kvern_status status = gather_prompt(run, &tokens, &count);
+    kvern_status status = gather_prompt(run, &count);
     if (status != KVERN_OK) {
         return status;
     }
@@ -232,17 +257,17 @@ static kvern_status prefill(generation *run)
         status = reserve_prompt(run, count);
     }
     if (status == KVERN_OK) {
-        status = forward_chunks(run, tokens, count, &done);
+        status = forward_chunks(run, count, &done);
     }
-    free(tokens);
     run->result->prompt_seconds = engine_seconds() - start;
     if (status == KVERN_OK && done == count) {
         kvern_state_destroy(kept);
         run->result->prompt_tokens = count;
-        g->pending = TOKENIZER_NO_TOKEN;
+        g->newest = g->logits;
         return KVERN_OK;
     }
     run->result->reason = GENERATE_CANCELLED;
+    g->count = before;
     kvern_status undone = take_back(run, done, &kept);
     if (status == KVERN_OK && undone != KVERN_OK) {
         return engine_fail_kvern(run->error, undone, "taking back a cancelled prompt");
@@ -250,17 +275,53 @@ static kvern_status prefill(generation *run)
     return status;
 }
 
+// The most drafts that can matter: with them, the tokens of the answer and of the context end as
+// they would without.
+static size_t most_drafts(const generation *run)
+{
+    const generator *g = run->g;
+    const int64_t limit = run->request->max_tokens;
+    const size_t room = g->context_length - g->count;
+    const uint64_t rest = limit < 0 ? UINT64_MAX : (uint64_t)limit - g->answer.tokens;
+    return (room < rest ? room : (size_t)rest) - 1;
+}
+
+// Forwards the token that waits, with drafts behind it.
+static kvern_status forward_with_drafts(generation *run)
+{
+    generator *g = run->g;
+    const draft_request request = {.tokens = g->tokens,
+                                   .count = g->count,
+                                   .most = most_drafts(run),
+                                   .sampler = run->request->sampler};
+    kvern_status status = speculation_settle(g->speculation, g->state, run->error);
+    if (status == KVERN_OK) {
+        status = speculation_forward(g->speculation, g->state, &request, run->error);
+    }
+    if (status == KVERN_OK) {
+        g->newest = speculation_logits(g->speculation);
+    }
+    return status;
+}
+
+// Makes g->newest the logits behind the token that waits, unless none does: a draft that was right
+// has them already.
 static kvern_status forward_pending(generation *run)
 {
     generator *g = run->g;
+    kvern_status status;
     if (!generator_pending(g)) {
         return KVERN_OK;
     }
-    kvern_status status = forward(run, KVERN_PHASE_DECODE, &g->pending, 1, true);
-    if (status == KVERN_OK) {
-        g->pending = TOKENIZER_NO_TOKEN;
-        run->result->decode_steps++;
+    if (!g->speculation) {
+        status = forward(run, KVERN_PHASE_DECODE, &g->tokens[g->count - 1], 1, true);
+    } else if (speculation_accept(g->speculation, g->tokens[g->count - 1])) {
+        g->newest = speculation_logits(g->speculation);
+        return KVERN_OK;
+    } else {
+        status = forward_with_drafts(run);
     }
+    run->result->decode_steps += status == KVERN_OK;
     return status;
 }
 
@@ -269,17 +330,18 @@ static kvern_status sample(generation *run, bool *over)
 {
     generator *g = run->g;
     int32_t token;
-    kvern_status status = sampler_next(run->request->sampler, g->logits, &token, run->error);
+    kvern_status status = sampler_next(run->request->sampler, g->newest, &token, run->error);
     if (status != KVERN_OK) {
         return status;
     }
+    run->result->decode_tokens += run->result->decode_steps > 0;
     if (run->request->on_token) {
         run->request->on_token(run->request->user, token);
     }
     size_t before = g->answer.tokens;
     status = answer_take(&g->answer, token, over, run->error);
     if (g->answer.tokens > before) { // it did not end the turn
-        g->pending = token;
+        g->tokens[g->count++] = token;
     }
     if (status == KVERN_OK) {
         show(run);
@@ -291,8 +353,20 @@ static kvern_status sample(generation *run, bool *over)
 static bool finished(const generation *run)
 {
     generator *g = run->g;
-    return answer_finished(&g->answer,
-                           (size_t)generator_length(g) + (generator_pending(g) ? 1 : 0));
+    return answer_finished(&g->answer, g->count);
+}
+
+// Takes back drafts that are not part of the sequence, after a failure too, whose sentence stays.
+static kvern_status settle(generation *run, kvern_status status)
+{
+    generator *g = run->g;
+    if (!g->speculation) {
+        return status;
+    }
+    const kvern_status settled =
+        speculation_settle(g->speculation, g->state, status == KVERN_OK ? run->error : NULL);
+    run->result->drafts = speculation_take_counts(g->speculation);
+    return status == KVERN_OK ? settled : status;
 }
 
 static kvern_status decode(generation *run)
@@ -306,6 +380,7 @@ static kvern_status decode(generation *run)
             status = sample(run, &over);
         }
     }
+    status = settle(run, status);
     run->result->decode_seconds = engine_seconds() - start;
     run->result->reason = run->g->answer.reason;
     run->result->generated_tokens = run->g->answer.tokens;
@@ -347,13 +422,14 @@ kvern_status generator_reset(generator *g, engine_error *error)
     if (status != KVERN_OK) {
         return engine_fail_kvern(error, status, "emptying the sequence");
     }
-    g->pending = TOKENIZER_NO_TOKEN;
-    return KVERN_OK;
+    g->count = 0;
+    return g->drafts ? drafts_trim(g->drafts, 0, error) : KVERN_OK;
 }
 
 int64_t generator_length(const generator *g)
 {
-    return kvern_state_length(g->state, 0);
+    const size_t unsettled = g->speculation ? speculation_unsettled(g->speculation) : 0;
+    return kvern_state_length(g->state, 0) - (int64_t)unsettled;
 }
 
 size_t generator_context_length(const generator *g)
@@ -363,7 +439,7 @@ size_t generator_context_length(const generator *g)
 
 bool generator_pending(const generator *g)
 {
-    return g->pending != TOKENIZER_NO_TOKEN;
+    return g->count > (size_t)generator_length(g);
 }
 
 const kvern_state *generator_state(const generator *g)

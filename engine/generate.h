@@ -6,26 +6,31 @@
 // sampled and forwarded until something ends it.
 //
 // A generator keeps its sequence between calls. A later call forwards only its own new tokens: a
-// conversation never pays for its past again. The chunk size changes the speed and the memory,
-// never a bit of the result.
+// conversation never pays for its past again. The chunk size and drafts (engine/draft.h) change the
+// speed and the memory, never a bit of the result.
 
 #include "engine/answer.h"
+#include "engine/draft.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
+#include "engine/speculate.h"
 
 typedef struct generator generator;
 
 typedef struct generator_options {
     size_t context_length; // most positions of the sequence; 0: what the model was made for
     size_t chunk;          // most prompt tokens of one forward pass; 0: GENERATOR_CHUNK
+    drafts *drafts;        // of this generator alone; NULL: none
+    size_t draft_tokens;   // most of them in one forward pass; 0: GENERATOR_DRAFT_TOKENS
 } generator_options;
 
 #define GENERATOR_CHUNK 128
+#define GENERATOR_DRAFT_TOKENS 8
 
 // Makes a generator with an empty sequence. `composition` is of the model's geometry
-// (model_composition). Borrows the model until generator_destroy and keeps a reference to the
-// composition. `options` may be NULL. On failure *out is NULL. Errors: KVERN_ERR_RANGE (a context
-// length beyond the model's), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// (model_composition). Borrows the model and the drafts until generator_destroy and keeps a
+// reference to the composition. `options` may be NULL. On failure *out is NULL. Errors:
+// KVERN_ERR_RANGE (a context length beyond the model's), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_CHECK kvern_status generator_create(const model *model, kvern_composition *composition,
                                           const generator_options *options, generator **out,
                                           engine_error *error);
@@ -34,7 +39,7 @@ KVERN_CHECK kvern_status generator_create(const model *model, kvern_composition 
 void generator_destroy(generator *g);
 
 // One generation. Everything is borrowed for the call; callbacks run on the calling thread and may
-// be NULL.
+// be NULL. While one runs, the state may have an open round of drafts.
 typedef struct generate_request {
     const int32_t *tokens; // the new tokens of the prompt: at least one, unless the sequence has a
     size_t count;          // sampled token that was not forwarded yet (generator_pending)
@@ -57,8 +62,10 @@ typedef struct generate_result {
     size_t prompt_tokens; // forwarded by this call before the first token was sampled
     double prompt_seconds;
     size_t generated_tokens; // sampled, the one that ended the turn excluded
-    size_t decode_steps;     // forward passes of one token
-    double decode_seconds;   // of those passes, with the sampling
+    size_t decode_steps;     // forward passes behind the prompt's: of one token, and drafts
+    size_t decode_tokens;    // sampled from these passes, one that ended the turn included
+    double decode_seconds;   // of those passes, with the sampling and the drafting
+    speculation_counts drafts;
 } generate_result;
 
 // Runs one generation. *result is filled in as far as it came, on failure too.
@@ -80,7 +87,8 @@ int64_t generator_length(const generator *g);
 size_t generator_context_length(const generator *g);
 bool generator_pending(const generator *g);
 
-// The state with the sequence in row 0, for looking only.
+// The state with the sequence in row 0, for looking only. Between calls it holds generator_length
+// positions.
 const kvern_state *generator_state(const generator *g);
 
 #endif

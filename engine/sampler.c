@@ -86,6 +86,12 @@ void sampler_reseed(sampler *s, uint64_t seed)
     s->random = seed;
 }
 
+void sampler_follow(sampler *s, const sampler *other)
+{
+    s->options = other->options;
+    s->random = other->random;
+}
+
 // SplitMix64 (Steele, Lea, Flood 2014): a counter with an odd step, and a bijective mix of it.
 static uint64_t next_random(uint64_t *state)
 {

@@ -49,4 +49,8 @@ KVERN_CHECK kvern_status sampler_next(sampler *s, const float *logits, int32_t *
 // Starts the random sequence again.
 void sampler_reseed(sampler *s, uint64_t seed);
 
+// Makes a sampler of the same vocabulary choose as `other` would from now on: its options and its
+// next random numbers. Allocates nothing.
+void sampler_follow(sampler *s, const sampler *other);
+
 #endif

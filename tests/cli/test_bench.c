@@ -421,8 +421,8 @@ static void test_usage(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const WHAT[] = {"attention", "model", "overhead", "sharing"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const WHAT[] = {"attention", "draft", "model", "overhead", "sharing"};
+    for (size_t i = 0; i < sizeof WHAT / sizeof WHAT[0]; i++) {
         program_result result =
             program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
         char usage[64];
