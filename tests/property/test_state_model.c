@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Random sequences of steps and row operations on states of several layers, against one naive cache
-// per layer: positions stay fixed through a step, refused calls change nothing, abandoned steps
-// leave no trace, and every read gives what the naive cache gives.
+// Random sequences of steps, row operations and speculative rounds on states of several layers,
+// against one naive cache per layer: positions stay fixed through a step, refused calls change
+// nothing, abandoned steps and rounds that are rolled back leave no trace, and every read gives
+// what the naive cache gives.
 
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_ROWS 3
+#define MOST_ROWS 5
+#define FIRST_ROWS 3
 #define MOST_LAYERS 4
 #define MOST_STATES 3
 #define MOST_READS 5
@@ -43,6 +45,7 @@ typedef struct world {
     size_t layers;
     kvern_layer plan[MOST_LAYERS];
     pair pairs[MOST_STATES];
+    int64_t *drafts_left; // per row, within a round; or NULL
     kept reads[MOST_READS];
 } world;
 
@@ -78,7 +81,7 @@ static void world_init(world *w, uint64_t seed)
     for (size_t l = 0; l < w->layers; l++)
         w->plan[l] = random_layer(w);
     assert_ok(kvern_composition_create(w->context, w->plan, w->layers, &w->composition));
-    w->pairs[0].rows = 1 + below(w, MOST_ROWS);
+    w->pairs[0].rows = 1 + below(w, FIRST_ROWS);
     assert_ok(kvern_state_create(w->composition, w->pairs[0].rows, &w->pairs[0].state));
 }
 
@@ -129,6 +132,8 @@ static void choose_step(world *w, const pair *p, step *s)
         s->counts[r] = (int64_t)below(w, most);
         if (s->base[r] + s->counts[r] > MOST_LENGTH)
             s->counts[r] = 0;
+        if (w->drafts_left && s->counts[r] > w->drafts_left[r])
+            s->counts[r] = w->drafts_left[r];
     }
 }
 
@@ -222,6 +227,21 @@ static void forget_step(world *w, pair *p, const step *s)
     }
 }
 
+static void settle(world *w, pair *p, const int64_t *counts)
+{
+    for (size_t l = 0; l < w->layers; l++) {
+        for (size_t r = 0; r < p->rows; r++)
+            naive_row_settle(&p->naive[l][r], &w->plan[l], counts[r]);
+    }
+}
+
+// Rows of a round settle when it ends.
+static void take_drafts(world *w, const pair *p, const step *s)
+{
+    for (size_t r = 0; r < p->rows; r++)
+        w->drafts_left[r] -= s->counts[r];
+}
+
 static void run_step(world *w, pair *p)
 {
     step s;
@@ -248,13 +268,78 @@ static void run_step(world *w, pair *p)
         assert_true(held || kvern_state_bytes(p->state) <= bytes);
     } else {
         assert_ok(kvern_step_end(p->state));
-        for (size_t l = 0; l < w->layers; l++) {
-            for (size_t r = 0; r < p->rows; r++)
-                naive_row_settle(&p->naive[l][r], &w->plan[l], s.counts[r]);
-        }
+        if (w->drafts_left)
+            take_drafts(w, p, &s);
+        else
+            settle(w, p, s.counts);
     }
     check_no_step(p);
     assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
+}
+
+// ---- Rounds ----
+
+// Whether a layer can take `count` tokens of a row back, by the words of kvern/round.h.
+static bool can_take_back(const naive_row *row, const kvern_layer *layer, int64_t count)
+{
+    const int64_t length = row->length + count;
+    const int64_t boundary = row->boundary > layer->start ? row->boundary : layer->start;
+    if (layer->start != KVERN_NO_START && !row->converted && length > boundary)
+        return false;
+    naive_row later = *row;
+    later.length = length;
+    later.converted = true;
+    naive_row_settle(&later, layer, count);
+    return naive_row_trimmable(&later, layer) >= count;
+}
+
+static bool choose_drafts(world *w, const pair *p, int64_t *counts)
+{
+    bool possible = true;
+    for (size_t r = 0; r < p->rows; r++) {
+        counts[r] = (int64_t)below(w, below(w, 4) ? 7 : 90);
+        if (p->naive[0][r].length + counts[r] > MOST_LENGTH || below(w, 3) == 0)
+            counts[r] = 0;
+        bool fits = true;
+        for (size_t l = 0; l < w->layers && counts[r]; l++)
+            fits = fits && can_take_back(&p->naive[l][r], &w->plan[l], counts[r]);
+        if (!fits && below(w, 4))
+            counts[r] = 0;
+        possible = possible && (fits || counts[r] == 0);
+    }
+    return possible;
+}
+
+static void end_round(world *w, pair *p, const int64_t *base)
+{
+    int64_t keep[MOST_ROWS];
+    const bool commit = below(w, 3) == 0;
+    for (size_t r = 0; r < p->rows; r++) {
+        const int64_t appended = p->naive[0][r].length - base[r];
+        assert_int_equal(kvern_round_appended(p->state, r), appended);
+        keep[r] = commit ? appended : (int64_t)below(w, (uint64_t)appended + 1);
+        for (size_t l = 0; l < w->layers; l++)
+            naive_row_trim(&p->naive[l][r], appended - keep[r]);
+    }
+    assert_ok(commit ? kvern_round_commit(p->state) : kvern_round_rollback(p->state, keep));
+    settle(w, p, keep);
+}
+
+static void run_round(world *w, pair *p)
+{
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    if (!choose_drafts(w, p, counts)) {
+        assert_status(KVERN_ERR_UNSUPPORTED, kvern_round_begin(p->state, counts));
+        return;
+    }
+    for (size_t r = 0; r < p->rows; r++)
+        base[r] = p->naive[0][r].length;
+    assert_ok(kvern_round_begin(p->state, counts));
+    w->drafts_left = counts;
+    for (uint64_t steps = below(w, 4); steps > 0; steps--)
+        run_step(w, p);
+    w->drafts_left = NULL;
+    end_round(w, p, base);
 }
 
 // ---- Row operations ----
@@ -309,13 +394,72 @@ static void fork_pair(world *w, pair *p)
     if (to == p)
         return;
     drop_pair(w, to);
-    to->rows = 1 + below(w, MOST_ROWS);
+    to->rows = 1 + below(w, FIRST_ROWS);
     for (size_t i = 0; i < to->rows; i++) {
         rows[i] = below(w, p->rows);
         for (size_t l = 0; l < w->layers; l++)
             naive_row_copy(&p->naive[l][rows[i]], &w->plan[l], &to->naive[l][i]);
     }
     assert_ok(kvern_state_fork(p->state, rows, to->rows, &to->state));
+}
+
+static void extract(world *w, pair *p)
+{
+    pair *to = &w->pairs[below(w, MOST_STATES)];
+    const size_t r = below(w, p->rows);
+    if (to == p)
+        return;
+    drop_pair(w, to);
+    to->rows = 1;
+    for (size_t l = 0; l < w->layers; l++)
+        naive_row_copy(&p->naive[l][r], &w->plan[l], &to->naive[l][0]);
+    assert_ok(kvern_state_extract(p->state, r, &to->state));
+}
+
+// The rows of another state, which is dropped.
+static void join(world *w, pair *p)
+{
+    pair *from = &w->pairs[below(w, MOST_STATES)];
+    if (from == p || !from->state || p->rows + from->rows > MOST_ROWS)
+        return;
+    assert_ok(kvern_state_join(p->state, &from->state, 1));
+    for (size_t r = 0; r < from->rows; r++) {
+        for (size_t l = 0; l < w->layers; l++)
+            p->naive[l][p->rows + r] = from->naive[l][r];
+    }
+    p->rows += from->rows;
+    from->rows = 0;
+    drop_pair(w, from);
+}
+
+static void add_row(pair *p)
+{
+    if (p->rows == MOST_ROWS)
+        return;
+    assert_ok(kvern_state_add_rows(p->state, 1));
+    p->rows++;
+}
+
+// One row goes to the front, and perhaps another one goes.
+static void keep(world *w, pair *p)
+{
+    naive_row old[MOST_ROWS];
+    size_t rows[MOST_ROWS] = {below(w, p->rows)}, count = 1;
+    const size_t dropped = below(w, 2 * p->rows);
+    for (size_t r = 0; r < p->rows; r++) {
+        if (r != rows[0] && r != dropped)
+            rows[count++] = r;
+    }
+    assert_ok(kvern_state_keep(p->state, rows, count));
+    for (size_t l = 0; l < w->layers; l++) {
+        memcpy(old, p->naive[l], sizeof old);
+        memset(p->naive[l], 0, sizeof p->naive[l]);
+        for (size_t i = 0; i < count; i++)
+            p->naive[l][i] = old[rows[i]];
+        if (count < p->rows)
+            naive_row_free(&old[dropped]);
+    }
+    p->rows = count;
 }
 
 static void attend_kept(world *w)
@@ -355,7 +499,7 @@ static void operate(world *w)
     do
         p = &w->pairs[below(w, MOST_STATES)];
     while (!p->state);
-    switch (below(w, 13)) {
+    switch (below(w, 20)) {
     case 0:
         trim(w, p);
         break;
@@ -377,6 +521,23 @@ static void operate(world *w)
         break;
     case 5:
         check_caches_are_owned(p);
+        break;
+    case 6:
+        extract(w, p);
+        break;
+    case 7:
+        join(w, p);
+        break;
+    case 8:
+        add_row(p);
+        break;
+    case 9:
+        keep(w, p);
+        break;
+    case 10:
+    case 12:
+    case 13:
+        run_round(w, p);
         break;
     default:
         run_step(w, p);
