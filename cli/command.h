@@ -18,6 +18,7 @@ extern const command command_tokenize;
 extern const command command_logits;
 extern const command command_fit;
 extern const command command_eval;
+extern const command command_batch;
 extern const command command_bench;
 
 #endif

@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const command *const COMMANDS[] = {&command_run,      &command_inspect, &command_fit,
-                                          &command_tokenize, &command_logits,  &command_eval,
-                                          &command_bench};
+static const command *const COMMANDS[] = {&command_run,  &command_batch,    &command_inspect,
+                                          &command_fit,  &command_tokenize, &command_logits,
+                                          &command_eval, &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static const command *find_command(const char *name)

@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-static const char *const COMMANDS[] = {"run", "inspect", "tokenize", "logits", "fit", "eval"};
+static const char *const COMMANDS[] = {"run",    "batch", "inspect", "tokenize",
+                                       "logits", "fit",   "eval"};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static void test_version(void **state)

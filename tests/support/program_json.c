@@ -13,7 +13,7 @@ json_t *program_json(const program_call *call, int code)
     if (result.code != code) {
         fail_msg("code %d instead of %d; stderr: %s", result.code, code, result.err);
     }
-    json_t *object = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    json_t *object = json_loads(result.out, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     if (!json_is_object(object)) {
         fail_msg("no JSON object: %s", result.out);
     }

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: MIT
+// kvern batch: the answers of kvern run, however many at once; jobs that go on after an end in the
+// middle; lines that are no prompts; output that does not arrive.
+
+#include "tests/support/program.h"
+#include "tests/support/program_json.h"
+#include "tests/support/small_model.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MANY 400
+
+static int set_up(void **state)
+{
+    (void)state;
+    small_model_save(&(small_model){.answer = "caf\xc3\xa9!"}, program_path("chain.gguf"));
+    small_model_save(&(small_model){.answer = "01234567", .endless = true},
+                     program_path("endless.gguf"));
+    small_model_save(&(small_model){0}, program_path("random.gguf"));
+    small_model_save(&(small_model){.chat = ""}, program_path("plain.gguf"));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    program_remove_folder();
+    return 0;
+}
+
+// ---- Files ----
+
+static const char *write_file(const char *name, const char *text)
+{
+    const char *path = program_path(name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+// The whole file as a string; free().
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 22);
+    assert_non_null(file);
+    assert_non_null(text);
+    const size_t size = fread(text, 1, (1 << 22) - 1, file);
+    assert_true(size < (1 << 22) - 1);
+    fclose(file);
+    return text;
+}
+
+static const char *fresh(const char *name)
+{
+    const char *path = program_path(name);
+    unlink(path);
+    return path;
+}
+
+// The results of a file by the JSON text of their ids; every line must be whole.
+static json_t *read_results(const char *path)
+{
+    char *text = read_file(path);
+    json_t *results = json_object();
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        json_t *result = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, NULL);
+        assert_non_null(result);
+        char *key = json_dumps(json_object_get(result, "id"), JSON_ENCODE_ANY);
+        assert_non_null(key);
+        assert_null(json_object_get(results, key)); // nothing is done twice
+        json_object_set_new(results, key, result);
+        free(key);
+    }
+    free(text);
+    return results;
+}
+
+static void expect_text(const json_t *results, const char *key, const char *text,
+                        const char *finish)
+{
+    const json_t *result = json_object_get(results, key);
+    if (!result) {
+        fail_msg("there is no result of %s", key);
+    }
+    assert_string_equal(json_string_at(result, "text"), text);
+    assert_string_equal(json_string_at(result, "finish"), finish);
+}
+
+static void must_run(const program_call *call)
+{
+    program_result result = program_run(call);
+    if (result.code != 0) {
+        fail_msg("code %d; stderr: %s", result.code, result.err);
+    }
+    program_free(&result);
+}
+
+// ---- Answers ----
+
+static const char *const QUESTIONS[] = {"hi",   "hello there, all of you",
+                                        "what", "a somewhat longer text, so that prompts differ",
+                                        "hell", "zzz"};
+#define QUESTION_COUNT (sizeof QUESTIONS / sizeof QUESTIONS[0])
+
+static void write_questions(const char *name)
+{
+    char text[2048] = "";
+    for (size_t i = 0; i < QUESTION_COUNT; i++) {
+        sprintf(text + strlen(text), "{\"id\": \"q%zu\", \"prompt\": \"%s\"}\n", i, QUESTIONS[i]);
+    }
+    write_file(name, text);
+}
+
+static void expect_same_answer(const json_t *result, const json_t *wanted)
+{
+    static const char *const facts[] = {"text", "finish", "prompt_tokens", "generated_tokens"};
+    assert_non_null(result);
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        if (!json_equal(json_object_get(result, facts[i]), json_object_get(wanted, facts[i]))) {
+            fail_msg("another %s: %s, alone %s", facts[i], json_dumps(result, 0),
+                     json_dumps(wanted, 0));
+        }
+    }
+}
+
+// The same text, finish and numbers of tokens as from kvern run.
+static void expect_as_run(const json_t *results, const char *const *options, size_t count)
+{
+    for (size_t i = 0; i < QUESTION_COUNT; i++) {
+        program_call call = {
+            .arguments = {"run", program_path("random.gguf"), "--json", "-p", QUESTIONS[i]}};
+        for (size_t j = 0; j < count; j++) {
+            call.arguments[5 + j] = options[j];
+        }
+        json_t *wanted = program_json(&call, 0);
+        char key[16];
+        snprintf(key, sizeof key, "\"q%zu\"", i);
+        expect_same_answer(json_object_get(results, key), wanted);
+        json_decref(wanted);
+    }
+}
+
+static void check_as_run(const char *const *options, size_t count)
+{
+    static const char *const parallel[] = {"1", "3", "8"};
+    for (size_t i = 0; i < sizeof parallel / sizeof parallel[0]; i++) {
+        const char *out = fresh("answers.jsonl");
+        program_call call = {.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                           program_path("questions.jsonl"), "--out", out,
+                                           "--parallel", parallel[i]}};
+        for (size_t j = 0; j < count; j++) {
+            call.arguments[8 + j] = options[j];
+        }
+        must_run(&call);
+        json_t *results = read_results(out);
+        assert_int_equal(json_object_size(results), QUESTION_COUNT);
+        expect_as_run(results, options, count);
+        json_decref(results);
+    }
+}
+
+static void test_answers_of_run(void **state)
+{
+    (void)state;
+    static const char *const greedy[] = {"--temp", "0"};
+    static const char *const others[] = {"--seed", "3",     "--system", "be brief", "--stop",
+                                         "e",      "--ctx", "200",      "-t",       "1"};
+    write_questions("questions.jsonl");
+    check_as_run(greedy, 2);
+    check_as_run(others, 10);
+    static const char *const plain[] = {"--temp", "1.5", "--seed", "7", "-n", "60", "--raw"};
+    check_as_run(plain, 7);
+}
+
+static void test_lines_say_how(void **state)
+{
+    (void)state;
+    const char *prompts = write_file(
+        "how.jsonl", "{\"id\": 1, \"prompt\": \"hi\", \"max_tokens\": 3}\n"
+                     "\n"
+                     "{\"id\": \"1\", \"prompt\": \"hi\", \"stop\": \"701\", \"extra\": null}\r\n"
+                     "  \n"
+                     "{\"id\": 2.5, \"prompt\": \"hi\", \"stop\": [\"x\", \"45\"]}\n"
+                     "{\"id\": -3, \"messages\": [{\"role\": \"system\", \"content\": \"a\"}, "
+                     "{\"role\": \"user\", \"content\": \"b\"}], \"max_tokens\": 2, "
+                     "\"temperature\": 1, \"seed\": 5}");
+    const char *out = fresh("how-out.jsonl");
+    must_run(&(program_call){.arguments = {"batch", program_path("endless.gguf"), "--prompts",
+                                           prompts, "--out", out, "--temp", "0", "--stop", "4"}});
+    json_t *results = read_results(out);
+    assert_int_equal(json_object_size(results), 4);
+    expect_text(results, "1", "012", "token limit");
+    expect_text(results, "\"1\"", "0123456", "stop string");
+    expect_text(results, "2.5", "0123", "stop string");
+    expect_text(results, "-3", "01", "token limit");
+    json_decref(results);
+}
+
+// Messages equal a prompt with a system message.
+static void test_messages(void **state)
+{
+    (void)state;
+    const char *prompts =
+        write_file("messages.jsonl",
+                   "{\"id\": 1, \"prompt\": \"hi\"}\n"
+                   "{\"id\": 2, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+                   "{\"id\": 3, \"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, "
+                   "{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+                   "{\"id\": 4, \"messages\": [{\"role\": \"system\", \"content\": \"other\"}, "
+                   "{\"role\": \"user\", \"content\": \"hi\"}]}\n");
+    const char *out = fresh("messages-out.jsonl");
+    must_run(&(program_call){.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                           prompts, "--out", out, "--temp", "0", "--system",
+                                           "be brief", "-n", "20"}});
+    json_t *results = read_results(out);
+    const json_t *first = json_object_get(results, "1");
+    expect_same_answer(json_object_get(results, "2"), first);
+    expect_same_answer(json_object_get(results, "3"), first);
+    assert_int_not_equal(json_integer_at(json_object_get(results, "4"), "prompt_tokens"),
+                         json_integer_at(first, "prompt_tokens"));
+    json_decref(results);
+    program_result result = program_run(
+        &(program_call){.arguments = {"batch", program_path("plain.gguf"), "--prompts", prompts,
+                                      "--out", fresh("none.jsonl"), "-n", "2"}});
+    assert_int_equal(result.code, 1);
+    program_expect_part(result.err, "line 2: it has messages, and there is no chat template");
+    program_free(&result);
+}
+
+// ---- Bad lines ----
+
+static void test_bad_lines(void **state)
+{
+    (void)state;
+    char text[4096] = "{\"id\": 1, \"prompt\": \"hi\"}\n"
+                      "{\"id\": 2, \"prompt\": \n"
+                      "[1]\n"
+                      "{\"prompt\": \"no id\"}\n"
+                      "{\"id\": [], \"prompt\": \"hi\"}\n"
+                      "{\"id\": 3}\n"
+                      "{\"id\": 1, \"prompt\": \"again\"}\n"
+                      "{\"id\": 4, \"prompt\": 5}\n"
+                      "{\"id\": 5, \"prompt\": \"hi\", \"max_tokens\": -1}\n"
+                      "{\"id\": 6, \"prompt\": \"hi\", \"temperature\": \"hot\"}\n"
+                      "{\"id\": 7, \"prompt\": \"hi\", \"seed\": 1.5}\n"
+                      "{\"id\": 8, \"prompt\": \"hi\", \"stop\": \"\"}\n"
+                      "{\"id\": 9, \"messages\": []}\n"
+                      "{\"id\": 10, \"messages\": [{\"role\": 1, \"content\": \"x\"}]}\n"
+                      "{\"id\": 11, \"prompt\": \"a\", \"messages\": [{}]}\n"
+                      "{\"id\": 12, \"prompt\": \"a\", \"prompt\": \"b\"}\n"
+                      "{\"id\": 13, \"prompt\": \"";
+    memset(text + strlen(text), 'x', 400);
+    strcat(text, "\"}\n\xff\xfe\n{\"id\": 14, \"prompt\": \"hi\"}\n");
+    const char *prompts = write_file("bad.jsonl", text);
+    const char *out = fresh("bad-out.jsonl");
+    program_result result =
+        program_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                                  prompts, "--out", out, "--temp", "0"}});
+    assert_int_equal(result.code, 1);
+    for (int line = 2; line <= 18; line++) {
+        char wanted[300];
+        snprintf(wanted, sizeof wanted, "kvern: %s, line %d: ", prompts, line);
+        program_expect_part(result.err, wanted);
+    }
+    program_expect_part(result.err, "line 7: its id is that of line 1");
+    program_expect_part(result.err, "line 17: the prompt has ");
+    program_expect_part(result.err, "2 answered, 0 there before, 17 bad lines, 0 failed");
+    program_free(&result);
+    json_t *results = read_results(out);
+    assert_int_equal(json_object_size(results), 2);
+    expect_text(results, "1", "caf\xc3\xa9!", "end of turn");
+    expect_text(results, "14", "caf\xc3\xa9!", "end of turn");
+    json_decref(results);
+}
+
+// ---- Going on ----
+
+static const char *write_many(void)
+{
+    char *text = calloc(MANY, 64);
+    assert_non_null(text);
+    char *end = text;
+    for (int i = 0; i < MANY; i++) {
+        end += sprintf(end, "{\"id\": %d, \"prompt\": \"number %d\"}\n", i, i * 7919);
+    }
+    const char *path = write_file("many.jsonl", text);
+    free(text);
+    return path;
+}
+
+static program_call many_call(const char *out)
+{
+    return (program_call){.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                        program_path("many.jsonl"), "--out", out, "--seed", "1",
+                                        "-n", "120", "-t", "1"}};
+}
+
+// The call as a process of its own.
+static pid_t start(const program_call *call)
+{
+    char *arguments[PROGRAM_MAX_ARGUMENTS + 2] = {getenv("KVERN_PROGRAM")};
+    for (size_t i = 0; i < PROGRAM_MAX_ARGUMENTS && call->arguments[i]; i++) {
+        arguments[i + 1] = (char *)call->arguments[i];
+    }
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int errors = open(program_path("errors.txt"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(errors, STDERR_FILENO);
+        execv(arguments[0], arguments);
+        _exit(98);
+    }
+    return child;
+}
+
+// Sends a signal once the file has some lines; returns the status of waitpid.
+static int stop_in_the_middle(const program_call *call, const char *out, int signal)
+{
+    const pid_t child = start(call);
+    struct stat info = {0};
+    for (int i = 0; i < 20000 && (stat(out, &info) != 0 || info.st_size < 2000); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    assert_true(info.st_size >= 2000);
+    assert_int_equal(kill(child, signal), 0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void expect_same_results(const json_t *wanted, const char *path)
+{
+    json_t *results = read_results(path);
+    assert_int_equal(json_object_size(results), MANY);
+    assert_true(json_equal(wanted, results));
+    json_decref(results);
+}
+
+static json_t *uninterrupted(void)
+{
+    const char *out = fresh("whole.jsonl");
+    const program_call call = many_call(out);
+    must_run(&call);
+    return read_results(out);
+}
+
+static void test_goes_on_after_a_kill(void **state)
+{
+    (void)state;
+    write_many();
+    json_t *wanted = uninterrupted();
+    const char *out = fresh("killed.jsonl");
+    const program_call call = many_call(out);
+    const int status = stop_in_the_middle(&call, out, SIGKILL);
+    assert_true(WIFSIGNALED(status));
+    must_run(&call);
+    expect_same_results(wanted, out);
+    json_decref(wanted);
+}
+
+static void test_interrupt_ends_in_order(void **state)
+{
+    (void)state;
+    write_many();
+    json_t *wanted = uninterrupted();
+    const char *out = fresh("interrupted.jsonl");
+    const program_call call = many_call(out);
+    const int status = stop_in_the_middle(&call, out, SIGINT);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    char *errors = read_file(program_path("errors.txt"));
+    program_expect_part(errors, "kvern: interrupted");
+    program_expect_part(errors, " answered, 0 there before");
+    free(errors);
+    json_decref(read_results(out)); // whole lines
+    must_run(&call);
+    expect_same_results(wanted, out);
+    json_decref(wanted);
+}
+
+// However the last line was torn, its prompt is done again; what is whole is not.
+static void test_torn_line(void **state)
+{
+    (void)state;
+    write_file("two.jsonl", "{\"id\": \"a\", \"prompt\": \"hi\"}\n"
+                            "{\"id\": \"b\", \"prompt\": \"hi\"}\n");
+    static const char first[] = "{\"id\":\"a\",\"text\":\"mine\",\"finish\":\"end of turn\"}\n";
+    static const char second[] = "{\"id\":\"b\",\"text\":\"torn\",\"finish\":\"end of turn\"}";
+    for (size_t bytes = 0; bytes < sizeof second; bytes += 3) {
+        char text[256];
+        snprintf(text, sizeof text, "%s%.*s", first, (int)bytes, second);
+        const char *out = write_file("torn.jsonl", text);
+        must_run(
+            &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                          program_path("two.jsonl"), "--out", out, "--temp", "0"}});
+        json_t *results = read_results(out);
+        assert_int_equal(json_object_size(results), 2);
+        expect_text(results, "\"a\"", "mine", "end of turn");
+        expect_text(results, "\"b\"", "caf\xc3\xa9!", "end of turn");
+        json_decref(results);
+    }
+}
+
+// A file that is somebody else's is left as it is.
+static void test_other_files_are_left_alone(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"my diary", "my diary\n", "{\"id\": 1}\n",
+                                         "{\"id\":1,\"text\":\"x\"}\nmore\n"};
+    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const char *out = write_file("other.txt", others[i]);
+        program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
+                                                             "--prompts", prompts, "--out", out}},
+                               "no result of a batch");
+        char *text = read_file(out);
+        assert_string_equal(text, others[i]);
+        free(text);
+    }
+}
+
+// ---- What does not work ----
+
+static void test_output_that_does_not_arrive(void **state)
+{
+    (void)state;
+    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    program_result result =
+        program_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                                  prompts, "--out", "/dev/full", "--temp", "0"}});
+    assert_int_equal(result.code, 1);
+    program_expect_part(result.err, "kvern: /dev/full: No space left on device");
+    program_expect_part(result.err, "0 answered");
+    program_free(&result);
+    program_expect_failure(
+        &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts,
+                                      "--out", program_path("no/such/folder")}},
+        "No such file");
+    program_expect_failure(
+        &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts,
+                                      "--out", program_folder()}},
+        "directory");
+    program_expect_failure(
+        &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                      program_path("none.txt"), "--out", fresh("new.jsonl")}},
+        "none.txt: No such file");
+    assert_int_not_equal(access(program_path("new.jsonl"), F_OK), 0);
+    const char *empty = write_file("empty.jsonl", "");
+    program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
+                                                         "--prompts", empty, "--out", empty}},
+                           "same file");
+}
+
+static void test_one_job_at_a_time(void **state)
+{
+    (void)state;
+    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *out = write_file("locked.jsonl", "");
+    const int fd = open(out, O_RDWR);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
+                                                         "--prompts", prompts, "--out", out}},
+                           "another job");
+    close(fd);
+}
+
+// What the budget cannot hold is reported; what it can is done, as many at once as fit.
+static void test_budget(void **state)
+{
+    (void)state;
+    write_questions("questions.jsonl");
+    const char *prompts = write_file("budget.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n"
+                                                     "{\"id\": 2, \"prompt\": \"hi\", "
+                                                     "\"max_tokens\": 150}\n"
+                                                     "{\"id\": 3, \"prompt\": \"hi\"}\n");
+    const char *out = fresh("budget-out.jsonl");
+    program_result result = program_run(&(program_call){
+        .arguments = {"batch", program_path("endless.gguf"), "--prompts", prompts, "--out", out,
+                      "--temp", "0", "-n", "3", "--budget", "60K", "-t", "1", "--ctx", "128"}});
+    assert_int_equal(result.code, 0);
+    program_free(&result);
+    json_t *results = read_results(out);
+    expect_text(results, "1", "012", "token limit");
+    expect_text(results, "3", "012", "token limit");
+    assert_string_equal(json_string_at(json_object_get(results, "2"), "finish"), "context full");
+    json_decref(results);
+    json_t *facts = program_json(
+        &(program_call){.arguments = {"batch", program_path("endless.gguf"), "--prompts", prompts,
+                                      "--out", fresh("budget-out.jsonl"), "--temp", "0", "--json",
+                                      "--budget", "60K", "-t", "1", "--ctx", "128"}},
+        0);
+    assert_int_equal(json_integer_at(facts, "answered"), 3);
+    assert_true(json_integer_at(facts, "kv_bytes") < 60 * 1024);
+    json_decref(facts);
+}
+
+static void test_facts(void **state)
+{
+    (void)state;
+    write_questions("questions.jsonl");
+    const char *out = fresh("facts.jsonl");
+    const program_call call = {.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                             program_path("questions.jsonl"), "--out", out,
+                                             "--json", "--parallel", "3", "--seed", "9", "-n",
+                                             "20"}};
+    json_t *facts = program_json(&call, 0);
+    assert_int_equal(json_integer_at(facts, "answered"), QUESTION_COUNT);
+    assert_int_equal(json_integer_at(facts, "skipped"), 0);
+    assert_int_equal(json_integer_at(facts, "most_rows"), 3);
+    assert_int_equal(json_integer_at(facts, "seed"), 9);
+    assert_true(json_number_at(facts, "rows_per_pass") > 1);
+    json_t *results = read_results(out);
+    json_int_t generated = 0, prompts = 0;
+    const char *key;
+    json_t *result;
+    json_object_foreach(results, key, result)
+    {
+        generated += json_integer_at(result, "generated_tokens");
+        prompts += json_integer_at(result, "prompt_tokens");
+    }
+    assert_int_equal(json_integer_at(facts, "generated_tokens"), generated);
+    assert_int_equal(
+        json_integer_at(facts, "prompt_tokens") + json_integer_at(facts, "shared_tokens"), prompts);
+    json_decref(results);
+    json_decref(facts);
+    facts = program_json(&call, 0); // all is there
+    assert_int_equal(json_integer_at(facts, "answered"), 0);
+    assert_int_equal(json_integer_at(facts, "skipped"), QUESTION_COUNT);
+    json_decref(facts);
+}
+
+// Prompts from standard input, answers to standard output.
+static void test_streams(void **state)
+{
+    (void)state;
+    program_result result =
+        program_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                                  "-", "--out", "/dev/stdout", "--temp", "0"},
+                                    .input = "{\"id\": 1, \"prompt\": \"hi\"}\n"});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "{\"id\":1,\"text\":\"caf\xc3\xa9!\",");
+    program_free(&result);
+}
+
+static void expect_usage(const program_call *call, const char *message)
+{
+    program_result result = program_run(call);
+    assert_int_equal(result.code, 2);
+    program_expect_part(result.err, message);
+    program_free(&result);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    expect_usage(&(program_call){.arguments = {"batch", "m", "--out", "o"}}, "--prompts FILE");
+    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p"}}, "--out FILE");
+    expect_usage(&(program_call){.arguments = {"batch", "--prompts", "p", "--out", "o"}}, "model");
+    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
+                                               "--parallel", "0"}},
+                 "--parallel takes");
+    expect_usage(
+        &(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o", "--out", "q"}},
+        "--out is given twice");
+    expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers_of_run),
+        cmocka_unit_test(test_lines_say_how),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_goes_on_after_a_kill),
+        cmocka_unit_test(test_interrupt_ends_in_order),
+        cmocka_unit_test(test_torn_line),
+        cmocka_unit_test(test_other_files_are_left_alone),
+        cmocka_unit_test(test_output_that_does_not_arrive),
+        cmocka_unit_test(test_one_job_at_a_time),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_usage),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
