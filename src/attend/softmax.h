@@ -2,8 +2,9 @@
 #ifndef KVERN_ATTEND_SOFTMAX_H
 #define KVERN_ATTEND_SOFTMAX_H
 
-// The part of a read that is not a codec's: turning the scores of a block into weights, and merging
-// partial results. Steps 3 to 6 of docs/arithmetic.md.
+// The part of a read that is not a codec's: scaling queries, turning the scores of a block into
+// weights, merging partial results, and dividing. Steps 1 and 3 to 6 of docs/arithmetic.md. `dim`
+// is a multiple of 8.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,12 +20,21 @@
 typedef void kvern_softmax_fn(size_t n, float *weights, const uint64_t *visible, float softcap,
                               float *m, float *l, float *acc, size_t dim);
 
-// to[d] = fma(from[d], b, to[d] * a)
-typedef void kvern_blend_fn(size_t dim, float *to, float a, const float *from, float b);
+// Merges the results of n vectors over more positions, *_part, into those so far (step 5).
+typedef void kvern_merge_fn(size_t n, float *m, float *l, float *acc, const float *m_part,
+                            const float *l_part, const float *acc_part, size_t dim);
+
+// to[d] = from[d] * factor; to may be from.
+typedef void kvern_scale_fn(size_t dim, const float *from, float factor, float *to);
+
+// to[d] = from[d] / divisor; to may be from.
+typedef void kvern_divide_fn(size_t dim, const float *from, float divisor, float *to);
 
 typedef struct kvern_softmax_kernels {
     kvern_softmax_fn *softmax;
-    kvern_blend_fn *blend;
+    kvern_merge_fn *merge;
+    kvern_scale_fn *scale;
+    kvern_divide_fn *divide;
 } kvern_softmax_kernels;
 
 // The best kernels within `features`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The definition of the softmax kernels (docs/arithmetic.md, steps 3 to 5).
+// The definition of the softmax kernels (docs/arithmetic.md, steps 1 and 3 to 6).
 #include "src/attend/softmax.h"
 
 #include "src/math/exp.h"
@@ -34,6 +34,12 @@ static float sum_weights(const float *w)
     return kvern_sum16(lane);
 }
 
+// What is subtracted from a score before exp: the largest one, or 0 while that is -infinity.
+static float base_of(float m)
+{
+    return m == -INFINITY ? 0 : m;
+}
+
 static void softmax_one(float *w, uint64_t visible, float softcap, float *m, float *l, float *acc,
                         size_t dim)
 {
@@ -50,7 +56,7 @@ static void softmax_one(float *w, uint64_t visible, float softcap, float *m, flo
         *m = largest;
     }
     // While all scores so far are -infinity, any finite base gives them the weight zero.
-    const float base = *m == -INFINITY ? 0 : *m;
+    const float base = base_of(*m);
     for (int p = 0; p < SLOTS; p++)
         w[p] = visible >> p & 1 ? plain_exp(w[p] - base) : 0;
     *l += sum_weights(w);
@@ -63,13 +69,37 @@ static void softmax(size_t n, float *weights, const uint64_t *visible, float sof
         softmax_one(weights + i * SLOTS, visible[i], softcap, m + i, l + i, acc + i * dim, dim);
 }
 
-static void blend(size_t dim, float *to, float a, const float *from, float b)
+static void merge_one(float *m, float *l, float *acc, float m_part, float l_part,
+                      const float *acc_part, size_t dim)
+{
+    const float larger = m_part > *m ? m_part : *m;
+    const float a = plain_exp(*m - base_of(larger)), b = plain_exp(m_part - base_of(larger));
+    *l = fmaf(l_part, b, *l * a);
+    for (size_t d = 0; d < dim; d++)
+        acc[d] = fmaf(acc_part[d], b, acc[d] * a);
+    *m = larger;
+}
+
+static void merge(size_t n, float *m, float *l, float *acc, const float *m_part,
+                  const float *l_part, const float *acc_part, size_t dim)
+{
+    for (size_t i = 0; i < n; i++)
+        merge_one(m + i, l + i, acc + i * dim, m_part[i], l_part[i], acc_part + i * dim, dim);
+}
+
+static void scale(size_t dim, const float *from, float factor, float *to)
 {
     for (size_t d = 0; d < dim; d++)
-        to[d] = fmaf(from[d], b, to[d] * a);
+        to[d] = from[d] * factor;
+}
+
+static void divide(size_t dim, const float *from, float divisor, float *to)
+{
+    for (size_t d = 0; d < dim; d++)
+        to[d] = from[d] / divisor;
 }
 
 kvern_softmax_kernels kvern_softmax_kernels_plain(void)
 {
-    return (kvern_softmax_kernels){softmax, blend};
+    return (kvern_softmax_kernels){softmax, merge, scale, divide};
 }

@@ -22,14 +22,13 @@ LANES_INLINE lanes_mask tile_mask(uint64_t visible, int tile)
     return lanes_mask_from_bits((uint32_t)(visible >> (16 * tile)) & 0xffff);
 }
 
-// acc *= c, dim a multiple of 8.
-LANES_INLINE void scale_values(float *acc, size_t dim, float c)
+static void scale(size_t dim, const float *from, float factor, float *to)
 {
     size_t d = 0;
     for (; d + 16 <= dim; d += 16)
-        lanes_store(acc + d, lanes_mul(lanes_load(acc + d), lanes_set(c)));
+        lanes_store(to + d, lanes_mul(lanes_load(from + d), lanes_set(factor)));
     if (d < dim)
-        lanes_store_part(acc + d, lanes_mul(lanes_load_part(acc + d, 8), lanes_set(c)), 8);
+        lanes_store_part(to + d, lanes_mul(lanes_load_part(from + d, 8), lanes_set(factor)), 8);
 }
 
 static void cap_scores(size_t n, float *w, float softcap)
@@ -110,7 +109,7 @@ LANES_INLINE lanes raise_group(size_t n, const float *top, float *m, float *l, f
     lanes_store(factor, c);
     for (; left; left &= left - 1) {
         const size_t i = (size_t)__builtin_ctz(left);
-        scale_values(acc + i * dim, dim, factor[i]);
+        scale(dim, acc + i * dim, factor[i], acc + i * dim);
     }
     return now;
 }
@@ -137,7 +136,8 @@ static void softmax(size_t n, float *weights, const uint64_t *visible, float sof
     }
 }
 
-static void blend(size_t dim, float *to, float a, const float *from, float b)
+// to = fma(from, b, to * a)
+LANES_INLINE void blend_values(float *to, float a, const float *from, float b, size_t dim)
 {
     size_t d = 0;
     for (; d + 16 <= dim; d += 16)
@@ -150,10 +150,46 @@ static void blend(size_t dim, float *to, float a, const float *from, float b)
                          8);
 }
 
+// Up to GROUP vectors, one per lane.
+static void merge_group(size_t n, float *m, float *l, float *acc, const float *m_part,
+                        const float *l_part, const float *acc_part, size_t dim)
+{
+    const lanes so_far = lanes_load_part(m, (int)n), part = lanes_load_part(m_part, (int)n);
+    const lanes larger = lanes_max(part, so_far);
+    const lanes base = lanes_clear(lanes_eq(larger, lanes_set(-INFINITY)), larger);
+    const lanes a = lanes_exp_nonpositive(lanes_sub(so_far, base));
+    const lanes b = lanes_exp_nonpositive(lanes_sub(part, base));
+    const lanes sum = lanes_mul(lanes_load_part(l, (int)n), a);
+    lanes_store_part(l, lanes_fma(lanes_load_part(l_part, (int)n), b, sum), (int)n);
+    lanes_store_part(m, larger, (int)n);
+    float factor[GROUP], part_factor[GROUP];
+    lanes_store(factor, a);
+    lanes_store(part_factor, b);
+    for (size_t i = 0; i < n; i++)
+        blend_values(acc + i * dim, factor[i], acc_part + i * dim, part_factor[i], dim);
+}
+
+static void merge(size_t n, float *m, float *l, float *acc, const float *m_part,
+                  const float *l_part, const float *acc_part, size_t dim)
+{
+    for (size_t i = 0; i < n; i += GROUP)
+        merge_group(n - i < GROUP ? n - i : GROUP, m + i, l + i, acc + i * dim, m_part + i,
+                    l_part + i, acc_part + i * dim, dim);
+}
+
+static void divide(size_t dim, const float *from, float divisor, float *to)
+{
+    size_t d = 0;
+    for (; d + 16 <= dim; d += 16)
+        lanes_store(to + d, lanes_div(lanes_load(from + d), lanes_set(divisor)));
+    if (d < dim)
+        lanes_store_part(to + d, lanes_div(lanes_load_part(from + d, 8), lanes_set(divisor)), 8);
+}
+
 #define SOFTMAX_JOIN_(a, b) a##b
 #define SOFTMAX_JOIN(a, b) SOFTMAX_JOIN_(a, b)
 
 kvern_softmax_kernels SOFTMAX_JOIN(kvern_softmax_kernels_, SOFTMAX_SUFFIX)(void)
 {
-    return (kvern_softmax_kernels){softmax, blend};
+    return (kvern_softmax_kernels){softmax, merge, scale, divide};
 }

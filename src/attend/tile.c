@@ -54,21 +54,16 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
 
 // ---- Queries ----
 
-static float load_float(kvern_type type, const void *tensor, int64_t at)
+static float load_half(kvern_type type, const void *tensor, int64_t at)
 {
-    if (type == KVERN_F32)
-        return ((const float *)tensor)[at];
     const uint16_t half = ((const uint16_t *)tensor)[at];
     return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
 }
 
-static void store_float(kvern_type type, void *tensor, int64_t at, float value)
+static void store_half(kvern_type type, void *tensor, int64_t at, float value)
 {
-    if (type == KVERN_F32)
-        ((float *)tensor)[at] = value;
-    else
-        ((uint16_t *)tensor)[at] =
-            type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
+    ((uint16_t *)tensor)[at] =
+        type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
 }
 
 // Of the pages that the tile reads.
@@ -109,14 +104,17 @@ static int64_t position_of(const kvern_attend_job *job, const part *p, size_t i)
     return job->view->rows[p->row].base + job->queries->first[p->row] + query_of(job, p, i);
 }
 
-// One vector, scaled. Most callers have floats: a loop of their own is vectorised.
-static void load_query(const kvern_queries *q, int64_t at, size_t dim, float *to)
+// One vector, scaled.
+static void load_query(const kvern_attend_job *job, int64_t at, size_t dim, float *to)
 {
+    const kvern_queries *q = job->queries;
     const float *from = (const float *)q->q + at;
-    for (size_t d = 0; q->q_type == KVERN_F32 && d < dim; d++)
-        to[d] = from[d] * q->scale;
-    for (size_t d = 0; q->q_type != KVERN_F32 && d < dim; d++)
-        to[d] = load_float(q->q_type, q->q, at + (int64_t)d) * q->scale;
+    if (q->q_type != KVERN_F32) {
+        for (size_t d = 0; d < dim; d++)
+            to[d] = load_half(q->q_type, q->q, at + (int64_t)d);
+        from = to;
+    }
+    job->kernels.scale(dim, from, q->scale, to);
 }
 
 static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
@@ -130,7 +128,7 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
         float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
-        load_query(q, at, g->k_dim, to);
+        load_query(job, at, g->k_dim, to);
         if (g->k_layout->prepare)
             g->k_layout->prepare(&g->k_codec, g->k_dim, to);
     }
@@ -265,8 +263,12 @@ static uint64_t look(const kvern_attend_job *job, const kvern_tile *tile, const 
                      int64_t begin, kvern_workspace *work)
 {
     uint64_t any = 0;
-    for (size_t i = r->from; i < r->to; i++)
-        any |= work->visible[i] = visible_slots(&job->view->window, work->positions[i], begin);
+    for (size_t i = r->from; i < r->to; i++) {
+        const bool again = i > r->from && work->positions[i] == work->positions[i - 1];
+        work->visible[i] = again ? work->visible[i - 1]
+                                 : visible_slots(&job->view->window, work->positions[i], begin);
+        any |= work->visible[i];
+    }
     for (size_t head = 1; head < tile->heads; head++)
         memcpy(work->visible + head * tile->count + r->from, work->visible + r->from,
                (r->to - r->from) * sizeof work->visible[0]);
@@ -390,27 +392,34 @@ static float base_of(float m)
     return m == -INFINITY ? 0 : m;
 }
 
+// What becomes of the total of a vector at position `position` when a span is merged.
+typedef enum merging { MERGING_NOTHING, MERGING_START, MERGING_BOTH } merging;
+
 // Vectors whose first span this is start with it; others that see nothing of it skip it.
+static merging merging_of(const kvern_window *window, int64_t position, int64_t begin)
+{
+    if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
+        return MERGING_NOTHING;
+    const bool first = window->keep == 0 && kvern_window_first(window, position) >= begin;
+    return first ? MERGING_START : MERGING_BOTH;
+}
+
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       const kvern_workspace *work, kvern_partial *total, const kvern_partial *part)
 {
     const kvern_window *window = &job->view->window;
-    const size_t dim = job->view->geometry->v_dim;
+    const size_t dim = job->view->geometry->v_dim, vectors = tile->heads * tile->count;
     const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
-    for (size_t i = 0; i < tile->heads * tile->count; i++) {
-        const int64_t position = work->positions[i];
-        if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
-            continue;
-        if (window->keep == 0 && kvern_window_first(window, position) >= begin) {
-            copy_partial(total, part, i, dim);
-            continue;
-        }
-        const float m = part->m[i] > total->m[i] ? part->m[i] : total->m[i];
-        const float a = plain_exp(total->m[i] - base_of(m));
-        const float b = plain_exp(part->m[i] - base_of(m));
-        total->l[i] = fmaf(part->l[i], b, total->l[i] * a);
-        job->kernels.blend(dim, total->acc + i * dim, a, part->acc + i * dim, b);
-        total->m[i] = m;
+    for (size_t i = 0, end; i < vectors; i = end) {
+        const merging how = merging_of(window, work->positions[i], begin);
+        end = i + 1;
+        while (end < vectors && merging_of(window, work->positions[end], begin) == how)
+            end++;
+        for (size_t s = i; how == MERGING_START && s < end; s++)
+            copy_partial(total, part, s, dim);
+        if (how == MERGING_BOTH)
+            job->kernels.merge(end - i, total->m + i, total->l + i, total->acc + i * dim,
+                               part->m + i, part->l + i, part->acc + i * dim, dim);
     }
 }
 
@@ -423,6 +432,19 @@ static void add_sink(float sink, float *m, float *l, float *acc, size_t dim)
     for (size_t d = 0; d < dim; d++)
         acc[d] *= c;
     *m = larger;
+}
+
+// Writes acc / l, or zeros for a vector that saw nothing.
+static void finish_vector(const kvern_attend_job *job, float *acc, float l, int64_t at, size_t dim)
+{
+    const kvern_queries *q = job->queries;
+    float *to = q->out_type == KVERN_F32 ? (float *)q->out + at : acc;
+    if (l == 0)
+        memset(to, 0, dim * sizeof *to);
+    else
+        job->kernels.divide(dim, acc, l, to);
+    for (size_t d = 0; q->out_type != KVERN_F32 && d < dim; d++)
+        store_half(q->out_type, q->out, at + (int64_t)d, to[d]);
 }
 
 static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
@@ -439,9 +461,7 @@ static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, siz
             add_sink(q->sinks[query_head], total->m + vector, total->l + vector, acc, dim);
         const int64_t at =
             (q->out_start[p->row] + query) * q->out_token_stride + query_head * q->out_head_stride;
-        const float l = total->l[vector];
-        for (size_t d = 0; d < dim; d++)
-            store_float(q->out_type, q->out, at + (int64_t)d, l == 0 ? 0 : acc[d] / l);
+        finish_vector(job, acc, total->l[vector], at, dim);
     }
 }
 

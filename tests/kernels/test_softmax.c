@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The softmax and blend kernels: the plain ones against their stated order and against float64,
-// every vector one of this machine against the plain one, bit for bit.
+// The kernels of softmax and of merging: the plain ones against their stated order and against
+// float64, every vector one of this machine against the plain one, bit for bit.
 
 #include "src/attend/softmax.h"
 #include "tests/support/check.h"
@@ -298,37 +298,102 @@ static void weights_are_near_the_true_ones(void **state)
     arena_destroy(&a);
 }
 
-static void vector_blend_equals_plain(void **state)
+// Results of two ranges of positions, as spans leave them, extremes included.
+static void fill_partials(test_random *random, call *c)
+{
+    static const float largest[] = {-INFINITY, INFINITY, NAN, 0, -0.0f, 3.4e38f, -3.4e38f};
+    fill(random, c);
+    for (size_t i = 0; i < c->n; i++)
+        if (test_random_below(random, 3) == 0)
+            c->m[i] = largest[test_random_below(random, sizeof largest / sizeof largest[0])];
+    c->acc[test_random_below(random, c->n * c->dim)] = -0.0f;
+}
+
+// docs/arithmetic.md, step 5.
+static void merge_as_stated(const call *part, call *total)
+{
+    for (size_t i = 0; i < total->n; i++) {
+        const float m = part->m[i] > total->m[i] ? part->m[i] : total->m[i];
+        const float base = m == -INFINITY ? 0 : m;
+        const float differences[2] = {total->m[i] - base, part->m[i] - base};
+        float weight[2];
+        kvern_exp_array(0, 2, differences, weight);
+        total->m[i] = m;
+        total->l[i] = fmaf(part->l[i], weight[1], total->l[i] * weight[0]);
+        for (size_t d = i * total->dim; d < (i + 1) * total->dim; d++)
+            total->acc[d] = fmaf(part->acc[d], weight[1], total->acc[d] * weight[0]);
+    }
+}
+
+static void kernels_merge_as_stated(void **state)
 {
     (void)state;
-    static const float factors[] = {0, 1, 0.5f, 1e-38f, INFINITY, 0.1f};
     test_random random = test_random_seed(check_seed() + 4);
     const kernel_variants variants = kernel_variants_here();
+    static call total, part, wanted;
+    arena a, b;
+    arena_create(&a);
+    arena_create(&b);
+    for (int round = 0; round < 600; round++) {
+        fill_partials(&random, &total);
+        fill_partials(&random, &part);
+        part.n = total.n;
+        part.dim = total.dim;
+        wanted = total;
+        merge_as_stated(&part, &wanted);
+        const size_t n = total.n, values = total.n * total.dim * sizeof(float);
+        const float *m_part = place(&b.m, MOST_VECTORS * sizeof(float), part.m, n * sizeof(float));
+        const float *l_part = place(&b.l, MOST_VECTORS * sizeof(float), part.l, n * sizeof(float));
+        const float *acc_part =
+            place(&b.acc, MOST_VECTORS * MOST_DIM * sizeof(float), part.acc, values);
+        for (size_t v = 0; v < variants.count; v++) {
+            float *m = place(&a.m, MOST_VECTORS * sizeof(float), total.m, n * sizeof(float));
+            float *l = place(&a.l, MOST_VECTORS * sizeof(float), total.l, n * sizeof(float));
+            float *acc = place(&a.acc, MOST_VECTORS * MOST_DIM * sizeof(float), total.acc, values);
+            kvern_softmax_kernels_of(variants.features[v])
+                .merge(n, m, l, acc, m_part, l_part, acc_part, total.dim);
+            const char *name = kvern_cpu_name(variants.features[v]);
+            check_same_floats(wanted.m, m, n, name);
+            check_same_floats(wanted.l, l, n, name);
+            check_same_floats(wanted.acc, acc, n * total.dim, name);
+        }
+    }
+    arena_destroy(&a);
+    arena_destroy(&b);
+}
+
+static void kernels_scale_and_divide_as_stated(void **state)
+{
+    (void)state;
+    static const float factors[] = {0, 1, 0.5f, 1e-38f, INFINITY, 0.1f, -3};
+    test_random random = test_random_seed(check_seed() + 5);
+    const kernel_variants variants = kernel_variants_here();
     guarded to = guarded_at_end(MOST_DIM * sizeof(float));
-    guarded from = guarded_at_end(MOST_DIM * sizeof(float));
-    float start[MOST_DIM], wanted[MOST_DIM];
-    for (size_t round = 0; round < 40 * MOST_DIM / 8; round++) {
+    float start[MOST_DIM], scaled[MOST_DIM], divided[MOST_DIM];
+    for (size_t round = 0; round < 10 * MOST_DIM / 8; round++) {
         const size_t dim = 8 * (1 + round % (MOST_DIM / 8)), bytes = dim * sizeof(float);
-        float *source = place(&from, MOST_DIM * sizeof(float), start, bytes);
-        const float a = factors[test_random_below(&random, 6)] * (1 + test_random_signed(&random));
-        const float b = factors[test_random_below(&random, 6)];
-        for (size_t d = 0; d < dim; d++) {
+        const float factor =
+            factors[test_random_below(&random, sizeof factors / sizeof factors[0])];
+        for (size_t d = 0; d < dim; d++)
             start[d] =
                 ldexpf(test_random_signed(&random), (int)test_random_below(&random, 40) - 20);
-            source[d] =
-                ldexpf(test_random_signed(&random), (int)test_random_below(&random, 40) - 20);
-        }
         start[test_random_below(&random, dim)] = -0.0f;
-        for (size_t d = 0; d < dim; d++)
-            wanted[d] = fmaf(source[d], b, start[d] * a);
+        for (size_t d = 0; d < dim; d++) {
+            scaled[d] = start[d] * factor;
+            divided[d] = start[d] / factor;
+        }
         for (size_t v = 0; v < variants.count; v++) {
+            const kvern_softmax_kernels kernels = kvern_softmax_kernels_of(variants.features[v]);
+            const char *name = kvern_cpu_name(variants.features[v]);
             float *target = place(&to, MOST_DIM * sizeof(float), start, bytes);
-            kvern_softmax_kernels_of(variants.features[v]).blend(dim, target, a, source, b);
-            check_same_floats(wanted, target, dim, kvern_cpu_name(variants.features[v]));
+            kernels.scale(dim, target, factor, target);
+            check_same_floats(scaled, target, dim, name);
+            target = place(&to, MOST_DIM * sizeof(float), start, bytes);
+            kernels.divide(dim, target, factor, target);
+            check_same_floats(divided, target, dim, name);
         }
     }
     guarded_free(&to);
-    guarded_free(&from);
 }
 
 static void print_variants(void)
@@ -349,7 +414,8 @@ int main(void)
         cmocka_unit_test(weights_are_near_the_true_ones),
         cmocka_unit_test(vector_softmax_equals_plain),
         cmocka_unit_test(invisible_scores_do_not_matter),
-        cmocka_unit_test(vector_blend_equals_plain),
+        cmocka_unit_test(kernels_merge_as_stated),
+        cmocka_unit_test(kernels_scale_and_divide_as_stated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
