@@ -178,10 +178,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_fork(const kvern_cache *cache, co
                                                     size_t count, kvern_cache **out);
 
 // Rows that come and go. None of these costs more for longer rows: tables of pages are moved or
-// shared, never their contents. All do everything or nothing. During a step or a round of the
-// caches' states, and on a cache that belongs to a state, they are KVERN_ERR_BUSY. Room of rows
-// (kvern_cache_reserve) moves with them; that of reads is for the rows there were, so reserve again
-// when there are more.
+// shared, never their contents. All do everything or nothing. Caches that belong to a state do not
+// take part (KVERN_ERR_BUSY), but rows can be extracted from them while no step and no round is
+// open. Room of rows (kvern_cache_reserve) moves with them; that of reads is for the rows there
+// were, so reserve again when there are more.
 
 // Moves all rows of the others, in order, behind this cache's own. The others have no rows
 // afterwards, and remain to be destroyed. The caches may be of different compositions of one
@@ -209,7 +209,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_extract(const kvern_cache *cache,
 // The stored values of `count` positions of a row from `position` on, decoded to f32 and packed
 // [count, kv_heads, k_dim] and [count, kv_heads, v_dim]. Either pointer may be NULL. Positions that
 // a sliding window may have dropped are KVERN_ERR_RANGE; kept ones, and as many newest ones as the
-// window and its slack, are there. Errors: KVERN_ERR_RANGE, KVERN_ERR_ARGUMENT.
+// window and its slack, are there. Errors: KVERN_ERR_RANGE, KVERN_ERR_ARGUMENT, KVERN_ERR_BUSY (a
+// round of the cache's state is open).
 KVERN_API KVERN_CHECK kvern_status kvern_cache_export(const kvern_cache *cache, size_t row,
                                                       int64_t position, int64_t count, float *k,
                                                       float *v);

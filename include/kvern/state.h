@@ -58,14 +58,14 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_plan_boundary(kvern_state *state,
 KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
 
 // Makes room in every layer so that a row can reach `tokens` positions without further allocation
-// (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step.
+// (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step or a round.
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_t row,
                                                        int64_t tokens, size_t query_heads);
 
 // Begins a step in which row r receives counts[r] tokens (one entry per row; all 0 is permitted).
 // The room for all layers is taken here, so that the appends of the step cannot run out of memory.
 // On failure nothing changed. Errors: those of the appends of kvern/cache.h; KVERN_ERR_BUSY when a
-// step is open.
+// step is open; KVERN_ERR_RANGE also when an open round (kvern/round.h) is for fewer tokens.
 KVERN_API KVERN_CHECK kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase,
                                                     const int64_t *counts);
 
@@ -86,9 +86,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_step_append(kvern_state *state, size_t 
                                                      const kvern_tokens *tokens, kvern_read **read);
 
 // Ends the step: the rows' lengths advance, and rows that have reached the start of a layer are
-// converted there. Release the step's reads before: while one is open, a conversion has to leave it
-// the old pages. Errors, the step stays open: KVERN_ERR_BUSY (no step is open, or a layer has not
-// appended: the detail names it); KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (no room for a conversion).
+// converted there (within a round: when that ends). Release the step's reads before: while one is
+// open, a conversion has to leave it the old pages. Errors, the step stays open: KVERN_ERR_BUSY (no
+// step is open, or a layer has not appended: the detail names it); KVERN_ERR_MEMORY or
+// KVERN_ERR_BUDGET (no room for a conversion).
 KVERN_API KVERN_CHECK kvern_status kvern_step_end(kvern_state *state);
 
 // Abandons the step: every row is as long as it was at its beginning. Without an open step nothing
@@ -103,7 +104,7 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_trim(kvern_state *state, size_t r
 KVERN_API KVERN_CHECK kvern_status kvern_state_reset(kvern_state *state, size_t row);
 
 // A new state whose row i continues row rows[i] of this one (see kvern_cache_fork). KVERN_ERR_BUSY
-// during a step. On failure *out is NULL.
+// during a step or a round. On failure *out is NULL.
 KVERN_API KVERN_CHECK kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows,
                                                     size_t count, kvern_state **out);
 

@@ -412,18 +412,22 @@ static void check_T5(kvern_layer layer, const char *name)
 {
     static const uint64_t sequences[2] = {1, 2};
     static const int64_t lengths[2] = {90, 70};
-    for (int order = 0; order < 2; order++) {
+    for (int order = 0; order < 3; order++) {
         bed *b = bed_create(layer, 2);
         kvern_composition *composition;
-        kvern_cache *taken, *joined;
+        kvern_cache *taken = NULL, *joined;
         assert_ok(kvern_composition_create(b->context, &layer, 1, &composition));
-        assert_ok(kvern_cache_create(composition, 0, 0, &joined));
+        assert_ok(kvern_cache_create(composition, 0, order == 2, &joined));
         kvern_composition_release(composition);
         feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, lengths, HEADS, NULL);
-        assert_ok(kvern_cache_extract(b->cache, 1, &taken));
-        assert_ok(kvern_cache_join(joined, &taken, 1));
+        if (order == 2) {
+            assert_ok(kvern_cache_adopt(joined, 0, b->cache, 1));
+        } else {
+            assert_ok(kvern_cache_extract(b->cache, 1, &taken));
+            assert_ok(kvern_cache_join(joined, &taken, 1));
+        }
         kvern_cache_destroy(taken);
-        if (order) {
+        if (order == 1) {
             decode_all(layer, joined, sequences + 1, lengths + 1, 2, name);
             kvern_cache_destroy(joined);
             decode_all(layer, b->cache, sequences, lengths, 2, name);
@@ -446,6 +450,66 @@ static void fault_T5_owners_that_go_first(void **state)
     for_every_storage(check_T5, 1, DIM, 40);
 }
 
+// ---- V: the same bits ----
+
+// ROCm/aiter#4378: the bits of a row changed with the rows beside it. vllm-project/vllm#51187: at
+// about 44 rows. Here rows join one by one beside the first, which is decoded all the while.
+static void check_V3(kvern_layer layer, const char *name)
+{
+    static const int64_t first = 300;
+    bed *b = bed_create(layer, 1), *alone = bed_create(layer, 1);
+    uint64_t sequences[64];
+    int64_t one[64];
+    static float out[64 * OUT], wanted[OUT];
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, first, HEADS, NULL);
+    feed_one(alone->cache, KVERN_PHASE_WINDOW, 1, first, HEADS, NULL);
+    for (size_t r = 0; r < 64; r++) {
+        sequences[r] = 1 + r;
+        one[r] = 1;
+    }
+    for (size_t rows = 1; rows <= 64; rows++) {
+        feed_run(b->cache, KVERN_PHASE_DECODE, sequences, one, HEADS, out);
+        feed_one(alone->cache, KVERN_PHASE_DECODE, 1, 1, HEADS, wanted);
+        check_same_bytes(wanted, out, sizeof wanted, name);
+        kvern_cache *next = more_rows(b, rows < 64);
+        if (rows % 3 == 0)
+            feed_one(next, KVERN_PHASE_WINDOW, sequences[rows % 64], 40, HEADS, NULL);
+        assert_ok(kvern_cache_join(b->cache, &next, 1));
+        kvern_cache_destroy(next);
+    }
+    bed_destroy(alone);
+    bed_destroy(b);
+}
+
+static void fault_V3_rows_that_join_beside(void **state)
+{
+    (void)state;
+    for_every_storage(check_V3, 1, DIM, 100);
+}
+
+// ollama/ollama#16861: a warm repeat answered otherwise than the cold run. A row that was taken
+// out, and went back by its last token, decodes it again.
+static void check_V5(kvern_layer layer, const char *name)
+{
+    bed *b = bed_create(layer, 1);
+    kvern_cache *warm;
+    float cold[OUT], again[OUT];
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 99, HEADS, NULL);
+    feed_one(b->cache, KVERN_PHASE_DECODE, 1, 1, HEADS, cold);
+    assert_ok(kvern_cache_extract(b->cache, 0, &warm));
+    assert_ok(kvern_cache_trim(warm, 0, 1));
+    feed_one(warm, KVERN_PHASE_DECODE, 1, 1, HEADS, again);
+    check_same_bytes(cold, again, sizeof cold, name);
+    kvern_cache_destroy(warm);
+    bed_destroy(b);
+}
+
+static void fault_V5_warm_repeat_of_a_taken_row(void **state)
+{
+    (void)state;
+    for_every_storage(check_V5, 1, DIM, 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +525,8 @@ int main(void)
         cmocka_unit_test(fault_H4_positions_of_joined_rows),
         cmocka_unit_test(fault_H8_exact_positions),
         cmocka_unit_test(fault_T5_owners_that_go_first),
+        cmocka_unit_test(fault_V3_rows_that_join_beside),
+        cmocka_unit_test(fault_V5_warm_repeat_of_a_taken_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

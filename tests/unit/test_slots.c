@@ -383,7 +383,7 @@ static void reads_between_slots(void **state)
     (void)state;
     static const int64_t first[3] = {100, 30, 64}, one[3] = {1, 1, 1};
     one_layer w;
-    float wanted[3 * HEADS * 64], got[3 * HEADS * 64], before[64], after[64];
+    float wanted[3 * HEADS * 64], got[3 * HEADS * 64], before[2 * 64], after[2 * 64];
     open_layer(&w, kvern_layer_default(2, 64));
     append_step(w.by_slots, KVERN_PHASE_WINDOW, first, NULL);
     append_step(w.by_appends, KVERN_PHASE_WINDOW, first, NULL);
