@@ -339,6 +339,26 @@ static void attend_layer(world *w, const batch *b, size_t layer, const int64_t *
     batch_view_destroy(&out);
 }
 
+// A decode whose tokens are handed over row by row, in any order.
+static void write_layer(world *w, const batch *b, size_t layer, const int64_t *counts, serving *s)
+{
+    const kvern_layer *plan = kvern_cache_layer(kvern_state_cache(b->state, layer));
+    float k[2048], v[2048];
+    kvern_read *read;
+    const size_t first = below(w, b->count + 1);
+    for (size_t i = 0; i < b->count; i++) {
+        const size_t r = (first + i) % b->count;
+        const int64_t position = kvern_step_position(b->state, r);
+        if (!counts[r])
+            continue;
+        feed_values(s->sequence[r], position, FEED_K, plan->kv_heads * plan->k_dim, k);
+        feed_values(s->sequence[r], position, FEED_V, plan->kv_heads * plan->v_dim, v);
+        assert_ok(kvern_step_write(b->state, layer, r, KVERN_F32, k, v));
+    }
+    assert_ok(kvern_step_slots_done(b->state, layer, &read));
+    attend_layer(w, b, layer, counts, read, s);
+}
+
 static void append_layer(world *w, const batch *b, size_t layer, const int64_t *counts, serving *s)
 {
     const kvern_layer *plan = kvern_cache_layer(kvern_state_cache(b->state, layer));
@@ -376,8 +396,13 @@ static void run_step(world *w, batch *b, const int64_t *counts, serving *s)
         assert_ok(kvern_step_begin(b->state, phase, counts));
         const size_t first = below(w, MIXED_LAYERS);
         const size_t layers = abandoned ? below(w, MIXED_LAYERS + 1) : MIXED_LAYERS;
-        for (size_t l = 0; l < layers; l++)
-            append_layer(w, b, (first + l) % MIXED_LAYERS, counts, s);
+        for (size_t l = 0; l < layers; l++) {
+            const size_t layer = (first + l) % MIXED_LAYERS;
+            if (phase == KVERN_PHASE_DECODE && b->count && below(w, 3) == 0)
+                write_layer(w, b, layer, counts, s);
+            else
+                append_layer(w, b, layer, counts, s);
+        }
         if (abandoned)
             kvern_step_abandon(b->state);
     }
