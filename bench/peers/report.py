@@ -271,14 +271,16 @@ def overhead_part(results):
     if not results.calls:
         return ""
     rows = []
-    for name, what in [(item["name"], item["what"]) for item in results.calls[0]["items"]]:
-        items = [item for data in results.calls for item in data["items"] if item["name"] == name]
+    calls = [*results.calls, *results.long]
+    for name, what in [(item["name"], item["what"]) for item in calls[0]["items"]]:
+        items = [item for data in calls for item in data["items"] if item["name"] == name]
         rows.append([what, *(range_text(item["ns"], item["ns_low"], item["ns_high"]) for item in items)])
     if len(results.first) == len(results.calls):
         rows.append(["`kvern run`: from its start to the first byte of the answer to a short question", *(
             range_text(*(1e9 * data[key] for key in ("seconds", "seconds_low", "seconds_high")))
-            for data in results.first)])
-    head = ["what", *(thread_text(data["threads"]) for data in results.calls)]
+            for data in results.first), *("" for _ in results.long)])
+    head = ["what", *(thread_text(data["threads"]) for data in results.calls),
+            *(f"{thread_text(data['threads'])}, {data['positions']} positions" for data in results.long)]
     intro = (f"`kvern bench overhead`: the layers of SmolLM2, one row of {results.calls[0]['positions']} positions, "
              "bf16; medians and quartiles.\n")
     return "\n".join(["## Overheads\n", intro, table(head, rows)])

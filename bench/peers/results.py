@@ -87,7 +87,8 @@ class Results:
     def __init__(self, folder):
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
-                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first", "quality")}
+                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first", "overhead-long",
+                               "quality")}
         everything = [data for group in parts.values() for data in group]
         self.machine = files.get("machine", {})
         self.commits = sorted({data["commit"] for data in everything if "commit" in data})
@@ -110,6 +111,7 @@ class Results:
         self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
                         if name.startswith("quality-")}
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
+        self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
 
     def select(self, **wanted):

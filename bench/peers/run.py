@@ -188,6 +188,7 @@ class Session:
             self.step(f"overhead-calls-t{threads}", ["bench", "overhead", file, "-t", threads])
             first = ["python3", PEERS / "first_output.py", self.options.program, file, threads]
             self.measure(f"overhead-first-t{threads}", first)
+        self.step("overhead-long-t1", ["bench", "overhead", file, "-t", "1", "--positions", "32768"])
 
 
 def grid(*lists):

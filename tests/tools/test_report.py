@@ -170,6 +170,10 @@ class Report(unittest.TestCase):
         page = self.page()
         self.assertIn("| append a token | 432 ns (430 ns-1.44 us) |", page)
         self.assertIn("| 250 ms (200 ms-300 ms) |", page)
+        self.save("overhead-long-t1", {"threads": 1, "positions": 32768, "items": [{**item, "ns": 433.0}]})
+        page = self.page()
+        self.assertIn("| what | 1 thread | 1 thread, 32768 positions |", page)
+        self.assertIn("| append a token | 432 ns (430 ns-1.44 us) | 433 ns (430 ns-1.44 us) |", page)
 
     def test_a_busy_machine_is_named(self):
         self.save("check-x", {"cells": [], "foreign_share": 0.01})
