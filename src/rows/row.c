@@ -339,10 +339,10 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *
 void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
 {
     row->held = kvern_max_i64(row->held, held);
-    if (!is_exclusive(row->table))
+    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
+    if (dead == 0 || !is_exclusive(row->table))
         return;
-    const size_t kept = kvern_pages_of(keep);
-    recycle(row->table, kept, dead_pages(row, kept));
+    recycle(row->table, kept, dead);
     drop_spare(row, room_of(row));
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Random programs over states that mix all storages: rows join, leave, change places, are forked,
-// extracted, trimmed and reset, grow in every phase and layout, and pass through speculative
-// rounds. Every row is compared bit for bit with its solo run: a state of one row in another
-// context, with other kernels, that was served the row's own tokens and nothing else. For a fork,
-// the solo run is done again from the beginning.
+// extracted, trimmed and reset, grow in every phase and layout and by slots, and pass through
+// speculative rounds. Every row is compared bit for bit with its solo run: a state of one row in
+// another context, with other kernels, that was served the row's own tokens and nothing else. For a
+// fork, the solo run is done again from the beginning. Memory is refused now and then, and the call
+// made again.
 
 #include "tests/support/batch_view.h"
 #include "tests/support/check.h"
@@ -69,6 +70,27 @@ static uint64_t below(world *w, uint64_t bound)
 {
     return test_random_below(&w->random, bound);
 }
+
+// Now and then one of the next allocations is refused.
+static void arm(world *w)
+{
+    if (below(w, 3) == 0)
+        ledger_refuse(&w->books, (int64_t)below(w, 6));
+}
+
+// A call that may be refused memory, and then succeeds when it is made again: in between nothing
+// has changed, or the results will tell.
+#define assert_ok_again(w, call)                                                                   \
+    do {                                                                                           \
+        arm(w);                                                                                    \
+        const kvern_status first_ = (call);                                                        \
+        const bool refused_ = ledger_relent(&(w)->books);                                          \
+        if (first_) {                                                                              \
+            assert_true(refused_);                                                                 \
+            assert_status(KVERN_ERR_MEMORY, first_);                                               \
+            assert_ok(call);                                                                       \
+        }                                                                                          \
+    } while (0)
 
 // ---- Rows and their solo runs ----
 
@@ -328,7 +350,7 @@ static void attend_layer(world *w, const batch *b, size_t layer, const int64_t *
     queries.out_start = out.start;
     queries.out_token_stride = out.token_stride;
     queries.out_head_stride = out.head_stride;
-    assert_ok(kvern_read_attend(read, &queries));
+    assert_ok_again(w, kvern_read_attend(read, &queries));
     take_results(&out, b, layer, s);
     if (below(w, 20) == 0) {
         keep_read(w, read, &queries, q, out);
@@ -353,9 +375,9 @@ static void write_layer(world *w, const batch *b, size_t layer, const int64_t *c
             continue;
         feed_values(s->sequence[r], position, FEED_K, plan->kv_heads * plan->k_dim, k);
         feed_values(s->sequence[r], position, FEED_V, plan->kv_heads * plan->v_dim, v);
-        assert_ok(kvern_step_write(b->state, layer, r, KVERN_F32, k, v));
+        assert_ok_again(w, kvern_step_write(b->state, layer, r, KVERN_F32, k, v));
     }
-    assert_ok(kvern_step_slots_done(b->state, layer, &read));
+    assert_ok_again(w, kvern_step_slots_done(b->state, layer, &read));
     attend_layer(w, b, layer, counts, read, s);
 }
 
@@ -378,7 +400,7 @@ static void append_layer(world *w, const batch *b, size_t layer, const int64_t *
     tokens.v_start = v.start;
     tokens.v_token_stride = v.token_stride;
     tokens.v_head_stride = v.head_stride;
-    assert_ok(kvern_step_append(b->state, layer, &tokens, &read));
+    assert_ok_again(w, kvern_step_append(b->state, layer, &tokens, &read));
     batch_view_destroy(&k);
     batch_view_destroy(&v);
     attend_layer(w, b, layer, counts, read, s);
@@ -393,7 +415,7 @@ static void run_step(world *w, batch *b, const int64_t *counts, serving *s)
     const kvern_phase phase =
         decode ? (kvern_phase)below(w, 3) : (kvern_phase)(KVERN_PHASE_WINDOW + below(w, 2));
     for (int abandoned = below(w, 8) == 0; abandoned >= 0; abandoned--) {
-        assert_ok(kvern_step_begin(b->state, phase, counts));
+        assert_ok_again(w, kvern_step_begin(b->state, phase, counts));
         const size_t first = below(w, MIXED_LAYERS);
         const size_t layers = abandoned ? below(w, MIXED_LAYERS + 1) : MIXED_LAYERS;
         for (size_t l = 0; l < layers; l++) {
@@ -406,7 +428,7 @@ static void run_step(world *w, batch *b, const int64_t *counts, serving *s)
         if (abandoned)
             kvern_step_abandon(b->state);
     }
-    assert_ok(kvern_step_end(b->state));
+    assert_ok_again(w, kvern_step_end(b->state));
     for (size_t r = 0; r < b->count; r++)
         s->done[r] += counts[r];
 }
@@ -466,7 +488,10 @@ static void end_round(world *w, batch *b, const serving *s, int64_t *keep)
         assert_int_equal(kvern_round_appended(b->state, r), s->done[r]);
         keep[r] = commit ? s->done[r] : (int64_t)below(w, (uint64_t)s->done[r] + 1);
     }
-    assert_ok(commit ? kvern_round_commit(b->state) : kvern_round_rollback(b->state, keep));
+    if (commit)
+        assert_ok_again(w, kvern_round_commit(b->state));
+    else
+        assert_ok_again(w, kvern_round_rollback(b->state, keep));
 }
 
 static void speculate(world *w, batch *b)
@@ -514,7 +539,7 @@ static void join(world *w, batch *b)
         joined[count++] = other;
         rows += other->count;
     }
-    assert_ok(kvern_state_join(b->state, others, count));
+    assert_ok_again(w, kvern_state_join(b->state, others, count));
     for (size_t i = 0; i < count; i++) {
         for (size_t r = 0; r < joined[i]->count; r++)
             b->rows[b->count++] = joined[i]->rows[r];
@@ -538,7 +563,7 @@ static void keep_some(world *w, batch *b)
         named[r] = true;
         chosen[count++] = r;
     }
-    assert_ok(kvern_state_keep(b->state, chosen, count));
+    assert_ok_again(w, kvern_state_keep(b->state, chosen, count));
     for (size_t r = 0; r < b->count; r++) {
         if (!named[r])
             drop_row(old[r]);
@@ -560,15 +585,15 @@ static void fork_some(world *w, batch *b, bool extract)
         to->rows[i] = repeat_row(w, b->rows[rows[i]]);
     }
     if (extract)
-        assert_ok(kvern_state_extract(b->state, rows[0], &to->state));
+        assert_ok_again(w, kvern_state_extract(b->state, rows[0], &to->state));
     else
-        assert_ok(kvern_state_fork(b->state, rows, to->count, &to->state));
+        assert_ok_again(w, kvern_state_fork(b->state, rows, to->count, &to->state));
 }
 
 static void add_rows(world *w, batch *b)
 {
     const size_t count = below(w, MOST_ROWS - b->count + 1);
-    assert_ok(kvern_state_add_rows(b->state, count));
+    assert_ok_again(w, kvern_state_add_rows(b->state, count));
     for (size_t i = 0; i < count; i++)
         b->rows[b->count++] = new_row(w);
 }
@@ -599,6 +624,12 @@ static void reset(batch *b, size_t r)
     b->rows[r]->boundary = 0;
 }
 
+static void reserve(world *w, batch *b, size_t r)
+{
+    const int64_t tokens = (int64_t)below(w, MOST_LENGTH);
+    assert_ok_again(w, kvern_state_reserve(b->state, r, tokens, HEADS));
+}
+
 static void work_on_a_row(world *w, batch *b)
 {
     if (b->count == 0)
@@ -609,7 +640,7 @@ static void work_on_a_row(world *w, batch *b)
         reset(b, r);
         break;
     case 1:
-        assert_ok(kvern_state_reserve(b->state, r, (int64_t)below(w, MOST_LENGTH), HEADS));
+        reserve(w, b, r);
         break;
     case 2:
     case 3:
