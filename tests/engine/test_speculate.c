@@ -507,21 +507,20 @@ static void converse(const setting *x, drafts *d, const conversation *plain, con
     sampler_destroy(s);
 }
 
-// Runs one conversation without drafts and one with. Sums of all turns in *counts.
-static void compare(const setting *x, source from, const world *other, speculation_counts *counts)
+// A conversation with drafts beside the one without. Adds up what became of them.
+static void compare(const setting *x, source from, const world *other, const conversation *plain,
+                    speculation_counts *counts)
 {
-    static conversation plain, drafted;
+    static conversation drafted;
     drafts *d = create_drafts(from, x, other);
-    converse(x, NULL, NULL, &plain);
-    converse(x, d, &plain, &drafted);
+    converse(x, d, plain, &drafted);
     for (size_t i = 0; i < drafted.count; i++) {
         counts->rounds += drafted.turns[i].drafts.rounds;
         counts->drafted += drafted.turns[i].drafts.drafted;
         counts->accepted += drafted.turns[i].drafts.accepted;
-        assert_int_equal(plain.turns[i].drafts.drafted, 0);
+        assert_int_equal(plain->turns[i].drafts.drafted, 0);
     }
     drafts_destroy(d);
-    clear_conversation(&plain);
     clear_conversation(&drafted);
 }
 
@@ -534,11 +533,11 @@ static void check_counts(source from, speculation_counts counts)
     assert_true(counts.rounds > 0);
     switch ((int)from) {
     case SCRIPTED + SCRIPT_RIGHT: // ends of turns, and cancelled ones, leave some over
-        assert_true(counts.accepted * 10 > counts.drafted * 8);
+        assert_true(counts.accepted * 2 > counts.drafted);
         assert_true(counts.drafted > 2 * counts.rounds);
         break;
     case SELF:
-        assert_true(counts.accepted * 10 > counts.drafted * 8);
+        assert_true(counts.accepted * 2 > counts.drafted);
         break;
     case SCRIPTED + SCRIPT_WRONG:
     case SCRIPTED + SCRIPT_ENDING:
@@ -553,26 +552,39 @@ static void check_counts(source from, speculation_counts counts)
     }
 }
 
-// Both families, every storage, every kind of drafts, greedily and not.
+// Every kind of drafts, in one storage.
+static void compare_all(const setting *x, const world *other, speculation_counts sums[SOURCES])
+{
+    static conversation plain;
+    converse(x, NULL, NULL, &plain);
+    for (source from = 0; from < SOURCES; from++) {
+        setting y = *x;
+        y.draft_tokens = 1 + (x->draft_tokens + from) % 11;
+        compare(&y, from, other, &plain, &sums[from]);
+    }
+    clear_conversation(&plain);
+}
+
+// Both families and every storage, greedily and not: in turns, or both when there is time.
 static void every_draft_gives_the_plain_text(void **state)
 {
     (void)state;
     speculation_counts sums[SOURCES] = {0};
     for (family kind = 0; kind < FAMILIES; kind++) {
         world w = open_world(kind, 0, 'k', NULL), other = open_world(kind, 1, 'k', NULL);
-        for (size_t s = 0; s < storage_count; s++) {
-            kvern_composition *plan = make_plan(&w, &storages[s], -1);
-            for (source from = 0; from < SOURCES; from++) {
-                for (int greedy = 0; greedy < 2; greedy++) {
-                    const setting x = {.w = &w,
-                                       .plan = plan,
-                                       .greedy = greedy,
-                                       .draft_tokens = 1 + (s + from) % 11,
-                                       .seed = check_seed() + 31 * s + (size_t)from};
-                    compare(&x, from, &other, &sums[from]);
-                }
+        for (size_t i = 0; i < 2 * storage_count; i++) {
+            const size_t s = i / 2;
+            const bool greedy = i % 2;
+            if (!check_is_long() && (s + kind + greedy) % 2) {
+                continue;
             }
-            kvern_composition_release(plan);
+            const setting x = {.w = &w,
+                               .plan = make_plan(&w, &storages[s], -1),
+                               .greedy = greedy,
+                               .draft_tokens = s,
+                               .seed = check_seed() + 31 * i};
+            compare_all(&x, &other, sums);
+            kvern_composition_release(x.plan);
         }
         close_world(&other);
         close_world(&w);
@@ -592,11 +604,14 @@ static void windows_bound_the_drafts(void **state)
         speculation_counts counts = {0};
         kvern_composition *plan = make_plan(&w, &storages[i], slacks[i]);
         const setting x = {.w = &w, .plan = plan, .draft_tokens = 9, .seed = check_seed() + i};
+        static conversation plain;
+        converse(&x, NULL, NULL, &plain);
         for (source from = NGRAM; from < SOURCES; from++) {
             if (from != OTHER) {
-                compare(&x, from, NULL, &counts);
+                compare(&x, from, NULL, &plain, &counts);
             }
         }
+        clear_conversation(&plain);
         const size_t most = slacks[i] > 1 ? (size_t)slacks[i] - 1 : 0;
         assert_true(counts.drafted <= counts.rounds * most);
         assert_true(most == 0 || counts.rounds > 0);
@@ -618,7 +633,10 @@ static void a_draft_model_bounds_the_drafts(void **state)
                            .drafter = make_plan(&w, &storages[slack % 2 ? 0 : 10], slack),
                            .draft_tokens = 9,
                            .seed = check_seed() + (uint64_t)slack};
-        compare(&x, SELF, NULL, &counts);
+        static conversation plain;
+        converse(&x, NULL, NULL, &plain);
+        compare(&x, SELF, NULL, &plain, &counts);
+        clear_conversation(&plain);
         assert_true(counts.rounds > 0 && counts.drafted <= counts.rounds * (size_t)(slack + 1));
         kvern_composition_release(x.drafter);
     }
@@ -866,67 +884,6 @@ static void a_cancelled_prompt_is_forgotten(void **state)
     }
 }
 
-// Positions of proposals that reach beyond what the draft model can hold are left out.
-static void a_full_draft_model_proposes_nothing(void **state)
-{
-    (void)state;
-    world w = open_world(LLAMA, 0, TINY_LLAMA_END, NULL);
-    const setting x = {.w = &w, .greedy = true};
-    const draft_model_options options = {.context_length = 10, .cost = 0.01f};
-    const int32_t tokens[12] = {30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41};
-    sampler *s = create_sampler(&x);
-    drafts *d;
-    assert_ok(draft_model_create(w.engine.model, w.engine.composition, w.engine.model, &options, &d,
-                                 NULL));
-    // A token that is proposed last needs no position.
-    static const size_t most[] = {[8] = 3, [9] = 2, [10] = 1, [11] = 0};
-    for (size_t count = 8; count <= 11; count++) {
-        const draft_request request = {.tokens = tokens, .count = count, .most = 6, .sampler = s};
-        int32_t out[6];
-        size_t proposed;
-        assert_ok(drafts_propose(d, &request, out, &proposed, NULL));
-        assert_int_equal(proposed, most[count]);
-        if (proposed > 0) {
-            assert_ok(drafts_accept(d, 0, NULL));
-        }
-    }
-    assert_ok(drafts_read(d, tokens, 12, NULL));
-    drafts_destroy(d);
-    sampler_destroy(s);
-    close_world(&w);
-}
-
-static void other_vocabularies_are_refused(void **state)
-{
-    (void)state;
-    world llama = open_world(LLAMA, 0, TINY_LLAMA_END, NULL);
-    world gemma = open_world(GEMMA3, 0, 0, NULL);
-    drafts *d;
-    engine_error error;
-    assert_status(KVERN_ERR_UNSUPPORTED,
-                  draft_model_create(gemma.engine.model, gemma.engine.composition,
-                                     llama.engine.model, NULL, &d, &error));
-    assert_null(d);
-    assert_non_null(strstr(error.text, "vocabulary of"));
-
-    // As many tokens, but others.
-    tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
-    options.vocabulary = gemma.engine.facts->vocabulary;
-    options.byte_tokenizer = true;
-    size_t bytes;
-    void *data = tiny_llama_build(&options, &bytes);
-    engine_fixture_options wanted = engine_fixture_default(data, bytes);
-    engine_fixture same_size = engine_fixture_open(&wanted);
-    assert_status(KVERN_ERR_UNSUPPORTED, draft_model_create(same_size.model, same_size.composition,
-                                                            gemma.engine.model, NULL, &d, &error));
-    assert_null(d);
-    assert_non_null(strstr(error.text, "token 0 of the draft model is"));
-    engine_fixture_close(&same_size);
-    free(data);
-    close_world(&gemma);
-    close_world(&llama);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -938,8 +895,6 @@ int main(void)
         cmocka_unit_test(refused_memory_changes_no_token),
         cmocka_unit_test(refused_memory_costs_drafts_alone),
         cmocka_unit_test(a_cancelled_prompt_is_forgotten),
-        cmocka_unit_test(a_full_draft_model_proposes_nothing),
-        cmocka_unit_test(other_vocabularies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
