@@ -38,7 +38,8 @@ function(kvern_add_test area name)
     endif()
     # With checks on every access, a whole model takes long, and typing at a program that lags is
     # no steady test.
-    if(KVERN_SANITIZE AND "${area}/${name}" MATCHES "^(engine/(same_bits|speculate)_model|cli/conversation)$")
+    if(KVERN_SANITIZE AND
+       "${area}/${name}" MATCHES "^(engine/(same_bits|speculate)_model|cli/conversation)$")
         list(APPEND labels long)
     endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})

@@ -16,7 +16,7 @@
 
 // What one more token costs in a pass that checks drafts, in parts of a pass of one token: measured
 // with the matrix kernels of engine/linear, for 2 to 16 tokens.
-#define DRAFT_PACE_CHECK_COST 0.2f
+#define DRAFT_PACE_CHECK_COST 0.15f
 
 typedef struct draft_pace {
     float cost;
