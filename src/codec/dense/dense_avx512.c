@@ -7,7 +7,7 @@
 #define DENSE_MOST 8
 #define DENSE_BY_WEIGHT 1
 #define DENSE_WIDE(r) ((r) <= 4 ? 4 : 2)
-#define DENSE_MANY SIZE_MAX
+#define DENSE_MANY 0
 #define DENSE_KEPT_MOST 12
 #define DENSE_KEPT_STRIPS 2
 #include "src/codec/dense/dense_tmpl.h"
