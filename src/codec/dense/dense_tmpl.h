@@ -8,7 +8,7 @@
 //   DENSE_BY_WEIGHT    1 when a storage row of all strips fits the registers beside the sums
 //   DENSE_WIDE(r)      strips of 16 lanes that r of them take in a pass, 4, 2 or 1: what fits the
 //                      registers, with enough independent sums to hide the latency of fma
-//   DENSE_MANY         from so many query vectors on, widening is shared; 0: never
+//   DENSE_MANY         from so many query vectors on, widening is shared
 //   DENSE_KEPT_MOST    query vectors that share a pass over widened values
 //   DENSE_KEPT_STRIPS  strips that they take, and that are widened at a time
 //
@@ -289,7 +289,7 @@ LANES_INLINE void multiply_many(kvern_type type, size_t n, const panel *p)
 
 LANES_INLINE void multiply(kvern_type type, size_t n, const panel *p)
 {
-    if (DENSE_MANY && n >= DENSE_MANY)
+    if (n >= DENSE_MANY)
         multiply_many(type, n, p);
     else
         multiply_few(type, n, p, 0);
