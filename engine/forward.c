@@ -4,7 +4,7 @@
 #include <string.h>
 
 // Fewer values than this are worked on faster by one thread than by waking another.
-#define FORWARD_PARALLEL_ELEMENTS 16384
+#define FORWARD_PARALLEL_ELEMENTS 4096
 
 // Tokens shared out among tasks.
 typedef struct token_split {

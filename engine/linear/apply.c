@@ -7,8 +7,9 @@
 // as much as it saves.
 #define LEAST_WORK ((size_t)1 << 15)
 // Tasks of this size are not cut finer than one per thread: reading weights in one piece is faster
-// than sharing them out evenly to the last.
-#define COARSE_WORK ((size_t)1 << 18)
+// than sharing them out evenly to the last, and so is handing out fewer tasks. It takes some ten
+// microseconds, the most that a thread waits for another.
+#define COARSE_WORK ((size_t)1 << 21)
 // What a task of several groups of tokens goes over again and again should stay in a core's cache:
 // this much of activations, and of weights.
 #define CACHED_BYTES ((size_t)256 << 10)
