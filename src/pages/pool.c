@@ -4,6 +4,8 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
+#include <string.h>
+
 struct kvern_arena {
     kvern_pool *pool;
     kvern_arena *next, *previous; // among the pool's arenas
@@ -245,6 +247,25 @@ void kvern_page_release(kvern_page *page)
     pthread_mutex_unlock(&pool->lock); // without an arena of its own, the pool may go from here on
     if (gone)
         kvern_pool_release(pool);
+}
+
+void kvern_page_rehome(kvern_page **page)
+{
+    kvern_pool *pool = (*page)->arena->pool;
+    bool gone = false;
+    pthread_mutex_lock(&pool->lock);
+    kvern_arena *arena = (*page)->arena->next; // newest ones come first
+    while (arena && !arena->free)
+        arena = arena->next;
+    if (arena) {
+        kvern_page *home = pop_page(arena);
+        memcpy(home->data, (*page)->data, pool->page_bytes);
+        gone = push_page(*page);
+        *page = home;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (gone)
+        kvern_pool_release(pool); // not the last one: the page's new arena has one
 }
 
 bool kvern_page_is_exclusive(const kvern_page *page)

@@ -45,6 +45,10 @@ size_t kvern_page_bytes(const kvern_page *page);
 void kvern_page_retain(kvern_page *page);
 void kvern_page_release(kvern_page *page);
 
+// Moves a page that nobody else holds, with its content, into an arena that is older, if one has
+// room, so that what was taken last goes first. Never fails.
+void kvern_page_rehome(kvern_page **page);
+
 // True when the caller's reference is the only one, so that it may write.
 bool kvern_page_is_exclusive(const kvern_page *page);
 

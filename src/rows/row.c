@@ -311,6 +311,18 @@ static void replace_tail(kvern_row *row, kvern_row_change *change, kvern_row_und
     else
         kvern_page_release(*tail);
     *tail = change->copy;
+    if (undo && !undo->begun)
+        undo->copied = true;
+}
+
+static void note_taken(kvern_row_undo *undo, const kvern_row_change *change)
+{
+    const size_t fresh = change->fresh_begin - (change->surplus_end - change->surplus_begin);
+    undo->begun = true;
+    if (change->fresh_begin == change->fresh_end)
+        return;
+    undo->fresh = undo->took ? kvern_min_size(undo->fresh, fresh) : fresh;
+    undo->took = true;
 }
 
 static void drop_surplus(kvern_table *table, size_t begin, size_t end)
@@ -333,7 +345,7 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *
     row->table = table;
     drop_surplus(table, change->surplus_begin, change->surplus_end);
     if (undo)
-        undo->begun = true;
+        note_taken(undo, change);
 }
 
 void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
@@ -407,6 +419,27 @@ static void put_tail_back(kvern_row *row, kvern_row_undo *undo)
     undo->tail = NULL;
 }
 
+static void rehome(kvern_table *table, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        if (kvern_page_is_exclusive(table->pages[i]))
+            kvern_page_rehome(&table->pages[i]);
+    }
+}
+
+// Pages that were taken for the tokens that stay move to where they would have been taken from
+// without those that go.
+static void rehome_taken(kvern_row *row, const kvern_row_undo *undo, int64_t begin)
+{
+    if (!is_exclusive(row->table))
+        return;
+    const size_t used = kvern_table_used(row->table, begin);
+    if (undo->copied && row->length > begin)
+        rehome(row->table, used - 1, used);
+    if (undo->took)
+        rehome(row->table, undo->fresh, row->table->count);
+}
+
 void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, int64_t length)
 {
     kvern_row_truncate(row, length);
@@ -415,6 +448,7 @@ void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, in
         put_tail_back(row, undo);
         kvern_row_truncate(row, length); // a table that the round did not leave at once
     }
+    rehome_taken(row, undo, begin);
     kvern_row_undo_clear(undo);
 }
 

@@ -59,7 +59,10 @@ typedef enum kvern_undo_kind {
 
 typedef struct kvern_row_undo {
     kvern_undo_kind kind;
-    bool begun; // the round has changed the row
+    bool begun;  // the round has changed the row
+    bool copied; // the partly filled page is a copy that was taken for the round
+    bool took;   // and so are the pages from table entry `fresh` on
+    size_t fresh;
     kvern_table *table;
     kvern_page *tail; // the partly filled page that the row shared; or NULL
 } kvern_row_undo;
