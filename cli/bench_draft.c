@@ -266,7 +266,9 @@ static kvern_status open_bench(draft_bench *bench, engine_error *error)
     const draft_bench_options *options = bench->options;
     cli_options common = options->bench.common;
     common.threads = options->bench.threads.count ? options->bench.threads.value[0] : 0;
-    kvern_status status = load_model(&common, &bench->loaded, error);
+    kvern_status status = check_draft(&common, error);
+    if (!status)
+        status = load_model(&common, &bench->loaded, error);
     if (status)
         return status;
     bench->samples = calloc(3 * bench->runs, sizeof *bench->samples);

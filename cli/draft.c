@@ -48,6 +48,28 @@ static const struct argp_option DRAFT_OPTIONS[] = {
 
 const struct argp options_draft_argp = {.options = DRAFT_OPTIONS, .parser = parse_draft};
 
+static bool is_ngram(const cli_options *options)
+{
+    return strcmp(options->draft.source, DRAFT_NGRAM) == 0;
+}
+
+kvern_status check_draft(const cli_options *options, engine_error *error)
+{
+    gguf_file *file;
+    model_facts facts;
+    if (!options->draft.source || is_ngram(options)) {
+        return KVERN_OK;
+    }
+    const cli_options own = {.model = options->draft.source};
+    kvern_status status = gguf_open(own.model, &file, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = load_name_file(&own, model_read_facts(file, &facts, error), error);
+    gguf_close(file);
+    return status;
+}
+
 // What the model's KV cache leaves of the budget; 0 without a budget.
 static kvern_status rest_of_budget(const cli_options *options, const loaded_model *loaded,
                                    uint64_t *rest, engine_error *error)
@@ -114,7 +136,7 @@ kvern_status load_draft(const cli_options *options, const loaded_model *loaded, 
     if (!options->draft.source) {
         return KVERN_OK;
     }
-    if (strcmp(options->draft.source, DRAFT_NGRAM) == 0) {
+    if (is_ngram(options)) {
         return draft_ngram_create(loaded->context_length, &draft->drafts, error);
     }
     return load_draft_model(options, loaded, draft, error);

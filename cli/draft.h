@@ -17,6 +17,10 @@ typedef struct loaded_draft {
     drafts *drafts;     // NULL without --draft
 } loaded_draft;
 
+// Refuses what --draft names and no model can be made of, before the weights of anything are
+// loaded.
+KVERN_CHECK kvern_status check_draft(const cli_options *options, engine_error *error);
+
 // Makes the drafts that the options ask for, for a model that they have loaded; without --draft
 // nothing. A draft model works on the model's threads, with a KV cache in bf16 in what the model's
 // leaves of the budget. On failure *draft is all zero and *error names the file.

@@ -73,7 +73,10 @@ static kvern_status make_sampling(run_session *session, engine_error *error)
 kvern_status session_open(const session_options *options, run_session *session, engine_error *error)
 {
     *session = (run_session){.options = options};
-    kvern_status status = load_model(&options->common, &session->loaded, error);
+    kvern_status status = check_draft(&options->common, error);
+    if (status == KVERN_OK) {
+        status = load_model(&options->common, &session->loaded, error);
+    }
     if (status == KVERN_OK && !model_tokenizer(session->loaded.model)) {
         status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
                              options->common.model);

@@ -137,6 +137,10 @@ static void test_refusals(void **state)
     program_expect_failure(&(program_call){.arguments = {"run", model, "-p", "hi", "--draft",
                                                          program_path("broken.gguf")}},
                            "broken.gguf");
+    // Known before the model, which cannot be loaded either, is looked at.
+    program_expect_failure(&(program_call){.arguments = {"run", program_path("broken.gguf"), "-p",
+                                                         "hi", "--draft", "absent.gguf"}},
+                           "absent.gguf");
     program_expect_failure(&(program_call){.arguments = {"run", model, "-p", "hi", "--draft",
                                                          program_path("other.gguf")}},
                            "other.gguf: the draft model has a vocabulary of 100 tokens and the "
