@@ -185,13 +185,13 @@ static void *work(void *arg)
 // ---- All at once, or one after the other ----
 
 // The prefix itself goes while they work.
-static void run_workers(worker *workers, bool at_once)
+static void run_workers(worker *workers, bool at_once, size_t threads)
 {
     static const uint64_t sequences[PREFIX_ROWS] = {1, 2};
     static const int64_t lengths[PREFIX_ROWS] = {150, 69};
     static const size_t both[PREFIX_ROWS] = {0, 1};
     mixed_world world;
-    mixed_open(&world, 1);
+    mixed_open(&world, threads);
     kvern_state *prefix = mixed_state(&world, PREFIX_ROWS);
     mixed_step(prefix, KVERN_PHASE_WINDOW, sequences, lengths, NULL);
     for (uint64_t i = 0; i < THREADS; i++) {
@@ -211,12 +211,11 @@ static void run_workers(worker *workers, bool at_once)
     mixed_close(&world);
 }
 
-static void fault_T1_states_over_one_prefix(void **state)
+static void compare_with_serial_run(size_t threads)
 {
-    (void)state;
     static worker serial[THREADS], parallel[THREADS];
-    run_workers(serial, false);
-    run_workers(parallel, true);
+    run_workers(serial, false, 1);
+    run_workers(parallel, true, threads);
     for (size_t i = 0; i < THREADS; i++) {
         assert_int_equal(serial[i].errors, 0);
         assert_int_equal(parallel[i].errors, 0);
@@ -224,11 +223,24 @@ static void fault_T1_states_over_one_prefix(void **state)
     }
 }
 
+static void fault_T1_states_over_one_prefix(void **state)
+{
+    (void)state;
+    compare_with_serial_run(1);
+}
+
+static void threads_of_threads_give_serial_results(void **state)
+{
+    (void)state;
+    compare_with_serial_run(3);
+}
+
 int main(void)
 {
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fault_T1_states_over_one_prefix),
+        cmocka_unit_test(threads_of_threads_give_serial_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
