@@ -2,6 +2,7 @@
 #include "src/rows/row.h"
 
 #include "src/base/size.h"
+#include "src/rows/undo.h"
 
 #include <kvern/composition.h>
 #include <string.h>
@@ -67,7 +68,7 @@ bool kvern_table_is_shared(const kvern_table *table)
     return table && atomic_load(&table->references) != 1;
 }
 
-static bool is_exclusive(const kvern_table *table)
+bool kvern_table_is_exclusive(const kvern_table *table)
 {
     return table && !kvern_table_is_shared(table);
 }
@@ -146,7 +147,8 @@ static bool has_shared_tail(const kvern_row *row, size_t pages)
     const size_t at = (size_t)row->length / KVERN_PAGE_POSITIONS;
     if (row->length % KVERN_PAGE_POSITIONS == 0 || pages <= at)
         return false;
-    return !is_exclusive(row->table) || !kvern_page_is_exclusive(kvern_table_page(row->table, at));
+    return !kvern_table_is_exclusive(row->table) ||
+           !kvern_page_is_exclusive(kvern_table_page(row->table, at));
 }
 
 // Puts those of the pages behind `used` that nobody else can see in front, and says where they end.
@@ -212,7 +214,7 @@ size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length)
     const size_t needed = needed_pages(row, dead, new_length);
     const size_t used = kvern_table_used(table, row->length);
     size_t room = used - dead;
-    if (is_exclusive(table))
+    if (kvern_table_is_exclusive(table))
         room +=
             count_exclusive(table, kept, kept + dead) + count_exclusive(table, used, table->count);
     return (needed > room ? needed - room : 0) + has_shared_tail(row, kvern_pages_of(new_length));
@@ -224,7 +226,7 @@ kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, i
     memset(change, 0, sizeof *change);
     // Asked once: another thread may let go of the table at any moment, and a table that was shared
     // while its spare pages were looked at must not count as exclusive afterwards.
-    const bool exclusive = is_exclusive(row->table);
+    const bool exclusive = kvern_table_is_exclusive(row->table);
     const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
     const size_t gap = (row->table ? row->table->gap : 0) + dead;
     const size_t needed = kvern_max_size(needed_pages(row, dead, new_length), reserve);
@@ -273,7 +275,7 @@ static void leave_table(kvern_table *old, kvern_row_undo *undo)
     }
     undo->kind = old ? KVERN_UNDO_TABLE : KVERN_UNDO_NO_TABLE;
     undo->table = old;
-    if (!is_exclusive(old))
+    if (!kvern_table_is_exclusive(old))
         return;
     undo->kind = KVERN_UNDO_EMPTIED; // so that its pages are not shared
     for (size_t i = 0; i < old->count; i++)
@@ -352,7 +354,7 @@ void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
 {
     row->held = kvern_max_i64(row->held, held);
     const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
-    if (dead == 0 || !is_exclusive(row->table))
+    if (dead == 0 || !kvern_table_is_exclusive(row->table))
         return;
     recycle(row->table, kept, dead);
     drop_spare(row, room_of(row));
@@ -361,7 +363,7 @@ void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
 // An empty row starts anew: nothing of it is dropped.
 static void restart(kvern_row *row)
 {
-    if (is_exclusive(row->table)) {
+    if (kvern_table_is_exclusive(row->table)) {
         row->table->gap = 0;
     } else {
         kvern_table_release(row->table);
@@ -376,88 +378,8 @@ void kvern_row_truncate(kvern_row *row, int64_t length)
         row->held = 0;
     if (length == 0 && row->table && row->table->gap)
         restart(row);
-    if (is_exclusive(row->table))
+    if (kvern_table_is_exclusive(row->table))
         drop_spare(row, room_of(row));
-}
-
-// Moves the row's pages into a table that it had before, which has room for them.
-static void return_to(kvern_row *row, kvern_table *table)
-{
-    kvern_table *left = row->table;
-    memcpy(table->pages, left->pages, left->count * sizeof left->pages[0]);
-    table->count = left->count;
-    table->kept = left->kept;
-    table->gap = left->gap;
-    left->count = 0;
-    row->table = table;
-    kvern_table_release(left);
-}
-
-static void put_table_back(kvern_row *row, kvern_row_undo *undo, bool unchanged)
-{
-    if (undo->kind == KVERN_UNDO_EMPTIED) {
-        if (!is_exclusive(row->table) || row->table->count > undo->table->capacity)
-            return;
-        return_to(row, undo->table);
-    } else if (undo->kind != KVERN_UNDO_NOTHING && unchanged) {
-        kvern_table_release(row->table);
-        row->table = undo->table;
-    } else {
-        return;
-    }
-    undo->table = NULL;
-}
-
-// A table that a read of the round still holds keeps its copy.
-static void put_tail_back(kvern_row *row, kvern_row_undo *undo)
-{
-    if (!undo->tail || !is_exclusive(row->table))
-        return;
-    kvern_page **tail = &row->table->pages[kvern_table_used(row->table, row->length) - 1];
-    kvern_page_release(*tail);
-    *tail = undo->tail;
-    undo->tail = NULL;
-}
-
-static void rehome(kvern_table *table, size_t begin, size_t end)
-{
-    for (size_t i = begin; i < end; i++) {
-        if (kvern_page_is_exclusive(table->pages[i]))
-            kvern_page_rehome(&table->pages[i]);
-    }
-}
-
-// Pages that were taken for the tokens that stay move to where they would have been taken from
-// without those that go.
-static void rehome_taken(kvern_row *row, const kvern_row_undo *undo, int64_t begin)
-{
-    if (!is_exclusive(row->table))
-        return;
-    const size_t used = kvern_table_used(row->table, begin);
-    if (undo->copied && row->length > begin)
-        rehome(row->table, used - 1, used);
-    if (undo->took)
-        rehome(row->table, undo->fresh, row->table->count);
-}
-
-void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, int64_t length)
-{
-    kvern_row_truncate(row, length);
-    put_table_back(row, undo, length == begin);
-    if (length == begin) {
-        put_tail_back(row, undo);
-        kvern_row_truncate(row, length); // a table that the round did not leave at once
-    }
-    rehome_taken(row, undo, begin);
-    kvern_row_undo_clear(undo);
-}
-
-void kvern_row_undo_clear(kvern_row_undo *undo)
-{
-    kvern_table_release(undo->table);
-    if (undo->tail)
-        kvern_page_release(undo->tail);
-    memset(undo, 0, sizeof *undo);
 }
 
 void kvern_row_reset(kvern_row *row)

@@ -39,6 +39,8 @@ typedef struct kvern_row {
     int64_t boundary;   // not to be converted below this length
 } kvern_row;
 
+typedef struct kvern_row_undo kvern_row_undo;
+
 typedef struct kvern_row_change {
     kvern_table *table;                // the row's table after the change: its own or a new one
     size_t dropped;                    // pages behind the kept ones that a new table does without
@@ -46,26 +48,6 @@ typedef struct kvern_row_change {
     size_t surplus_begin, surplus_end; // pages in front of those that go when it is committed
     kvern_page *copy;                  // replaces the shared, partly filled page; or NULL
 } kvern_row_change;
-
-// What a row had before a round (include/kvern/round.h), as far as the round gave it something
-// else. For as long as the round is open, a table that others hold is held for it too, and one that
-// has become too small lies here empty.
-typedef enum kvern_undo_kind {
-    KVERN_UNDO_NOTHING = 0, // the row still has its table
-    KVERN_UNDO_NO_TABLE,    // it had none
-    KVERN_UNDO_TABLE,       // it shared `table`
-    KVERN_UNDO_EMPTIED      // its pages moved out of `table`
-} kvern_undo_kind;
-
-typedef struct kvern_row_undo {
-    kvern_undo_kind kind;
-    bool begun;  // the round has changed the row
-    bool copied; // the partly filled page is a copy that was taken for the round
-    bool took;   // and so are the pages from table entry `fresh` on
-    size_t fresh;
-    kvern_table *table;
-    kvern_page *tail; // the partly filled page that the row shared; or NULL
-} kvern_row_undo;
 
 // Positions of a row at most: far above any model, far below any overflow.
 #define KVERN_MAX_POSITIONS (INT64_C(1) << 40)
@@ -91,7 +73,7 @@ KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int
 // Pages that preparing to write up to `new_length` would take, for growth and as a copy.
 size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length);
 
-// Within a round, `undo` keeps what the row loses; else it is NULL.
+// Within a round, `undo` (src/rows/undo.h) keeps what the row loses; else it is NULL.
 void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo);
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change);
 
@@ -101,13 +83,6 @@ void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held);
 
 // Drops the newest positions down to `length`, and the pages that are neither used nor reserved.
 void kvern_row_truncate(kvern_row *row, int64_t length);
-
-// The end of a round in which the row grew from `begin` positions: it is left with `length` of
-// them, and with what it would have if it had never been longer. Cannot fail.
-void kvern_row_take_back(kvern_row *row, kvern_row_undo *undo, int64_t begin, int64_t length);
-
-// Lets go of what an undo holds.
-void kvern_row_undo_clear(kvern_row_undo *undo);
 
 // Empties the row and gives up its reserved room.
 void kvern_row_reset(kvern_row *row);
@@ -121,6 +96,7 @@ uint64_t kvern_row_bytes(const kvern_row *row);
 // Makes a table without pages, with one reference.
 KVERN_CHECK kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out);
 bool kvern_table_is_shared(const kvern_table *table);
+bool kvern_table_is_exclusive(const kvern_table *table); // there is one, and nobody else holds it
 
 // Takes the first `count` pages out of an exclusive table without releasing them.
 void kvern_table_forget(kvern_table *table, size_t count);

@@ -7,6 +7,7 @@
 #include "src/attend/read.h"
 #include "src/rows/convert.h"
 #include "src/rows/row.h"
+#include "src/rows/undo.h"
 #include "src/state/composition.h"
 
 #include <kvern/state.h>
