@@ -3,6 +3,7 @@
 
 #include "cli/batch_job.h"
 #include "cli/command.h"
+#include "cli/draft.h"
 #include "cli/json.h"
 #include "cli/number.h"
 #include "cli/report.h"
@@ -11,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define MOST_PARALLEL 1024
 
@@ -28,6 +30,10 @@ static void check_batch(const struct argp_state *state, const batch_options *opt
     }
     if (!options->out) {
         options_fail(state, "--out FILE is missing");
+    }
+    const char *draft = options->session.common.draft.source;
+    if (draft && strcmp(draft, DRAFT_NGRAM) != 0) {
+        options_fail(state, "a batch makes its drafts from n-grams: --draft ngram");
     }
 }
 
@@ -74,15 +80,12 @@ static const struct argp_option BATCH_OPTIONS[] = {
                                                                          "holds them"},
     {0}};
 
-static const struct argp_child BATCH_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                   {&sampling_argp, 0, NULL, 0},
-                                                   {&options_template_argp, 0, NULL, 0},
-                                                   {&options_compute_argp, 0, NULL, 0},
-                                                   {&options_context_argp, 0, NULL, 0},
-                                                   {&options_json_argp, 0, NULL, 0},
-                                                   {&options_codec_argp, 0, NULL, 0},
-                                                   {&options_storage_argp, 0, NULL, 0},
-                                                   {0}};
+static const struct argp_child BATCH_CHILDREN[] = {
+    {&options_model_argp, 0, NULL, 0},    {&sampling_argp, 0, NULL, 0},
+    {&options_template_argp, 0, NULL, 0}, {&options_compute_argp, 0, NULL, 0},
+    {&options_context_argp, 0, NULL, 0},  {&options_json_argp, 0, NULL, 0},
+    {&options_draft_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
+    {&options_storage_argp, 0, NULL, 0},  {0}};
 
 static const struct argp BATCH_ARGP = {
     .options = BATCH_OPTIONS,
@@ -96,7 +99,8 @@ static const struct argp BATCH_ARGP = {
            "answer is a line {\"id\", \"text\", \"finish\", \"prompt_tokens\", "
            "\"generated_tokens\"}, written when it is finished. A job that was interrupted goes "
            "on when it is started again. Lines that are no prompts are reported and left out; the "
-           "exit code is 1 then. With --budget, give -n: a prompt that may fill the whole context "
+           "exit code is 1 then. Drafts come from n-grams here (--draft ngram). With --budget, "
+           "give -n: a prompt that may fill the whole context "
            "takes the room of it.",
     .children = BATCH_CHILDREN,
 };
@@ -124,6 +128,10 @@ static void print_facts(const batch_job *job)
             per_second(sums->generated_tokens, sums->seconds));
     fprintf(stderr, "rows        %.1f of %zu in a forward pass, %zu at most\n", rows_per_step(sums),
             job->options->parallel, sums->peak_rows);
+    if (job->options->session.common.draft.source) {
+        fprintf(stderr, "drafts      %" PRIu64 " of %" PRIu64 " were right\n", sums->accepted,
+                sums->drafted);
+    }
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s at most\n", sums->peak_kv_bytes,
             number_format_bytes(sums->peak_kv_bytes, bytes),
             storage_text(&job->options->session.common.storage, storage));
@@ -136,7 +144,8 @@ static int print_json(const batch_job *job)
     const sampler_options *sampling = &job->options->session.sampling;
     char storage[STORAGE_TEXT];
     return json_print(json_pack(
-        "{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:f, s:s, s:I, s:I, "
+        "{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:f, s:I, s:I, s:s, "
+        "s:I, s:I, "
         "s:f, s:I}",
         "answered", (json_int_t)job->done, "skipped", (json_int_t)job->skipped, "bad_lines",
         (json_int_t)job->bad, "failed", (json_int_t)job->failed, "interrupted",
@@ -144,7 +153,8 @@ static int print_json(const batch_job *job)
         (json_int_t)sums->shared_tokens, "generated_tokens", (json_int_t)sums->generated_tokens,
         "seconds", sums->seconds, "tokens_per_s", per_second(sums->generated_tokens, sums->seconds),
         "forward_passes", (json_int_t)sums->steps, "rows_per_pass", rows_per_step(sums),
-        "most_rows", (json_int_t)sums->peak_rows, "queue_seconds", sums->queue_seconds, "kv",
+        "most_rows", (json_int_t)sums->peak_rows, "queue_seconds", sums->queue_seconds, "drafted",
+        (json_int_t)sums->drafted, "accepted", (json_int_t)sums->accepted, "kv",
         storage_text(&job->options->session.common.storage, storage), "kv_bytes",
         (json_int_t)sums->peak_kv_bytes, "context", (json_int_t)job->loaded.context_length,
         "temperature", (double)sampling->temperature, "seed", (json_int_t)sampling->seed));

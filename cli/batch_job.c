@@ -102,6 +102,14 @@ static kvern_status read_prompts(batch_job *job, engine_error *error)
     return job->seen ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
 }
 
+static size_t draft_tokens_of(const draft_options *options)
+{
+    if (!options->source) {
+        return 0;
+    }
+    return options->tokens ? options->tokens : GENERATOR_DRAFT_TOKENS;
+}
+
 static kvern_status load(batch_job *job, engine_error *error)
 {
     const session_options *options = &job->options->session;
@@ -118,7 +126,8 @@ static kvern_status load(batch_job *job, engine_error *error)
         return status;
     }
     const schedule_options wanted = {.context_length = job->loaded.context_length,
-                                     .most_rows = job->options->parallel};
+                                     .most_rows = job->options->parallel,
+                                     .draft_tokens = draft_tokens_of(&options->common.draft)};
     return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
                            error);
 }

@@ -103,3 +103,8 @@ kvern_status draft_ngram_create(size_t context_length, drafts **out, engine_erro
     *out = &d->base;
     return KVERN_OK;
 }
+
+void draft_ngram_set_cost(drafts *d, float cost)
+{
+    ((ngram_drafts *)d)->pace.cost = cost;
+}

@@ -13,4 +13,8 @@
 KVERN_CHECK kvern_status draft_ngram_create(size_t context_length, drafts **out,
                                             engine_error *error);
 
+// Says what one more token costs in a pass that checks drafts, in parts of a pass without them; at
+// first DRAFT_PACE_CHECK_COST. `d` is one of draft_ngram_create.
+void draft_ngram_set_cost(drafts *d, float cost);
+
 #endif

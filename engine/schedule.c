@@ -28,6 +28,10 @@ static kvern_status complete_options(const model *model, schedule_options *optio
     if (options->context_length == 0) {
         options->context_length = most;
     }
+    if (options->draft_tokens > options->context_length) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu drafts are more than the context of %zu",
+                           options->draft_tokens, options->context_length);
+    }
     if (options->chunk == 0) {
         options->chunk = GENERATOR_CHUNK;
     }
@@ -40,17 +44,27 @@ static kvern_status complete_options(const model *model, schedule_options *optio
     return KVERN_OK;
 }
 
+// Tokens of a step: one of each row, and those of prompts or of drafts.
+static size_t step_tokens(const schedule *s)
+{
+    const size_t drafts = s->options.most_rows * s->options.draft_tokens;
+    return s->options.most_rows + (drafts > s->options.chunk ? drafts : s->options.chunk);
+}
+
 static kvern_status make_arrays(schedule *s, engine_error *error)
 {
-    const size_t rows = s->options.most_rows;
+    const size_t rows = s->options.most_rows, drafts = s->options.draft_tokens;
     const size_t vocabulary = model_get_facts(s->model)->vocabulary;
     s->rows = calloc(rows, sizeof *s->rows);
-    s->tokens = calloc(rows + s->options.chunk, sizeof *s->tokens);
+    s->tokens = calloc(step_tokens(s), sizeof *s->tokens);
+    s->drafts = calloc(rows, (drafts + 1) * sizeof *s->drafts);
+    s->settled = calloc(rows, sizeof *s->settled);
     s->counts = calloc(rows, sizeof *s->counts);
     s->logits_counts = calloc(rows, sizeof *s->logits_counts);
     s->kept = calloc(rows, sizeof *s->kept);
-    s->logits = calloc(rows, vocabulary * sizeof *s->logits);
-    if (!s->rows || !s->tokens || !s->counts || !s->logits_counts || !s->kept || !s->logits) {
+    s->logits = calloc(rows * (1 + drafts), vocabulary * sizeof *s->logits);
+    if (!s->rows || !s->tokens || !s->drafts || !s->settled || !s->counts || !s->logits_counts ||
+        !s->kept || !s->logits) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to schedule %zu rows", rows);
     }
     return KVERN_OK;
@@ -60,8 +74,8 @@ static kvern_status prepare(schedule *s, kvern_composition *composition, engine_
 {
     kvern_status status = make_arrays(s, error);
     if (status == KVERN_OK) {
-        status = model_workspace_create(s->model, s->options.most_rows + s->options.chunk,
-                                        s->options.most_rows, &s->workspace, error);
+        status = model_workspace_create(s->model, step_tokens(s), s->options.most_rows,
+                                        &s->workspace, error);
     }
     if (status != KVERN_OK) {
         return status;
@@ -148,6 +162,8 @@ void schedule_destroy(schedule *s)
     model_workspace_destroy(s->workspace);
     free(s->rows);
     free(s->tokens);
+    free(s->drafts);
+    free(s->settled);
     free(s->counts);
     free(s->logits_counts);
     free(s->kept);
@@ -318,6 +334,9 @@ static void plan_rows(schedule *s)
     s->plan = (schedule_plan){.prompt_left = s->options.chunk};
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
         s->counts[r] = s->logits_counts[r] = 0;
+        if (s->rows[r]) {
+            s->rows[r]->drafted = s->rows[r]->accepted = 0;
+        }
         if (s->rows[r] && in_prompt(s->rows[r])) {
             plan_prompt(s, r);
         } else if (s->rows[r]) {
@@ -362,28 +381,45 @@ static void admit(schedule *s)
 
 // ---- The step ----
 
-static void gather_tokens(schedule *s)
+static void gather_row(const schedule *s, size_t row, int32_t *to)
 {
-    int32_t *to = s->tokens;
-    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        const schedule_sequence *q = s->rows[r];
-        const size_t count = (size_t)s->counts[r];
-        if (count > 0) {
-            memcpy(to, in_prompt(q) ? q->tokens + q->forwarded : &q->pending, count * sizeof *to);
-        }
-        to += count;
+    const schedule_sequence *q = s->rows[row];
+    if (in_prompt(q)) {
+        memcpy(to, q->tokens + q->forwarded, (size_t)s->counts[row] * sizeof *to);
+        return;
     }
+    to[0] = q->tokens[q->known - 1];
+    memcpy(to + 1, s->drafts + row * s->options.draft_tokens, q->drafted * sizeof *to);
 }
 
 static kvern_status forward(schedule *s, engine_error *error)
 {
-    gather_tokens(s);
-    const model_step step = {.phase = s->plan.prompts ? KVERN_PHASE_WINDOW : KVERN_PHASE_DECODE,
+    int32_t *to = s->tokens;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->counts[r] > 0) {
+            gather_row(s, r, to);
+        }
+        to += s->counts[r];
+    }
+    const bool window = s->plan.prompts || s->plan.drafts;
+    const model_step step = {.phase = window ? KVERN_PHASE_WINDOW : KVERN_PHASE_DECODE,
                              .tokens = s->tokens,
                              .counts = s->counts,
                              .logits = s->logits,
                              .logits_counts = s->logits_counts};
     return model_forward(s->model, s->workspace, s->state, &step, error);
+}
+
+// With its drafts, if there are some; a failure with them is met by a step without.
+static kvern_status forward_drafts(schedule *s, engine_error *error)
+{
+    if (s->plan.drafts && schedule_draft_begin(s, error) == KVERN_OK) {
+        if (forward(s, error) == KVERN_OK) {
+            return KVERN_OK;
+        }
+        schedule_draft_drop(s);
+    }
+    return forward(s, error);
 }
 
 // The rows that had tokens in the step end with its error.
@@ -413,12 +449,12 @@ static void count_step(schedule *s)
     sums->peak_kv_bytes = bytes > sums->peak_kv_bytes ? bytes : sums->peak_kv_bytes;
 }
 
-// A row's sequence takes what the step gave; `logits` of its newest token, if they were wanted.
+// A row's sequence takes what the step gave; `logits` of its newest token and its drafts, if they
+// were wanted.
 static void deliver_row(schedule *s, size_t row, const float *logits)
 {
     schedule_sequence *q = s->rows[row];
     const size_t before = q->answer.tokens;
-    bool over;
     if (in_prompt(q)) {
         q->forwarded += (size_t)s->counts[row];
         if (in_prompt(q)) {
@@ -426,11 +462,11 @@ static void deliver_row(schedule *s, size_t row, const float *logits)
         }
         schedule_sequence_time(q, &q->result.decode_seconds);
     }
-    schedule_sequence_sample(q, logits, (size_t)kvern_state_length(s->state, row), &over);
+    do {
+        schedule_sequence_sample(q, logits);
+        logits += model_get_facts(s->model)->vocabulary;
+    } while (!q->over && schedule_draft_accept(s, row));
     s->statistics.generated_tokens += q->answer.tokens - before;
-    if (over) {
-        leave(s, row);
-    }
 }
 
 static void deliver(schedule *s)
@@ -444,15 +480,26 @@ static void deliver(schedule *s)
     }
 }
 
+static void leave_finished(schedule *s)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && s->rows[r]->over) {
+            leave(s, r);
+        }
+    }
+}
+
 static void run_step(schedule *s)
 {
     engine_error error;
-    if (forward(s, &error) != KVERN_OK) {
+    if (forward_drafts(s, &error) != KVERN_OK) {
         fail_step(s, &error);
         return;
     }
     count_step(s);
     deliver(s);
+    schedule_draft_settle(s);
+    leave_finished(s);
     schedule_room_renew(s);
 }
 
@@ -463,6 +510,7 @@ bool schedule_step(schedule *s)
     compact(s);
     plan_rows(s);
     admit(s);
+    schedule_draft_plan(s);
     if (s->plan.tokens > 0) {
         run_step(s);
     }

@@ -13,6 +13,10 @@
 // that are still in their prompt share a chunk of prompt tokens beside that, in the order in which
 // they were admitted. A sequence that ends leaves at once, and the next request takes its place.
 //
+// Drafts: with `draft_tokens`, steps without prompts check guesses at the next tokens of sequences
+// that repeat themselves (engine/draft_ngram.h), as engine/speculate.h does for one sequence. More
+// rows make a token dearer, so that fewer guesses pay.
+//
 // Same bits: an answer is that of engine/generate.h for the same request alone, with the same chunk
 // size, bit for bit: whatever runs beside it, arrives, leaves, is cancelled or fails.
 //
@@ -36,6 +40,7 @@ typedef struct schedule_options {
     size_t context_length; // most positions of a sequence; default: what the model was made for
     size_t chunk;          // most prompt tokens of one step; default: GENERATOR_CHUNK
     size_t most_rows;      // sequences that run at once; default: SCHEDULE_ROWS
+    size_t draft_tokens;   // most drafts of a sequence in a step; default: no drafts
 } schedule_options;
 
 #define SCHEDULE_ROWS 8
@@ -43,8 +48,8 @@ typedef struct schedule_options {
 // Makes a scheduler without requests. `composition` is of the model's geometry
 // (model_composition). Borrows the model until schedule_destroy and keeps a reference to the
 // composition. `options` may be NULL. On failure *out is NULL. Errors: KVERN_ERR_RANGE (a context
-// length beyond the model's, more rows than KVERN_MAX_ROWS), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// length beyond the model's, more rows than KVERN_MAX_ROWS, more drafts than the context has
+// tokens), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_CHECK kvern_status schedule_create(const model *model, kvern_composition *composition,
                                          const schedule_options *options, schedule **out,
                                          engine_error *error);
@@ -117,6 +122,8 @@ typedef struct schedule_statistics {
     uint64_t prompt_tokens;   // forwarded
     uint64_t shared_tokens;   // of prompts, that did not have to be
     uint64_t generated_tokens;
+    uint64_t drafted;       // tokens that were checked
+    uint64_t accepted;      // of these, tokens of answers
     double seconds;         // in schedule_step
     double queue_seconds;   // of all requests
     uint64_t peak_kv_bytes; // most bytes of the pages of all running rows, room not counted

@@ -4,17 +4,19 @@
 
 // What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
 // its submission to its end), schedule_room.c (memory), schedule_prefix.c (prompts that begin
-// alike).
+// alike), schedule_draft.c (drafts).
 
+#include "engine/draft.h"
 #include "engine/schedule.h"
 
 // A request and what has become of it.
 typedef struct schedule_sequence {
     struct schedule_sequence *next; // behind it in the queue
     schedule_request request;       // its tokens and stops are not used
-    int32_t *tokens;                // [count] of the prompt
-    size_t count;
-    size_t final_length; // most positions that its row can have
+    int32_t *tokens;                // [final_length] the prompt, and what was sampled
+    size_t count;                   // of the prompt
+    size_t known;                   // all of them
+    size_t final_length;            // most tokens that there can be
     sampler *sampler;
     stop_matcher *stop; // NULL: none
     answer answer;
@@ -28,7 +30,10 @@ typedef struct schedule_sequence {
     // While it runs:
     size_t forwarded;  // tokens of the prompt
     size_t chunk_end;  // where the chunk ends that it is in, which it would have alone, too
-    int32_t pending;   // sampled, not forwarded yet
+    bool over;         // it leaves at the end of the step
+    drafts *drafts;    // NULL: none
+    size_t drafted;    // tokens that the step checks
+    size_t accepted;   // of these, in front
     uint64_t promised; // bytes that its row may take beyond what is reserved
     size_t converted;  // layers in which its row has its final form
 } schedule_sequence;
@@ -38,6 +43,7 @@ typedef struct schedule_plan {
     size_t tokens;
     size_t prompt_left; // prompt tokens that still fit
     bool prompts;       // there are prompt tokens in it
+    bool drafts;        // there are drafts in it: a round
 } schedule_plan;
 
 struct schedule {
@@ -54,11 +60,13 @@ struct schedule {
     schedule_sequence **rows; // [most_rows] by row of the state; NULL: none, the row is empty
     schedule_plan plan;
     // Of a step:
-    int32_t *tokens;        // [most_rows + chunk]
+    int32_t *tokens;        // of all rows
+    int32_t *drafts;        // [most_rows, draft_tokens]
     int64_t *counts;        // [most_rows]
+    int64_t *settled;       // [most_rows] tokens that stay of a round
     int64_t *logits_counts; // [most_rows]
     size_t *kept;           // [most_rows]
-    float *logits;          // [most_rows, vocabulary]
+    float *logits;          // [most_rows * (1 + draft_tokens), vocabulary]
     schedule_statistics statistics;
 };
 
@@ -82,8 +90,8 @@ bool schedule_sequence_cancelled(const schedule_sequence *q);
 // From now on another time of the result runs.
 void schedule_sequence_time(schedule_sequence *q, double *timed);
 
-// Samples from the logits behind its newest token, unless it is over without. *over: it is.
-void schedule_sequence_sample(schedule_sequence *q, const float *logits, size_t length, bool *over);
+// Samples from the logits behind its newest token, unless it is over without. q->over: it is.
+void schedule_sequence_sample(schedule_sequence *q, const float *logits);
 
 // Fails with an error that the caller has.
 void schedule_sequence_fail(schedule_sequence *q, const engine_error *error);
@@ -110,6 +118,26 @@ void schedule_room_renew(schedule *s);
 
 // Bytes of the pages of all rows at their present lengths, room not counted.
 uint64_t schedule_room_bytes(const schedule *s);
+
+// ---- schedule_draft.c ----
+
+KVERN_CHECK kvern_status schedule_draft_prepare(const schedule *s, schedule_sequence *q,
+                                                engine_error *error);
+
+// Adds drafts to a step without prompts.
+void schedule_draft_plan(schedule *s);
+
+// Opens the round of a step with drafts. On failure nothing changed.
+KVERN_CHECK kvern_status schedule_draft_begin(schedule *s, engine_error *error);
+
+// The step failed: its round ends with nothing, and there are no drafts in it any more.
+void schedule_draft_drop(schedule *s);
+
+// The row's next draft was sampled, too: it is accepted.
+bool schedule_draft_accept(schedule *s, size_t row);
+
+// Ends the round of a step: what was accepted stays.
+void schedule_draft_settle(schedule *s);
 
 // ---- schedule_prefix.c ----
 

@@ -35,10 +35,10 @@ static kvern_status check_tokens(const schedule *s, const schedule_request *requ
 
 static kvern_status copy_tokens(schedule_sequence *q, engine_error *error)
 {
-    q->tokens = malloc(q->count * sizeof *q->tokens);
+    q->tokens = malloc(q->final_length * sizeof *q->tokens);
     if (!q->tokens) {
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a prompt of %zu tokens",
-                           q->count);
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a sequence of %zu tokens",
+                           q->final_length);
     }
     memcpy(q->tokens, q->request.tokens, q->count * sizeof *q->tokens);
     return KVERN_OK;
@@ -54,6 +54,9 @@ static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_e
     }
     if (status == KVERN_OK) {
         status = stop_matcher_create(request->stops, request->stop_count, &q->stop, error);
+    }
+    if (status == KVERN_OK && s->options.draft_tokens > 0) {
+        status = schedule_draft_prepare(s, q, error);
     }
     return status;
 }
@@ -78,7 +81,7 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a request");
     }
     q->request = *request;
-    q->count = request->count;
+    q->count = q->known = request->count;
     q->final_length = final_length(s, request);
     q->timed = &q->result.queue_seconds;
     q->since = engine_seconds();
@@ -102,6 +105,7 @@ void schedule_sequence_destroy(schedule_sequence *q)
         return;
     }
     answer_free(&q->answer);
+    drafts_destroy(q->drafts);
     stop_matcher_destroy(q->stop);
     sampler_destroy(q->sampler);
     free(q->tokens);
@@ -154,9 +158,9 @@ static kvern_status tell_token(schedule_sequence *q, int32_t token, const float 
     return status == KVERN_OK ? KVERN_OK : refuse(q, status, "a token");
 }
 
-static bool finished(schedule_sequence *q, size_t length)
+static bool finished(schedule_sequence *q)
 {
-    if (answer_finished(&q->answer, length)) {
+    if (answer_finished(&q->answer, q->known)) {
         return true;
     }
     if (q->cancelled) {
@@ -165,34 +169,30 @@ static bool finished(schedule_sequence *q, size_t length)
     return q->cancelled;
 }
 
-static kvern_status sample(schedule_sequence *q, const float *logits, bool *over)
+static kvern_status sample(schedule_sequence *q, const float *logits)
 {
     int32_t token;
+    const size_t before = q->answer.tokens;
     kvern_status status = sampler_next(q->sampler, logits, &token, &q->error);
     if (status == KVERN_OK) {
         status = tell_token(q, token, logits);
     }
     if (status == KVERN_OK) {
-        status = answer_take(&q->answer, token, over, &q->error);
+        status = answer_take(&q->answer, token, &q->over, &q->error);
     }
-    if (status == KVERN_OK) {
-        q->pending = token;
-        status = show(q);
+    if (q->answer.tokens > before) { // it did not end the turn
+        q->tokens[q->known++] = token;
     }
-    return status;
+    return status == KVERN_OK ? show(q) : status;
 }
 
-void schedule_sequence_sample(schedule_sequence *q, const float *logits, size_t length, bool *over)
+void schedule_sequence_sample(schedule_sequence *q, const float *logits)
 {
-    *over = finished(q, length);
-    if (*over) {
-        return;
+    q->over = finished(q);
+    if (!q->over && sample(q, logits) != KVERN_OK) {
+        q->over = true;
     }
-    if (sample(q, logits, over) != KVERN_OK) {
-        *over = true;
-    } else if (!*over) {
-        *over = finished(q, length + 1);
-    }
+    q->over = q->over || finished(q);
 }
 
 // ---- Its end ----

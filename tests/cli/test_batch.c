@@ -188,6 +188,8 @@ static void test_answers_of_run(void **state)
     write_questions("questions.jsonl");
     check_as_run(greedy, 2);
     check_as_run(others, 10);
+    static const char *const drafts[] = {"--temp", "0", "--draft", "ngram", "--draft-tokens", "5"};
+    check_as_run(drafts, 6);
     static const char *const plain[] = {"--temp", "1.5", "--seed", "7", "-n", "60", "--raw"};
     check_as_run(plain, 7);
 }
@@ -581,6 +583,9 @@ static void test_usage(void **state)
     expect_usage(
         &(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o", "--out", "q"}},
         "--out is given twice");
+    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
+                                               "--draft", "other.gguf"}},
+                 "--draft ngram");
     expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
 }
 
