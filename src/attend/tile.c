@@ -275,19 +275,23 @@ static uint64_t look(const kvern_attend_job *job, const kvern_tile *tile, const 
     return any;
 }
 
-// The scores of a run, head by head.
+// The scores of a run, head by head. What comes next are the page's values. Where few slots of a
+// page are seen, as of those that rows have begun behind a shared prefix, these are little and
+// follow each other, while the keys lie apart: then the next page's keys are the better hint.
 static void score_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
-                      uint64_t any, kvern_workspace *work)
+                      uint64_t any, const void *next_keys, kvern_workspace *work)
 {
     const kvern_geometry *g = geometry_of(job, tile);
-    const size_t low = (size_t)__builtin_ctzll(any), high = SLOTS - (size_t)__builtin_clzll(any);
+    const size_t low = (size_t)__builtin_ctzll(any) / 16;
+    const size_t high = kvern_ceil_div(SLOTS - (size_t)__builtin_clzll(any), 16);
+    const void *last =
+        high - low == 1 && next_keys ? next_keys : kvern_page_v(g, r->page, tile->head);
     for (size_t h = 0; h < tile->heads; h++) {
         const size_t from = h * tile->count + r->from;
-        const void *next = h + 1 < tile->heads ? kvern_page_k(g, r->page, tile->head + h + 1)
-                                               : kvern_page_v(g, r->page, tile->head);
-        g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head + h), g->k_dim,
-                           low / 16, kvern_ceil_div(high, 16), r->to - r->from,
-                           work->q + from * g->query_floats, g->query_floats,
+        const void *next =
+            h + 1 < tile->heads ? kvern_page_k(g, r->page, tile->head + h + 1) : last;
+        g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head + h), g->k_dim, low,
+                           high, r->to - r->from, work->q + from * g->query_floats, g->query_floats,
                            work->weights + from * SLOTS, next);
     }
 }
@@ -319,13 +323,13 @@ static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, cons
                        int64_t begin, void *next_page, kvern_workspace *work, kvern_partial *out)
 {
     const kvern_geometry *g = geometry_of(job, tile);
-    score_run(job, tile, r, look(job, tile, r, begin, work), work);
+    const void *next_keys = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
+    score_run(job, tile, r, look(job, tile, r, begin, work), next_keys, work);
     weigh_run(job, tile, r, work, out);
     for (size_t h = 0; h < tile->heads; h++) {
         const size_t base = h * tile->count;
-        const void *next = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
-        if (h + 1 < tile->heads)
-            next = kvern_page_v(g, r->page, tile->head + h + 1);
+        const void *next =
+            h + 1 < tile->heads ? kvern_page_v(g, r->page, tile->head + h + 1) : next_keys;
         accumulate_values(job, tile, work, base + r->from, base + r->to,
                           kvern_page_v(g, r->page, tile->head + h), out->acc, next);
     }

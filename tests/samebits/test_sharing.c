@@ -274,7 +274,7 @@ static void long_prefixes_are_equal_on_any_threads(void **state)
         storage_window(&storages[3], 1, 64, 2100, 1030, 64),
     };
     for (size_t i = 0; i < COUNT(layers); i++) {
-        for (size_t j = 0; j < 6; j++)
+        for (size_t j = i % 2; j < 6; j += 2) // every executor, on two of the layers
             check_long(&layers[i], layers[i].kv_heads * (1 + j % 4), 2048 + (int64_t)(j * 31), j);
     }
 }
