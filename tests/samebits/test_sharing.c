@@ -93,7 +93,7 @@ static void family_append(family *f, kvern_phase phase, const int64_t *counts, f
         row->sequence[row->appends] = sequences[r];
         row->tokens[row->appends++] = counts[r];
     }
-    feed_run(f->cache, phase, sequences, counts, f->query_heads, out);
+    feed_run(f->cache, phase, sequences, counts, out ? f->query_heads : 1, out);
 }
 
 // The results of a row's last append when there is no other row, on plain kernels and one thread.
@@ -104,9 +104,9 @@ static float *alone(const kvern_layer *layer, size_t query_heads, const history 
     const size_t last = row->appends - 1;
     float *out = malloc((size_t)row->tokens[last] * query_heads * layer->v_dim * sizeof *out);
     assert_non_null(out);
-    for (size_t i = 0; i <= last; i++)
-        feed_one(f.cache, KVERN_PHASE_WINDOW, row->sequence[i], row->tokens[i], query_heads,
-                 i == last ? out : NULL);
+    for (size_t i = 0; i < last; i++)
+        feed_one(f.cache, KVERN_PHASE_WINDOW, row->sequence[i], row->tokens[i], 1, NULL);
+    feed_one(f.cache, KVERN_PHASE_WINDOW, row->sequence[last], row->tokens[last], query_heads, out);
     family_destroy(&f);
     return out;
 }
