@@ -39,7 +39,7 @@ function(kvern_add_test area name)
     # With checks on every access, a whole model takes long, and typing at a program that lags is
     # no steady test.
     if(KVERN_SANITIZE AND
-       "${area}/${name}" MATCHES "^(engine/(same_bits|speculate)_model|cli/conversation)$")
+       "${area}/${name}" MATCHES "^(engine/(same_bits|speculate|schedule)_model|cli/conversation)$")
         list(APPEND labels long)
     endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})
