@@ -6,9 +6,8 @@
 
 #include "engine/draft_ngram.h"
 
-kvern_status schedule_draft_prepare(const schedule *s, schedule_sequence *q, engine_error *error)
+kvern_status schedule_draft_prepare(schedule_sequence *q, engine_error *error)
 {
-    (void)s;
     return draft_ngram_create(q->final_length, &q->drafts, error);
 }
 

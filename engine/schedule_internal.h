@@ -121,8 +121,8 @@ uint64_t schedule_room_bytes(const schedule *s);
 
 // ---- schedule_draft.c ----
 
-KVERN_CHECK kvern_status schedule_draft_prepare(const schedule *s, schedule_sequence *q,
-                                                engine_error *error);
+// Gives a sequence drafts.
+KVERN_CHECK kvern_status schedule_draft_prepare(schedule_sequence *q, engine_error *error);
 
 // Adds drafts to a step without prompts.
 void schedule_draft_plan(schedule *s);

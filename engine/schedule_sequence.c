@@ -56,7 +56,7 @@ static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_e
         status = stop_matcher_create(request->stops, request->stop_count, &q->stop, error);
     }
     if (status == KVERN_OK && s->options.draft_tokens > 0) {
-        status = schedule_draft_prepare(s, q, error);
+        status = schedule_draft_prepare(q, error);
     }
     return status;
 }
