@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -317,8 +318,8 @@ static program_call many_call(const char *out)
                                         "-n", "120", "-t", "1"}};
 }
 
-// The call as a process of its own.
-static pid_t start(const program_call *call)
+// The call as a process of its own, whose files may have `most_bytes` bytes (0: any number).
+static pid_t start(const program_call *call, rlim_t most_bytes)
 {
     char *arguments[PROGRAM_MAX_ARGUMENTS + 2] = {getenv("KVERN_PROGRAM")};
     for (size_t i = 0; i < PROGRAM_MAX_ARGUMENTS && call->arguments[i]; i++) {
@@ -329,6 +330,10 @@ static pid_t start(const program_call *call)
     if (child == 0) {
         const int errors = open(program_path("errors.txt"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(errors, STDERR_FILENO);
+        if (most_bytes > 0) {
+            signal(SIGXFSZ, SIG_IGN);
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){most_bytes, most_bytes});
+        }
         execv(arguments[0], arguments);
         _exit(98);
     }
@@ -338,7 +343,7 @@ static pid_t start(const program_call *call)
 // Sends a signal once the file has some lines; returns the status of waitpid.
 static int stop_in_the_middle(const program_call *call, const char *out, int signal)
 {
-    const pid_t child = start(call);
+    const pid_t child = start(call, 0);
     struct stat info = {0};
     for (int i = 0; i < 20000 && (stat(out, &info) != 0 || info.st_size < 2000); i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -399,6 +404,30 @@ static void test_interrupt_ends_in_order(void **state)
     json_decref(wanted);
 }
 
+// A file that may not grow ends the job; what was written of a line that did not fit is taken back,
+// and the job can go on.
+static void test_full_disk(void **state)
+{
+    (void)state;
+    write_many();
+    json_t *wanted = uninterrupted();
+    const char *out = fresh("full.jsonl");
+    const program_call call = many_call(out);
+    int status;
+    const pid_t child = start(&call, 3001);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    char *errors = read_file(program_path("errors.txt"));
+    program_expect_part(errors, "full.jsonl: File too large");
+    free(errors);
+    json_t *results = read_results(out); // whole lines
+    assert_in_range(json_object_size(results), 2, 60);
+    json_decref(results);
+    must_run(&call);
+    expect_same_results(wanted, out);
+    json_decref(wanted);
+}
+
 // However the last line was torn, its prompt is done again; what is whole is not.
 static void test_torn_line(void **state)
 {
@@ -406,9 +435,11 @@ static void test_torn_line(void **state)
     write_file("two.jsonl", "{\"id\": \"a\", \"prompt\": \"hi\"}\n"
                             "{\"id\": \"b\", \"prompt\": \"hi\"}\n");
     static const char first[] = "{\"id\":\"a\",\"text\":\"mine\",\"finish\":\"end of turn\"}\n";
-    static const char second[] = "{\"id\":\"b\",\"text\":\"torn\",\"finish\":\"end of turn\"}";
+    // Longer than what will stand in its place.
+    static const char second[] = "{\"id\":\"b\",\"text\":\"torn, and torn, and torn, and torn, and "
+                                 "torn, and torn, and torn, and torn, and torn, and torn\"}";
     for (size_t bytes = 0; bytes < sizeof second; bytes += 3) {
-        char text[256];
+        char text[512];
         snprintf(text, sizeof text, "%s%.*s", first, (int)bytes, second);
         const char *out = write_file("torn.jsonl", text);
         must_run(
@@ -598,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_goes_on_after_a_kill),
         cmocka_unit_test(test_interrupt_ends_in_order),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_torn_line),
         cmocka_unit_test(test_other_files_are_left_alone),
         cmocka_unit_test(test_output_that_does_not_arrive),
