@@ -72,10 +72,11 @@ static kvern_status check_layer(const kvern_state *state, size_t layer)
         return kvern_fail(KVERN_ERR_BUSY, "no step is open");
     if (state->phase != KVERN_PHASE_DECODE)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "slots are for decodes");
-    kvern_status status = check_place(state, layer, 0);
-    if (!status && state->appended[layer])
+    if (layer >= state->composition->count)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
+    if (state->appended[layer])
         return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
-    return status;
+    return KVERN_OK;
 }
 
 static kvern_status check_slot(const kvern_state *state, size_t layer, size_t row)

@@ -377,6 +377,26 @@ static void wrong_calls_are_refused(void **state)
     mixed_close(&w);
 }
 
+// Whoever decodes by slots goes on with them when the last row has left.
+static void fault_a_step_without_rows_was_refused(void **state)
+{
+    (void)state;
+    mixed_world w;
+    mixed_open(&w, 1);
+    kvern_state *s = mixed_state(&w, 0);
+    assert_ok(kvern_step_begin(s, KVERN_PHASE_DECODE, NULL));
+    for (size_t l = 0; l < MIXED_LAYERS; l++) {
+        kvern_read *read;
+        assert_ok(kvern_step_slots_done(s, l, &read));
+        assert_int_equal(kvern_read_rows(read), 0);
+        kvern_read_release(read);
+    }
+    assert_status(KVERN_ERR_RANGE, kvern_step_slots_done(s, MIXED_LAYERS, NULL));
+    assert_ok(kvern_step_end(s));
+    kvern_state_destroy(s);
+    mixed_close(&w);
+}
+
 // A read that is made between two slots keeps its pages; slots that were handed out stay valid.
 static void reads_between_slots(void **state)
 {
@@ -431,6 +451,7 @@ int main(void)
         cmocka_unit_test(slots_take_nothing_in_reserved_room),
         cmocka_unit_test(abandoned_slots_leave_no_trace),
         cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(fault_a_step_without_rows_was_refused),
         cmocka_unit_test(reads_between_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
