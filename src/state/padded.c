@@ -267,10 +267,11 @@ static kvern_status check_columns(const kvern_cache *cache, const kvern_padded_p
         return kvern_fail(KVERN_ERR_RANGE,
                           "row %zu: a left padding of %" PRId64 " in %" PRId64 " columns", r, left,
                           planes->width);
-    const columns c = columns_of(cache, planes, r);
-    if (c.offset < c.count || c.offset > KVERN_MAX_POSITIONS)
+    const int64_t offset = planes->offsets[r], count = planes->width - left;
+    if (offset < count || offset > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: offset %" PRId64 " with %" PRId64 " columns",
-                          r, c.offset, c.count);
+                          r, offset, count);
+    const columns c = columns_of(cache, planes, r);
     if (c.dropped && (window->recent == KVERN_EVERY_POSITION || c.count - c.keep < window->recent))
         return kvern_fail(KVERN_ERR_RANGE,
                           "row %zu: layer %zu shows more than %" PRId64

@@ -779,6 +779,7 @@ static void wrong_columns_are_refused(void **state)
     expect_columns_refused(&t, 0, 0, -1);
     expect_columns_refused(&t, 0, 0, (INT64_C(1) << 40) + 1);
     expect_columns_refused(&t, 0, 0, INT64_MAX);
+    expect_columns_refused(&t, 0, 0, INT64_MIN);
     t.good.planes.left_padding[1] = 1;
     t.good.planes.offsets[0] = INT64_C(1) << 39;
     t.good.planes.offsets[1] = 1000;
