@@ -31,6 +31,9 @@ static void check_batch(const struct argp_state *state, const batch_options *opt
     if (!options->out) {
         options_fail(state, "--out FILE is missing");
     }
+    if (strcmp(options->out, "-") == 0) {
+        options_fail(state, "--out takes a file that a job can go on with, not '-'");
+    }
     const char *draft = options->session.common.draft.source;
     if (draft && strcmp(draft, DRAFT_NGRAM) != 0) {
         options_fail(state, "a batch makes its drafts from n-grams: --draft ngram");

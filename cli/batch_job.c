@@ -43,7 +43,7 @@ static void catch_interrupts(void)
 static bool is_blank(const char *line, size_t bytes)
 {
     size_t spaces = 0;
-    while (spaces < bytes && strchr(" \t\r", line[spaces])) {
+    while (spaces < bytes && memchr(" \t\r", line[spaces], 3)) {
         spaces++;
     }
     return spaces == bytes;
@@ -66,14 +66,24 @@ static bool next_line(batch_job *job, const char **line, size_t *bytes)
     return false;
 }
 
+// Some programs write a byte order mark in front of UTF-8; it belongs to no line.
+static size_t skip_mark(const text_buffer *text)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t bytes = sizeof mark - 1;
+    return text->size >= bytes && memcmp(text->data, mark, bytes) == 0 ? bytes : 0;
+}
+
 static size_t count_lines(batch_job *job)
 {
     const char *line;
     size_t bytes, count = 0;
+    job->at = skip_mark(&job->text);
     while (next_line(job, &line, &bytes)) {
         count++;
     }
-    job->at = job->line = 0;
+    job->at = skip_mark(&job->text);
+    job->line = 0;
     return count;
 }
 
@@ -87,15 +97,16 @@ static void report_line(batch_job *job, size_t line, const char *what)
 
 static kvern_status read_prompts(batch_job *job, engine_error *error)
 {
-    kvern_status status = text_read_file(job->options->prompts, &job->text, error);
+    const batch_options *options = job->options;
+    if (batch_output_same(options->out, options->prompts)) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "--prompts and --out are the same file");
+    }
+    kvern_status status = text_read_file(options->prompts, &job->text, error);
     if (status == KVERN_OK) {
-        status = batch_output_open(job->options->out, &job->output, error);
+        status = batch_output_open(options->out, &job->output, error);
     }
     if (status != KVERN_OK) {
         return status;
-    }
-    if (batch_output_is(&job->output, job->options->prompts)) {
-        return engine_fail(error, KVERN_ERR_ARGUMENT, "--prompts and --out are the same file");
     }
     job->seen = json_object();
     job->lines = count_lines(job);

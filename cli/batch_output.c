@@ -30,26 +30,47 @@ static kvern_status fail_line(const batch_output *out, size_t number, engine_err
 
 // ---- What is there ----
 
+// The key of a line that a job has written; NULL: it is none. free().
+static char *result_key(const char *line, size_t bytes)
+{
+    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
+    const bool ours = json_is_string(json_object_get(value, "text"));
+    char *key = ours ? batch_id_key(json_object_get(value, "id")) : NULL;
+    json_decref(value);
+    return key;
+}
+
 static kvern_status take_line(batch_output *out, const char *line, size_t bytes, size_t number,
                               engine_error *error)
 {
-    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
-    char *key = batch_id_key(json_object_get(value, "id"));
-    const bool ours = key && json_is_string(json_object_get(value, "text"));
-    const bool kept = ours && json_object_set_new_nocheck(out->done, key, json_true()) == 0;
-    free(key);
-    json_decref(value);
-    if (!ours) {
+    char *key = result_key(line, bytes);
+    if (!key) {
         return fail_line(out, number, error);
     }
+    const bool kept = json_object_set_new_nocheck(out->done, key, json_true()) == 0;
+    free(key);
     return kept ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for %s", out->path);
 }
 
-// A last line without an end is the beginning of one of ours, or the file is not ours.
+static bool is_json(const char *line, size_t bytes)
+{
+    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
+    const bool valid = value != NULL;
+    json_decref(value);
+    return valid;
+}
+
+// A last line without an end is one of ours, whole or torn, or the file is not ours: what is torn
+// is no JSON any more, and what somebody else wrote whole must not be taken for it.
 static bool is_torn(const char *tail, size_t bytes)
 {
     const size_t most = sizeof BEGINNING - 1;
-    return memcmp(tail, BEGINNING, bytes < most ? bytes : most) == 0;
+    if (memcmp(tail, BEGINNING, bytes < most ? bytes : most) != 0) {
+        return false;
+    }
+    char *key = result_key(tail, bytes);
+    free(key);
+    return key || !is_json(tail, bytes);
 }
 
 static kvern_status take_lines(batch_output *out, const text_buffer *text, engine_error *error)
@@ -128,16 +149,13 @@ kvern_status batch_output_close(batch_output *out, engine_error *error)
     return status;
 }
 
-bool batch_output_is(const batch_output *out, const char *path)
+bool batch_output_same(const char *path, const char *input)
 {
     struct stat mine, other;
-    return out->regular && fstat(out->fd, &mine) == 0 && stat(path, &other) == 0 &&
-           mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
-}
-
-size_t batch_output_count(const batch_output *out)
-{
-    return json_object_size(out->done);
+    const bool standard = strcmp(input, "-") == 0;
+    return stat(path, &mine) == 0 &&
+           (standard ? fstat(STDIN_FILENO, &other) : stat(input, &other)) == 0 &&
+           S_ISREG(mine.st_mode) && mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
 }
 
 bool batch_output_has(const batch_output *out, const char *key)

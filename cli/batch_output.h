@@ -26,11 +26,11 @@ typedef struct batch_output {
 KVERN_CHECK kvern_status batch_output_open(const char *path, batch_output *out,
                                            engine_error *error);
 
-// Whether the file is the same as one of this name.
-bool batch_output_is(const batch_output *out, const char *path);
+// Whether a file of results, which need not exist yet, is the file that is read under another name;
+// "-" is standard input. To be asked before it is opened.
+bool batch_output_same(const char *path, const char *input);
 
-// Results that the file holds.
-size_t batch_output_count(const batch_output *out);
+// Whether the file holds the result of this key.
 bool batch_output_has(const batch_output *out, const char *key);
 
 // Writes a result and releases it; NULL: there was no memory to make it. On failure nothing of it

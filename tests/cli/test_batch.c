@@ -296,6 +296,38 @@ static void test_bad_lines(void **state)
     json_decref(results);
 }
 
+// What is no text at all is a bad line, not an empty one.
+static void fault_zero_bytes_passed_for_an_empty_line(void **state)
+{
+    (void)state;
+    static const char text[] = "\0\0\n{\"id\": 1, \"prompt\": \"hi\"}\n\0";
+    const char *prompts = program_path("zeros.jsonl"), *out = fresh("zeros-out.jsonl");
+    FILE *file = fopen(prompts, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
+    assert_int_equal(fclose(file), 0);
+    program_result result = program_run(&(program_call){
+        .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", out}});
+    assert_int_equal(result.code, 1);
+    program_expect_part(result.err, "line 1: it is no JSON");
+    program_expect_part(result.err, "line 3: it is no JSON");
+    program_expect_part(result.err, "1 answered, 0 there before, 2 bad lines, 0 failed");
+    program_free(&result);
+}
+
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    const char *prompts = write_file("mark.jsonl", "\xef\xbb\xbf{\"id\": 1, \"prompt\": \"hi\"}\r\n"
+                                                   "{\"id\": 2, \"prompt\": \"hi\"}\r\n");
+    const char *out = fresh("mark-out.jsonl");
+    must_run(&(program_call){
+        .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", out}});
+    json_t *results = read_results(out);
+    assert_int_equal(json_object_size(results), 2);
+    json_decref(results);
+}
+
 // ---- Going on ----
 
 static const char *write_many(void)
@@ -503,6 +535,51 @@ static void test_output_that_does_not_arrive(void **state)
                            "same file");
 }
 
+// A call that is refused and leaves the file of results as it is.
+static void expect_left_alone(const char *prompts, const char *input, const char *out,
+                              const char *message)
+{
+    char *before = read_file(out);
+    program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
+                                                         "--prompts", prompts, "--out", out},
+                                           .input = input},
+                           message);
+    char *after = read_file(out);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+}
+
+// A line of prompts without an end begins as a torn line of results does.
+static void fault_prompts_taken_for_a_torn_line(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"id\":1,\"prompt\":\"hi\"}", "{\"id\":1,\"prom"};
+    const char *good = write_file("good.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    for (size_t i = 0; i < 2; i++) {
+        const char *prompts = write_file("precious.jsonl", texts[i]);
+        const char *link_to = fresh("link.jsonl");
+        assert_int_equal(link(prompts, link_to), 0);
+        expect_left_alone(prompts, NULL, prompts, "same file");
+        expect_left_alone(prompts, NULL, link_to, "same file");
+        unlink(link_to);
+    }
+    const char *other = write_file("other.jsonl", texts[0]);
+    expect_left_alone(good, NULL, other, "line 1: this is no result of a batch");
+    expect_left_alone("-", texts[0], other, "line 1: this is no result of a batch");
+}
+
+static void test_out_is_a_file(void **state)
+{
+    (void)state;
+    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    program_result result = program_run(&(program_call){
+        .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", "-"}});
+    assert_int_equal(result.code, 2);
+    program_expect_part(result.err, "--out takes a file");
+    program_free(&result);
+}
+
 static void test_one_job_at_a_time(void **state)
 {
     (void)state;
@@ -627,12 +704,16 @@ int main(void)
         cmocka_unit_test(test_lines_say_how),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(fault_zero_bytes_passed_for_an_empty_line),
+        cmocka_unit_test(test_byte_order_mark),
         cmocka_unit_test(test_goes_on_after_a_kill),
         cmocka_unit_test(test_interrupt_ends_in_order),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_torn_line),
         cmocka_unit_test(test_other_files_are_left_alone),
         cmocka_unit_test(test_output_that_does_not_arrive),
+        cmocka_unit_test(fault_prompts_taken_for_a_torn_line),
+        cmocka_unit_test(test_out_is_a_file),
         cmocka_unit_test(test_one_job_at_a_time),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_facts),
