@@ -3,6 +3,7 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/math/fpenv.h"
 #include "src/state/state.h"
 
 #include <inttypes.h>
@@ -254,6 +255,15 @@ void kvern_cache_cancel_settling(kvern_cache *cache)
         kvern_conversion_cancel(&cache->conversions[r]);
 }
 
+void kvern_cache_convert(const kvern_cache *cache, kvern_row *row, kvern_conversion *conversion)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_fp_saved saved = kvern_fp_enter();
+    row->floor = layer->plan.start > 0 ? row->length : 0;
+    kvern_conversion_commit(&layer->first, &layer->geometry, row, conversion);
+    kvern_fp_leave(saved);
+}
+
 void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
@@ -261,10 +271,8 @@ void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
         kvern_row *row = &cache->rows[r];
         if (counts[r] == 0)
             continue;
-        if (cache->conversions[r].table) {
-            row->floor = layer->plan.start > 0 ? row->length : 0;
-            kvern_conversion_commit(&layer->first, &layer->geometry, row, &cache->conversions[r]);
-        }
+        if (cache->conversions[r].table)
+            kvern_cache_convert(cache, row, &cache->conversions[r]);
         kvern_row_settle(row, layer->window.keep, kvern_window_held(&layer->window, row->length));
     }
 }

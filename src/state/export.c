@@ -2,6 +2,7 @@
 // Looking at what a row stores: its values, and the codes they are made of.
 #include "src/base/fail.h"
 #include "src/codec/affine/affine.h"
+#include "src/math/fpenv.h"
 #include "src/state/cache.h"
 
 #include <inttypes.h>
@@ -54,11 +55,13 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
         return status;
     const kvern_row *from = &cache->rows[row];
     const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
+    const kvern_fp_saved saved = kvern_fp_enter();
     for (int64_t i = 0; i < count; i++)
         export_position(g, page_of(from, position + i),
                         (size_t)(position + i) % KVERN_PAGE_POSITIONS,
                         k ? k + (size_t)i * g->kv_heads * g->k_dim : NULL,
                         v ? v + (size_t)i * g->kv_heads * g->v_dim : NULL);
+    kvern_fp_leave(saved);
     return KVERN_OK;
 }
 

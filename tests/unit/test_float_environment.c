@@ -53,6 +53,16 @@ static void make_small_tokens(const kvern_cache *cache, feed *f)
 
 typedef void maker(const kvern_cache *cache, feed *f);
 
+static float *exported_values(const kvern_cache *cache)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    const size_t each = TOKENS * layer->kv_heads * layer->k_dim;
+    float *values = malloc(2 * each * sizeof *values);
+    assert_non_null(values);
+    assert_ok(kvern_cache_export(cache, 0, 0, TOKENS, values, values + each));
+    return values;
+}
+
 // Everything from creation to attending, in an environment; the inputs are made outside of it.
 static float *results_in(float_environment environment, kvern_executor executor, uint32_t features,
                          kvern_type stored, maker *make)
@@ -136,6 +146,59 @@ static void results_do_not_depend_on_the_executors_environment(void **state)
 }
 
 // The default scale of 1/sqrt(dim) is rounded to nearest, whatever the caller rounds to.
+#define WIDE_DIM 64 // for groups of 64
+
+// What a row of bf16 holds after it was converted to q4, everything in an environment.
+static float *converted_in(float_environment environment, bool adopted)
+{
+    kvern_layer layer = kvern_layer_default(1, WIDE_DIM);
+    kvern_context *context;
+    kvern_composition *composition, *plain;
+    kvern_cache *cache, *from;
+    feed f;
+    assert_ok(kvern_context_create(NULL, &context));
+    assert_ok(kvern_composition_create(context, &layer, 1, &plain));
+    layer.k_codec = kvern_codec_affine(4, 64);
+    layer.v_codec = layer.k_codec;
+    layer.start = TOKENS;
+    assert_ok(kvern_composition_create(context, &layer, 1, &composition));
+    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
+    assert_ok(kvern_cache_create(plain, 0, 1, &from));
+    f = feed_create(cache, &(uint64_t){1}, &(int64_t){TOKENS}, HEADS);
+    float_environment_set(environment);
+    kvern_status status = feed_append(adopted ? from : cache, KVERN_PHASE_WINDOW, &f, NULL);
+    if (!status && adopted)
+        status = kvern_cache_adopt(cache, 0, from, 0);
+    const bool converted = kvern_cache_converted(cache, 0);
+    float *values = exported_values(cache);
+    const int kept = float_environment_is(environment);
+    float_environment_set(FLOAT_DEFAULT);
+    assert_ok(status);
+    assert_true(converted && kept);
+    kvern_cache_destroy(from);
+    kvern_cache_destroy(cache);
+    kvern_composition_release(plain);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    feed_destroy(&f);
+    return values;
+}
+
+static void conversions_and_exports_do_not_depend_on_the_environment(void **state)
+{
+    (void)state;
+    float *wanted = converted_in(FLOAT_DEFAULT, false);
+    for (int e = FLOAT_DEFAULT; e < FLOAT_ENVIRONMENTS; e++) {
+        for (int adopted = 0; adopted < 2; adopted++) {
+            float *got = converted_in((float_environment)e, adopted);
+            check_same_bytes(wanted, got, 2 * TOKENS * WIDE_DIM * sizeof *got,
+                             adopted ? "adopted" : "appended");
+            free(got);
+        }
+    }
+    free(wanted);
+}
+
 static void default_scales_do_not_depend_on_the_environment(void **state)
 {
     (void)state;
@@ -217,6 +280,7 @@ int main(void)
         cmocka_unit_test(results_do_not_depend_on_the_callers_environment),
         cmocka_unit_test(subnormal_values_survive),
         cmocka_unit_test(results_do_not_depend_on_the_executors_environment),
+        cmocka_unit_test(conversions_and_exports_do_not_depend_on_the_environment),
         cmocka_unit_test(default_scales_do_not_depend_on_the_environment),
         cmocka_unit_test(nothing_traps),
     };
