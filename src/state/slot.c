@@ -90,13 +90,14 @@ static kvern_status check_slot(const kvern_state *state, size_t layer, size_t ro
 }
 
 // The page that the token goes to, for us alone: a read that was made in this step may hold the
-// table. Other rows, whose slots may have been handed out, stay where they are.
+// table. Slots that have been handed out stay where they are, this row's too: a read that has come
+// since then sees nothing of them.
 static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
 {
     kvern_row *r = &cache->rows[row];
     const size_t at = (size_t)r->length / KVERN_PAGE_POSITIONS;
-    if (kvern_table_is_shared(r->table) ||
-        !kvern_page_is_exclusive(kvern_table_page(r->table, at))) {
+    if (!r->slotted && (kvern_table_is_shared(r->table) ||
+                        !kvern_page_is_exclusive(kvern_table_page(r->table, at)))) {
         kvern_status status =
             kvern_cache_prepare(cache, NULL, row, kvern_table_used(r->table, r->length + 1));
         if (status)

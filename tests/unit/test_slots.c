@@ -442,6 +442,37 @@ static void reads_between_slots(void **state)
     close_layer(&w);
 }
 
+// A caller may ask for a slot once for the keys and once for the values, with a read in between.
+static void fault_a_slot_moved_when_asked_for_again(void **state)
+{
+    (void)state;
+    static const int64_t lengths[2][3] = {{64, 0, 0}, {70, 0, 0}}, one[3] = {1, 0, 0};
+    for (size_t i = 0; i < 2; i++) {
+        one_layer w;
+        float wanted[HEADS * 64], got[HEADS * 64], k[MOST], v[MOST];
+        open_layer(&w, kvern_layer_default(2, 64));
+        append_step(w.by_slots, KVERN_PHASE_WINDOW, lengths[i], NULL);
+        append_step(w.by_appends, KVERN_PHASE_WINDOW, lengths[i], NULL);
+        append_step(w.by_appends, KVERN_PHASE_DECODE, one, wanted);
+        kvern_slot first = {.size = sizeof first}, second = first;
+        kvern_read *donor, *read;
+        assert_ok(kvern_step_begin(w.by_slots, KVERN_PHASE_DECODE, one));
+        assert_ok(kvern_step_slot(w.by_slots, 0, 0, &first));
+        assert_ok(kvern_cache_read_donor(kvern_state_cache(w.by_slots, 0), one, &donor));
+        assert_ok(kvern_step_slot(w.by_slots, 0, 0, &second));
+        token_of(kvern_composition_layer(w.composition, 0), sequences[0], lengths[i][0], k, v);
+        store(&first.k, 2, 64, k);
+        store(&second.v, 2, 64, v);
+        assert_ok(kvern_step_slots_done(w.by_slots, 0, &read));
+        attend(w.by_slots, 0, read, one, got);
+        assert_ok(kvern_step_end(w.by_slots));
+        check_same_bytes(wanted, got, sizeof got, "a slot that was asked for twice");
+        kvern_read_release(read);
+        kvern_read_release(donor);
+        close_layer(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +484,7 @@ int main(void)
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(fault_a_step_without_rows_was_refused),
         cmocka_unit_test(reads_between_slots),
+        cmocka_unit_test(fault_a_slot_moved_when_asked_for_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
