@@ -6,6 +6,7 @@
 #include "engine/draft_model.h"
 #include "engine/draft_ngram.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define MOST_DRAFT_TOKENS 32
@@ -70,6 +71,16 @@ kvern_status check_draft(const cli_options *options, engine_error *error)
     return status;
 }
 
+static kvern_status fail_room(const cli_options *options, const loaded_model *loaded, uint64_t rest,
+                              engine_error *error)
+{
+    return engine_fail(error, KVERN_ERR_BUDGET,
+                       "%s: a context of %zu tokens leaves %" PRIu64
+                       " bytes of the budget, too few "
+                       "for a draft model; give a shorter one with --ctx",
+                       options->draft.source, loaded->context_length, rest);
+}
+
 // What the model's KV cache leaves of the budget; 0 without a budget.
 static kvern_status rest_of_budget(const cli_options *options, const loaded_model *loaded,
                                    uint64_t *rest, engine_error *error)
@@ -81,10 +92,7 @@ static kvern_status rest_of_budget(const cli_options *options, const loaded_mode
     const uint64_t taken =
         room_bytes(options, model_get_facts(loaded->model), loaded->context_length);
     if (taken >= options->budget) {
-        return engine_fail(error, KVERN_ERR_BUDGET,
-                           "%s: a context of %zu tokens leaves nothing of the budget for a draft "
-                           "model; give a shorter one with --ctx",
-                           options->draft.source, loaded->context_length);
+        return fail_room(options, loaded, 0, error);
     }
     *rest = options->budget - taken;
     return KVERN_OK;
@@ -106,7 +114,8 @@ static kvern_status open_model(const cli_options *options, const loaded_model *l
     if (status != KVERN_OK) {
         return engine_fail_kvern(error, status, "starting");
     }
-    return load_model_in(&own, context, &draft->model, error);
+    status = load_model_in(&own, context, &draft->model, error);
+    return status == KVERN_ERR_BUDGET ? fail_room(options, loaded, own.budget, error) : status;
 }
 
 static kvern_status load_draft_model(const cli_options *options, const loaded_model *loaded,

@@ -149,6 +149,10 @@ static void test_refusals(void **state)
     program_expect_failure(&(program_call){.arguments = {"run", model, "-p", "hi", "--budget",
                                                          "100K", "--draft", model}},
                            "budget");
+    program_expect_failure(
+        &(program_call){.arguments = {"run", model, "-p", "hi", "--budget", "64K", "--ctx", "64",
+                                      "-t", "2", "--draft", model}},
+        "of the budget, too few for a draft model");
     static const char *const WRONG[][2] = {{"--draft-tokens=0", "--draft-tokens takes"},
                                            {"--draft-tokens=33", "--draft-tokens takes"},
                                            {"--draft-tokens=8", "--draft-tokens needs --draft"}};
