@@ -108,11 +108,6 @@ static const struct argp BATCH_ARGP = {
     .children = BATCH_CHILDREN,
 };
 
-static double per_second(uint64_t count, double seconds)
-{
-    return seconds > 0 ? (double)count / seconds : 0;
-}
-
 static double rows_per_step(const schedule_statistics *sums)
 {
     return sums->steps ? (double)sums->row_steps / (double)sums->steps : 0;
@@ -128,7 +123,7 @@ static void print_facts(const batch_job *job)
             "tokens      %" PRIu64 " of prompts and %" PRIu64 " shared, %" PRIu64
             " generated in %.2f s, %.1f tokens/s\n",
             sums->prompt_tokens, sums->shared_tokens, sums->generated_tokens, sums->seconds,
-            per_second(sums->generated_tokens, sums->seconds));
+            number_per_second(sums->generated_tokens, sums->seconds));
     fprintf(stderr, "rows        %.1f of %zu in a forward pass, %zu at most\n", rows_per_step(sums),
             job->options->parallel, sums->peak_rows);
     if (job->options->session.common.draft.source) {
@@ -154,9 +149,10 @@ static int print_json(const batch_job *job)
         (json_int_t)job->bad, "failed", (json_int_t)job->failed, "interrupted",
         (int)job->interrupted, "prompt_tokens", (json_int_t)sums->prompt_tokens, "shared_tokens",
         (json_int_t)sums->shared_tokens, "generated_tokens", (json_int_t)sums->generated_tokens,
-        "seconds", sums->seconds, "tokens_per_s", per_second(sums->generated_tokens, sums->seconds),
-        "forward_passes", (json_int_t)sums->steps, "rows_per_pass", rows_per_step(sums),
-        "most_rows", (json_int_t)sums->peak_rows, "queue_seconds", sums->queue_seconds, "drafted",
+        "seconds", sums->seconds, "tokens_per_s",
+        number_per_second(sums->generated_tokens, sums->seconds), "forward_passes",
+        (json_int_t)sums->steps, "rows_per_pass", rows_per_step(sums), "most_rows",
+        (json_int_t)sums->peak_rows, "queue_seconds", sums->queue_seconds, "drafted",
         (json_int_t)sums->drafted, "accepted", (json_int_t)sums->accepted, "kv",
         storage_text(&job->options->session.common.storage, storage), "kv_bytes",
         (json_int_t)sums->peak_kv_bytes, "context", (json_int_t)job->loaded.context_length,

@@ -3,6 +3,7 @@
 
 #include "cli/batch_input.h"
 #include "cli/json.h"
+#include "cli/number.h"
 #include "cli/report.h"
 #include "cli/text.h"
 
@@ -310,7 +311,7 @@ static void feed(batch_job *job)
 static void show_progress(batch_job *job)
 {
     const schedule_statistics sums = schedule_get_statistics(job->schedule);
-    const double rate = sums.seconds > 0 ? (double)sums.generated_tokens / sums.seconds : 0;
+    const double rate = number_per_second(sums.generated_tokens, sums.seconds);
     snprintf(job->label, sizeof job->label, "%zu rows, %.0f tokens/s", sums.running, rate);
     progress_update(&job->bar, job->done + job->skipped + job->bad + job->failed, job->lines);
 }

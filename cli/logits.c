@@ -256,7 +256,7 @@ static kvern_status write_logits(logits_run *run, const loaded_model *loaded, en
 
 static int print_summary(const logits_run *run)
 {
-    double speed = run->seconds > 0 ? (double)run->ids.count / run->seconds : 0;
+    double speed = number_per_second(run->ids.count, run->seconds);
     if (!run->options->common.json) {
         fprintf(stderr, "%zu positions of %zu logits in %.2f s, %.1f tokens/s\n", run->ids.count,
                 run->vocabulary, run->seconds, speed);

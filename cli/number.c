@@ -102,6 +102,11 @@ const char *number_format_bytes(uint64_t bytes, char text[NUMBER_BYTES_TEXT])
     return text;
 }
 
+double number_per_second(uint64_t count, double seconds)
+{
+    return seconds > 0 ? (double)count / seconds : 0;
+}
+
 double number_seconds(void)
 {
     struct timespec now;

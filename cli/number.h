@@ -24,6 +24,9 @@ bool number_parse_bytes(const char *text, uint64_t *value);
 // "184.3 MB": three or four significant digits, powers of 1000. Returns `text`.
 const char *number_format_bytes(uint64_t bytes, char text[NUMBER_BYTES_TEXT]);
 
+// A rate, to be shown: 0 when no time has passed.
+double number_per_second(uint64_t count, double seconds);
+
 // Seconds on a clock that never goes back.
 double number_seconds(void);
 

@@ -37,7 +37,7 @@ progress progress_start(const char *label, const char *unit)
 static void describe(const progress *bar, uint64_t done, uint64_t total, char *text, size_t size)
 {
     double seconds = number_seconds() - bar->started;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
+    double rate = number_per_second(done, seconds);
     double left = rate > 0 ? (double)(total - done) / rate : 0;
     if (bar->unit) {
         snprintf(text, size, "%llu/%llu %s  %.0f/s  %.0f s left", (unsigned long long)done,

@@ -177,11 +177,6 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
     return status;
 }
 
-static double per_second(size_t count, double seconds)
-{
-    return seconds > 0 ? (double)count / seconds : 0;
-}
-
 static void print_drafts(const run_session *session)
 {
     const generate_result *total = &session->total;
@@ -200,10 +195,10 @@ void session_print_facts(const run_session *session)
     char bytes[NUMBER_BYTES_TEXT];
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
     fprintf(stderr, "prompt      %zu tokens in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
-            total->prompt_seconds, per_second(total->prompt_tokens, total->prompt_seconds));
+            total->prompt_seconds, number_per_second(total->prompt_tokens, total->prompt_seconds));
     fprintf(stderr, "generation  %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
             total->generated_tokens, total->decode_seconds,
-            per_second(total->decode_tokens, total->decode_seconds),
+            number_per_second(total->decode_tokens, total->decode_seconds),
             generate_reason_name(total->reason));
     print_drafts(session);
     char storage[STORAGE_TEXT];
@@ -240,12 +235,12 @@ int session_print_json(const run_session *session)
         json_text(session->answer.data, session->answer.size), "finish",
         generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
         "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
-        per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
+        number_per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
         (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
-        "generation_tokens_per_s", per_second(last->decode_tokens, last->decode_seconds), "kv",
-        storage_text(&session->options->common.storage, storage), "kv_bytes", (json_int_t)kv_bytes,
-        "kv_positions", (json_int_t)generator_length(session->generator), "context",
-        (json_int_t)session->loaded.context_length, "template",
+        "generation_tokens_per_s", number_per_second(last->decode_tokens, last->decode_seconds),
+        "kv", storage_text(&session->options->common.storage, storage), "kv_bytes",
+        (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
+        "context", (json_int_t)session->loaded.context_length, "template",
         session->chat ? chat_template_name(session->chat) : NULL, "temperature",
         (double)sampling->temperature, "seed", (json_int_t)sampling->seed);
     json_object_set_new(object, "drafts", drafts_json(session));

@@ -432,11 +432,6 @@ int64_t generator_length(const generator *g)
     return kvern_state_length(g->state, 0) - (int64_t)unsettled;
 }
 
-size_t generator_context_length(const generator *g)
-{
-    return g->context_length;
-}
-
 bool generator_pending(const generator *g)
 {
     return g->count > (size_t)generator_length(g);

@@ -81,10 +81,9 @@ KVERN_CHECK kvern_status generator_run(generator *g, const generate_request *req
 // Empties the sequence.
 KVERN_CHECK kvern_status generator_reset(generator *g, engine_error *error);
 
-// Positions of the sequence that are forwarded; the context length; whether the newest sampled
-// token waits to be forwarded by the next call.
+// Positions of the sequence that are forwarded; whether the newest sampled token waits to be
+// forwarded by the next call.
 int64_t generator_length(const generator *g);
-size_t generator_context_length(const generator *g);
 bool generator_pending(const generator *g);
 
 // The state with the sequence in row 0, for looking only. Between calls it holds generator_length
