@@ -61,6 +61,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 // even below the start; codes are stored bit for bit, and the other stream's numbers rounded once.
 // A planned boundary (kvern_cache_plan_boundary) puts a conversion off here, too.
 //
+// Numbers that were exported from affine codes are quantized anew, and the codes may differ: to get
+// such a row back bit for bit, export and import its codes.
+//
 // Where a window is, a row's offset may exceed its columns if these are at least as many as the
 // window; columns that the row would not hold any more are left out. How far it can be trimmed
 // follows from what it holds (kvern_cache_trimmable); what was trimmed or converted before counts

@@ -33,7 +33,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_create(kvern_composition *composi
 // Ends a state, with an open step too. Reads and forks made from it live on. NULL is allowed.
 KVERN_API void kvern_state_destroy(kvern_state *state);
 
+// The composition that the state was made from, borrowed: it is there while the state is.
 KVERN_API kvern_composition *kvern_state_composition(const kvern_state *state);
+
 KVERN_API size_t kvern_state_rows(const kvern_state *state);
 
 // The cache of one layer, borrowed for looking only: calls that change it return KVERN_ERR_BUSY.

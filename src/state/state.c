@@ -397,9 +397,11 @@ kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
     kvern_status status = kvern_state_check_idle(state);
     if (status)
         return status;
-    if (row >= kvern_state_rows(state) || tokens < 0 || tokens > state->block.lengths[row])
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu: trim %" PRId64 " positions", row,
-                          kvern_state_rows(state), tokens);
+    if (row >= kvern_state_rows(state))
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, kvern_state_rows(state));
+    if (tokens < 0 || tokens > state->block.lengths[row])
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
+                          row, tokens, state->block.lengths[row]);
     for (size_t l = 0; l < state->composition->count; l++) {
         if ((status = kvern_cache_check_trim(&state->caches[l], row, tokens)))
             return status;

@@ -68,7 +68,8 @@ static kvern_status check(const kvern_storage *storage, const kvern_layer *layer
     for (size_t i = 0; i < storage->layer_count; i++) {
         const size_t layer = storage->layers[i].layer;
         if (layer >= count)
-            return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu of %zu", layer, count);
+            return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu, and there are %zu layers",
+                              layer, count);
         for (size_t j = 0; j < i; j++) {
             if (storage->layers[j].layer == layer)
                 return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu twice", layer);

@@ -561,6 +561,7 @@ static void state_row_operations(void **state)
     assert_status(KVERN_ERR_ARGUMENT, kvern_state_trim(NULL, 0, 0));
     assert_status(KVERN_ERR_RANGE, kvern_state_trim(f->state, ROWS, 0));
     assert_status(KVERN_ERR_RANGE, kvern_state_trim(f->state, 0, 1));
+    assert_string_equal(kvern_error_detail(), "row 0: trim 1 of 0 positions");
     assert_status(KVERN_ERR_RANGE, kvern_state_trim(f->state, 0, -1));
     assert_status(KVERN_ERR_ARGUMENT, kvern_state_reset(NULL, 0));
     assert_status(KVERN_ERR_RANGE, kvern_state_reset(f->state, ROWS));

@@ -208,9 +208,9 @@ static void test_refusals_change_nothing(void **state)
     storage.layer_count = 3;
     assert_refused(KVERN_ERR_RANGE, &storage, "layer 1 twice");
     others[2].layer = LAYERS;
-    assert_refused(KVERN_ERR_RANGE, &storage, "layer 6 of 6");
+    assert_refused(KVERN_ERR_RANGE, &storage, "layer 6, and there are 6 layers");
     others[2].layer = SIZE_MAX;
-    assert_refused(KVERN_ERR_RANGE, &storage, "of 6");
+    assert_refused(KVERN_ERR_RANGE, &storage, "there are 6 layers");
     storage.layers = NULL;
     assert_refused(KVERN_ERR_ARGUMENT, &storage, "NULL");
     storage.layer_count = 0;
