@@ -26,6 +26,9 @@ static const chat_style gemma = {
 
 static const chat_style *const styles[] = {&chatml, &gemma};
 
+// Where the file names none of them.
+#define ADVICE "choose --template chatml, --template gemma or --raw"
+
 #define STYLE_COUNT (sizeof styles / sizeof *styles)
 
 // Marks that tell the kind of a template; the first row whose marks are all there decides. Kinds
@@ -155,13 +158,12 @@ static kvern_status create(const chat_style *style, char *default_system, chat_t
 
 static kvern_status refuse(const chat_kind *kind, engine_error *error)
 {
-    static const char advice[] = "choose --template chatml or --raw";
     if (!kind)
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "this file's chat template is of no known kind; %s", advice);
-    return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                       "this file's chat template is of the %s kind, which is not supported; %s",
-                       kind->name, advice);
+                           "this file's chat template is of no known kind; " ADVICE);
+    return engine_fail(
+        error, KVERN_ERR_UNSUPPORTED,
+        "this file's chat template is of the %s kind, which is not supported; " ADVICE, kind->name);
 }
 
 bool chat_template_present(const gguf_file *file)
@@ -174,8 +176,7 @@ kvern_status chat_template_detect(const gguf_file *file, chat_template **out, en
     *out = NULL;
     gguf_string text;
     if (!gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &text))
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "this file has no chat template; choose --template chatml or --raw");
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "this file has no chat template; " ADVICE);
     const chat_kind *kind = find_kind(text);
     if (!kind || !kind->style)
         return refuse(kind, error);

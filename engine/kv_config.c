@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kv_config.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DEFAULT_GROUP 64
 #define BITS_OF_BF16 16
@@ -84,7 +86,7 @@ kvern_status kv_config_read(const char *path, kv_config *out, engine_error *erro
     json_t *array = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
     if (!array) {
         if (json_error_code(&problem) == json_error_cannot_open_file) {
-            return engine_fail(error, KVERN_ERR_IO, "%s: cannot be opened", path);
+            return engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(errno));
         }
         return engine_fail(error, KVERN_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
                            problem.text);

@@ -277,9 +277,9 @@ static void test_failures(void **state)
         {{"--kv-v", "q8g128", "--kv-first", "1"}, "layer 1"},
         {{"--kv", "q4", "--kv-first", "4"}, "4 first and 0 last layers in bf16, of 3 layers"},
         {{"--kv", "f32", "--kv-start", "9"}, "layer 0"},
-        {{"--kv-config", far}, "layer 3 of 3"},
+        {{"--kv-config", far}, "layer 3, and there are 3 layers"},
         {{"--kv-config", odd}, odd_entry},
-        {{"--kv-config", none}, "none.json: cannot be opened"},
+        {{"--kv-config", none}, "none.json: No such file"},
         {{"--kv-config", program_folder()}, program_folder()},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
