@@ -84,11 +84,11 @@ static const struct argp_option BATCH_OPTIONS[] = {
     {0}};
 
 static const struct argp_child BATCH_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},    {&sampling_argp, 0, NULL, 0},
-    {&options_template_argp, 0, NULL, 0}, {&options_compute_argp, 0, NULL, 0},
-    {&options_context_argp, 0, NULL, 0},  {&options_json_argp, 0, NULL, 0},
-    {&options_draft_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
-    {&options_storage_argp, 0, NULL, 0},  {0}};
+    {&options_model_argp, 0, NULL, 0},       {&sampling_argp, 0, NULL, 0},
+    {&options_template_argp, 0, NULL, 0},    {&options_compute_argp, 0, NULL, 0},
+    {&options_context_argp, 0, NULL, 0},     {&options_json_argp, 0, NULL, 0},
+    {&options_draft_ngram_argp, 0, NULL, 0}, {&options_codec_argp, 0, NULL, 0},
+    {&options_storage_argp, 0, NULL, 0},     {0}};
 
 static const struct argp BATCH_ARGP = {
     .options = BATCH_OPTIONS,
@@ -102,7 +102,7 @@ static const struct argp BATCH_ARGP = {
            "answer is a line {\"id\", \"text\", \"finish\", \"prompt_tokens\", "
            "\"generated_tokens\"}, written when it is finished. A job that was interrupted goes "
            "on when it is started again. Lines that are no prompts are reported and left out; the "
-           "exit code is 1 then. Drafts come from n-grams here (--draft ngram). With --budget, "
+           "exit code is 1 then. With --budget, "
            "give -n: a prompt that may fill the whole context "
            "takes the room of it.",
     .children = BATCH_CHILDREN,

@@ -166,7 +166,7 @@ static kvern_status read_stops(batch_prompt *p, const session_options *options, 
         const json_t *value = json_is_array(stop) ? json_array_get(stop, i) : stop;
         if (stop && !is_stop(value)) {
             return engine_fail(error, KVERN_ERR_FORMAT,
-                               "its \"stop\" is no text, or a list of texts, that are not empty");
+                               "its \"stop\" is not a text or a list of texts, or one is empty");
         }
         p->stops[i] = stop ? json_string_value(value) : options->stops[i];
     }
@@ -227,8 +227,10 @@ static kvern_status encode(const batch_prompt *prompt, const tokenizer *tokens,
                                   error);
     }
     if (!prompt->prompt) {
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "it has messages, and there is no chat template to write them in");
+        return engine_fail(
+            error, KVERN_ERR_UNSUPPORTED,
+            "it has messages, but the model's file has no chat template to write them in, "
+            "or --raw was given; --template NAME chooses one");
     }
     const text_buffer text = {(char *)json_string_value(prompt->prompt),
                               json_string_length(prompt->prompt), 0};

@@ -52,7 +52,7 @@ static const struct argp_option DRAFT_OPTIONS[] = {
 
 static const struct argp_child DRAFT_CHILDREN[] = {
     {&options_model_argp, 0, NULL, 0}, {&options_text_argp, 0, NULL, 0},
-    {&options_draft_argp, 0, NULL, 0}, {&bench_repeat_argp, 0, NULL, 0},
+    {&options_draft_argp, 0, NULL, 0}, {&bench_repeat_once_argp, 0, NULL, 0},
     {&options_codec_argp, 0, NULL, 0}, {&options_storage_argp, 0, NULL, 0},
     {&options_json_argp, 0, NULL, 0},  {0}};
 
@@ -65,7 +65,7 @@ static const struct argp DRAFT_ARGP = {
            "that does not, a story sampled freely; or on a text of yours, -p or "
            "--file, greedily."
            "\vThe numbers are medians of --runs runs (default: 5). Every run has to give the same "
-           "tokens.",
+           "tokens. -t takes one number; the default is one per processor.",
     .children = DRAFT_CHILDREN,
 };
 

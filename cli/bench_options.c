@@ -64,10 +64,20 @@ static error_t parse_repeat(int key, char *argument, struct argp_state *state)
 
 static const struct argp_option REPEAT_OPTIONS[] = {
     {.name = "threads", .key = 't', .arg = "LIST", .doc = "Numbers of threads; default: 1,2"},
-    {.name = "runs", .key = KEY_RUNS, .arg = "N", .doc = "Timed runs of a cell"},
+    {.name = "runs",
+     .key = KEY_RUNS,
+     .arg = "N",
+     .doc = "Timed runs of a cell; default: see below"},
     {0}};
 
 const struct argp bench_repeat_argp = {.options = REPEAT_OPTIONS, .parser = parse_repeat};
+
+static const struct argp_option ONCE_OPTIONS[] = {
+    {.name = "threads", .key = 't', .arg = "N", .doc = "Work on N threads; default: see below"},
+    {.name = "runs", .key = KEY_RUNS, .arg = "N", .doc = "Timed runs; default: see below"},
+    {0}};
+
+const struct argp bench_repeat_once_argp = {.options = ONCE_OPTIONS, .parser = parse_repeat};
 
 static error_t parse_peer(int key, char *argument, struct argp_state *state)
 {

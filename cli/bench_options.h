@@ -30,6 +30,9 @@ typedef struct bench_options {
 
 // -t, --runs; and --peer, --peer-storage. The input of both is a bench_options.
 extern const struct argp bench_repeat_argp;
+
+// -t and --runs of what runs at one number of threads; the command refuses a list.
+extern const struct argp bench_repeat_once_argp;
 extern const struct argp bench_peer_argp;
 
 // For parsers: a list of names that are neither empty nor longer than fits; anything else is wrong

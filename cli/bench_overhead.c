@@ -64,7 +64,7 @@ static const struct argp_option OVERHEAD_OPTIONS[] = {
     {0}};
 
 static const struct argp_child OVERHEAD_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                      {&bench_repeat_argp, 0, NULL, 0},
+                                                      {&bench_repeat_once_argp, 0, NULL, 0},
                                                       {&options_json_argp, 0, NULL, 0},
                                                       {0}};
 

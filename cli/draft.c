@@ -34,20 +34,38 @@ static error_t parse_draft(int key, char *argument, struct argp_state *state)
     }
 }
 
+#define DRAFT_HEADER                                                                               \
+    {                                                                                              \
+        .doc = "Speculative decoding, which gives the same text sooner:", .group = 2               \
+    }
+#define DRAFT_TOKENS                                                                               \
+    {                                                                                              \
+        .name = "draft-tokens", .key = OPTIONS_KEY_DRAFT_TOKENS, .arg = "N",                       \
+        .doc = "At most N guesses at a time, up to 32 (default: 8)"                                \
+    }
+
 static const struct argp_option DRAFT_OPTIONS[] = {
-    {.doc = "Speculative decoding, which gives the same text sooner:", .group = 2},
+    DRAFT_HEADER,
     {.name = "draft",
      .key = OPTIONS_KEY_DRAFT,
      .arg = "MODEL|ngram",
      .doc = "Guess the next tokens with a smaller model of the same vocabulary, or from what the "
             "text has repeated so far"},
-    {.name = "draft-tokens",
-     .key = OPTIONS_KEY_DRAFT_TOKENS,
-     .arg = "N",
-     .doc = "At most N guesses at a time, up to 32 (default: 8)"},
+    DRAFT_TOKENS,
     {0}};
 
 const struct argp options_draft_argp = {.options = DRAFT_OPTIONS, .parser = parse_draft};
+
+static const struct argp_option NGRAM_OPTIONS[] = {
+    DRAFT_HEADER,
+    {.name = "draft",
+     .key = OPTIONS_KEY_DRAFT,
+     .arg = DRAFT_NGRAM,
+     .doc = "Guess the next tokens from what the text has repeated so far"},
+    DRAFT_TOKENS,
+    {0}};
+
+const struct argp options_draft_ngram_argp = {.options = NGRAM_OPTIONS, .parser = parse_draft};
 
 static bool is_ngram(const cli_options *options)
 {

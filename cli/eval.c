@@ -23,7 +23,7 @@
 #define MOST_LOGITS ((size_t)4 << 20)
 #define MOST_STEP 64
 
-enum { KEY_TEXT = OPTIONS_KEY_COMMAND, KEY_LIST, KEY_WINDOWS };
+enum { KEY_TEXT = OPTIONS_KEY_COMMAND, KEY_LIST, KEY_WINDOW, KEY_WINDOWS };
 
 typedef struct eval_options {
     cli_options common; // its context: tokens of a window
@@ -88,6 +88,10 @@ static error_t parse_eval(int key, char *argument, struct argp_state *state)
         options_once(state, key, "--kv");
         parse_list(state, argument, options);
         return 0;
+    case KEY_WINDOW:
+        options_once(state, key, "--ctx");
+        options->common.context = (int64_t)options_number(state, "--ctx", argument, 1, INT32_MAX);
+        return 0;
     case KEY_WINDOWS:
         options_once(state, key, "--windows");
         options->windows = options_number(state, "--windows", argument, 1, INT32_MAX);
@@ -110,16 +114,21 @@ static const struct argp_option EVAL_OPTIONS[] = {
      .arg = "LIST",
      .doc = "Storages of the KV cache, a row each: bf16, f16, f32, q8, q6, q5, q4, q3, q2, q8/q4 "
             "for keys and values apart, or a kv_config.json; default: bf16"},
+    {.name = "ctx",
+     .key = KEY_WINDOW,
+     .arg = "N",
+     .doc = "Tokens of a window, at most the model's context (default: 1024)"},
     {.name = "windows",
      .key = KEY_WINDOWS,
      .arg = "N",
      .doc = "Stop after N windows (default: the whole text)"},
     {0}};
 
-static const struct argp_child EVAL_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},   {&options_compute_argp, 0, NULL, 0},
-    {&options_context_argp, 0, NULL, 0}, {&options_storage_argp, 0, NULL, 0},
-    {&options_json_argp, 0, NULL, 0},    {0}};
+static const struct argp_child EVAL_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
+                                                  {&options_compute_argp, 0, NULL, 0},
+                                                  {&options_storage_argp, 0, NULL, 0},
+                                                  {&options_json_argp, 0, NULL, 0},
+                                                  {0}};
 
 static const struct argp EVAL_ARGP = {
     .options = EVAL_OPTIONS,
@@ -128,7 +137,7 @@ static const struct argp EVAL_ARGP = {
     .doc = "Measures what a storage of the KV cache costs a model: the perplexity of a text, and "
            "against the same model with bf16 the KL divergence of its predictions (mean, 99% of "
            "all positions, largest; in nats) and how often the most likely token is the same."
-           "\vThe text is cut into windows of --ctx tokens (default: 1024), each begun anew; the "
+           "\vThe text is cut into windows of --ctx tokens, each begun anew; the "
            "second half of a window is scored, the first half is its context.",
     .children = EVAL_CHILDREN,
 };

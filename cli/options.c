@@ -117,7 +117,8 @@ static const struct argp_option COMPUTE_OPTIONS[] = {
     {.name = "threads",
      .key = 't',
      .arg = "N",
-     .doc = "Work on N threads (default: one per processor). The result does not depend on it"},
+     .doc = "Work on N threads (default: one per processor). No token and no number of a model "
+            "depends on it"},
     {.name = "budget",
      .key = OPTIONS_KEY_BUDGET,
      .arg = "BYTES",

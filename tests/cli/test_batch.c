@@ -246,7 +246,7 @@ static void test_messages(void **state)
         &(program_call){.arguments = {"batch", program_path("plain.gguf"), "--prompts", prompts,
                                       "--out", fresh("none.jsonl"), "-n", "2"}});
     assert_int_equal(result.code, 1);
-    program_expect_part(result.err, "line 2: it has messages, and there is no chat template");
+    program_expect_part(result.err, "line 2: it has messages, but the model's file has no chat");
     program_free(&result);
 }
 
@@ -286,6 +286,7 @@ static void test_bad_lines(void **state)
         program_expect_part(result.err, wanted);
     }
     program_expect_part(result.err, "line 7: its id is that of line 1");
+    program_expect_part(result.err, "line 12: its \"stop\" is not a text or a list of texts");
     program_expect_part(result.err, "line 17: the prompt has ");
     program_expect_part(result.err, "2 answered, 0 there before, 17 bad lines, 0 failed");
     program_free(&result);

@@ -429,7 +429,8 @@ static void test_help(void **state)
         snprintf(usage, sizeof usage, "Usage: kvern bench %s [OPTION...]", WHAT[i]);
         assert_int_equal(result.code, 0);
         program_expect_part(result.out, usage);
-        program_expect_part(result.out, "-t, --threads=LIST");
+        const bool once = strcmp(WHAT[i], "draft") == 0 || strcmp(WHAT[i], "overhead") == 0;
+        program_expect_part(result.out, once ? "-t, --threads=N " : "-t, --threads=LIST ");
         program_free(&result);
     }
 }

@@ -309,7 +309,15 @@ static void test_usage(void **state)
         program_expect_part(result.err, CASES[i][1]);
         program_free(&result);
     }
-    program_result result = program_run(&(program_call){.arguments = {"eval", "m"}});
+    program_result result =
+        program_run(&(program_call){.arguments = {"eval", "m", "--text", "none", "--ctx", "0"}});
+    assert_int_equal(result.code, 2);
+    program_expect_part(result.err, "--ctx takes a whole number from 1 to");
+    program_free(&result);
+    result = program_run(&(program_call){.arguments = {"eval", "--help"}});
+    program_expect_part(result.out, "--ctx=N                Tokens of a window");
+    program_free(&result);
+    result = program_run(&(program_call){.arguments = {"eval", "m"}});
     assert_int_equal(result.code, 2);
     program_expect_part(result.err, "--text FILE is missing");
     program_free(&result);
