@@ -177,7 +177,8 @@ static void other_kinds_are_named(void **state)
         engine_error error = {0};
         assert_int_equal(detect(cases[i].template, &chat, &error), KVERN_ERR_UNSUPPORTED);
         assert_null(chat);
-        if (!strstr(error.text, cases[i].kind) || !strstr(error.text, "--template chatml or --raw"))
+        if (!strstr(error.text, cases[i].kind) ||
+            !strstr(error.text, "--template chatml, --template gemma or --raw"))
             fail_msg("case %zu: %s", i, error.text);
     }
 }
