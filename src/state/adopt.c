@@ -47,12 +47,14 @@ static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from
     const kvern_planned_layer *to = kvern_cache_planned(cache);
     const kvern_geometry *form = kvern_cache_form(from, row).geometry;
     const bool first = to->first_pool && !row->converted && same_codecs(form, &to->first);
-    *converted = !first;
     if (same_shape(form, &to->geometry) && (first || same_codecs(form, &to->geometry)) &&
-        (row->held == 0 || same_window(&to->window, &kvern_cache_planned(from)->window)))
+        (row->held == 0 || same_window(&to->window, &kvern_cache_planned(from)->window))) {
+        *converted = !first;
         return KVERN_OK;
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s, %s, cannot become one of %s",
-                      kvern_cache_signature(from), row->converted ? "converted" : "not converted",
+    }
+    const bool waits = kvern_cache_planned(from)->first_pool && !row->converted;
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s%s cannot become one of %s",
+                      kvern_cache_signature(from), waits ? " that is not converted" : "",
                       kvern_cache_signature(cache));
 }
 

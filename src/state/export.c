@@ -16,10 +16,14 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
     kvern_status status = kvern_cache_check_no_round(cache);
     if (status)
         return status;
-    if (row >= cache->row_count || position < 0 || count < 0 || count > cache->rows[row].length ||
+    if (row >= cache->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->row_count);
+    if (position < 0 || count < 0 || count > cache->rows[row].length ||
         position > cache->rows[row].length - count)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu: positions from %" PRId64 ", %" PRId64, row,
-                          position, count);
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: %" PRId64 " positions from %" PRId64
+                          " on, and it holds %" PRId64,
+                          row, count, position, cache->rows[row].length);
     const int64_t keep = kvern_cache_planned(cache)->window.keep, held = cache->rows[row].held;
     if (count > 0 && position < held && position + count > keep)
         return kvern_fail(KVERN_ERR_RANGE,

@@ -410,12 +410,61 @@ static void cache_export(void **state)
     assert_status(KVERN_ERR_RANGE, kvern_cache_export(f->cache, 0, -1, 1, k, v));
     assert_status(KVERN_ERR_RANGE, kvern_cache_export(f->cache, 0, 0, -1, k, v));
     assert_status(KVERN_ERR_RANGE, kvern_cache_export(f->cache, 0, 70, 1, k, v));
+    assert_string_equal(kvern_error_detail(), "row 0: 1 positions from 70 on, and it holds 70");
     assert_status(KVERN_ERR_RANGE, kvern_cache_export(f->cache, 0, INT64_MAX, INT64_MAX, k, v));
     assert_status(KVERN_ERR_RANGE, kvern_cache_export(f->cache, 0, INT64_MAX, 1, k, v));
     assert_ok(kvern_cache_export(f->cache, 0, 70, 0, k, v));
     assert_ok(kvern_cache_export(f->cache, 0, 69, 1, NULL, NULL));
     assert_ok(kvern_cache_export(f->cache, 1, 2, 1, k, NULL));
     assert_ok(kvern_cache_export(f->cache, 1, 2, 1, NULL, v));
+}
+
+// The caches of three layers: narrow heads, codes from 100 positions on, and codes from the first.
+static void make_targets(kvern_context *context, kvern_cache *out[3])
+{
+    kvern_layer layers[3];
+    kvern_composition *composition;
+    layers[0] = kvern_layer_default(1, DIM);
+    layers[1] = layers[2] = kvern_layer_default(2, 64);
+    for (size_t l = 1; l < 3; l++)
+        layers[l].k_codec = layers[l].v_codec = kvern_codec_affine(4, 64);
+    layers[1].start = 100;
+    assert_ok(kvern_composition_create(context, layers, 3, &composition));
+    for (size_t l = 0; l < 3; l++)
+        assert_ok(kvern_cache_create(composition, l, 1, &out[l]));
+    kvern_composition_release(composition);
+}
+
+static void cache_adopt(void **state)
+{
+    fixture *f = *state;
+    kvern_cache *own[3], *foreign[3], *of_state = (kvern_cache *)kvern_state_cache(f->state, 0);
+    kvern_context *context;
+    assert_ok(kvern_context_create(NULL, &context));
+    make_targets(context, foreign);
+    make_targets(f->context, own);
+    feed_one(own[1], KVERN_PHASE_WINDOW, 1, 3, 2, NULL);
+    const uint64_t held = f->books.held_bytes;
+    assert_status(KVERN_ERR_ARGUMENT, kvern_cache_adopt(NULL, 0, f->cache, 0));
+    assert_status(KVERN_ERR_ARGUMENT, kvern_cache_adopt(f->cache, 0, NULL, 0));
+    assert_status(KVERN_ERR_ARGUMENT, kvern_cache_adopt(foreign[0], 0, f->cache, 0));
+    assert_status(KVERN_ERR_RANGE, kvern_cache_adopt(own[0], 1, f->cache, 0));
+    assert_status(KVERN_ERR_RANGE, kvern_cache_adopt(own[0], 0, f->cache, ROWS));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_adopt(f->cache, 1, f->cache, 0));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_adopt(of_state, 0, f->cache, 0));
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_adopt(own[0], 0, f->cache, 0));
+    assert_string_equal(kvern_error_detail(), "a row of full:h2:k16=bf16:v16=bf16 cannot become "
+                                              "one of full:h1:k16=bf16:v16=bf16");
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_adopt(own[2], 0, own[1], 0));
+    assert_non_null(strstr(kvern_error_detail(), "start100 that is not converted cannot become"));
+    assert_int_equal(f->books.held_bytes, held);
+    assert_int_equal(kvern_cache_length(own[0], 0), 0);
+    assert_int_equal(kvern_cache_length(own[2], 0), 0);
+    for (size_t l = 0; l < 3; l++) {
+        kvern_cache_destroy(own[l]);
+        kvern_cache_destroy(foreign[l]);
+    }
+    kvern_context_release(context);
 }
 
 // ---- Read ----
@@ -649,18 +698,31 @@ int main(void)
 {
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_creation),  cmocka_unit_test(context_creation_with_an_executor),
-        FIXTURE_TEST(context_memory),        FIXTURE_TEST(composition_creation),
-        FIXTURE_TEST(layers_that_cannot_be), FIXTURE_TEST(cache_creation),
-        FIXTURE_TEST(cache_without_rows),    FIXTURE_TEST(cache_reserve),
-        FIXTURE_TEST(append_pointers),       FIXTURE_TEST(append_counts),
-        FIXTURE_TEST(append_views),          FIXTURE_TEST(append_of_nothing),
-        FIXTURE_TEST(trim_reset_fork),       FIXTURE_TEST(fork_of_too_many_rows),
-        FIXTURE_TEST(cache_export),          FIXTURE_TEST(attend_fields),
-        FIXTURE_TEST(attend_rows),           FIXTURE_TEST(attend_rows_far_away),
-        FIXTURE_TEST(attend_views),          FIXTURE_TEST(state_creation),
-        FIXTURE_TEST(state_row_operations),  FIXTURE_TEST(step_begin),
-        FIXTURE_TEST(step_append),           FIXTURE_TEST(step_end),
+        cmocka_unit_test(context_creation),
+        cmocka_unit_test(context_creation_with_an_executor),
+        FIXTURE_TEST(context_memory),
+        FIXTURE_TEST(composition_creation),
+        FIXTURE_TEST(layers_that_cannot_be),
+        FIXTURE_TEST(cache_creation),
+        FIXTURE_TEST(cache_without_rows),
+        FIXTURE_TEST(cache_reserve),
+        FIXTURE_TEST(append_pointers),
+        FIXTURE_TEST(append_counts),
+        FIXTURE_TEST(append_views),
+        FIXTURE_TEST(append_of_nothing),
+        FIXTURE_TEST(trim_reset_fork),
+        FIXTURE_TEST(fork_of_too_many_rows),
+        FIXTURE_TEST(cache_export),
+        FIXTURE_TEST(cache_adopt),
+        FIXTURE_TEST(attend_fields),
+        FIXTURE_TEST(attend_rows),
+        FIXTURE_TEST(attend_rows_far_away),
+        FIXTURE_TEST(attend_views),
+        FIXTURE_TEST(state_creation),
+        FIXTURE_TEST(state_row_operations),
+        FIXTURE_TEST(step_begin),
+        FIXTURE_TEST(step_append),
+        FIXTURE_TEST(step_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
