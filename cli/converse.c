@@ -122,6 +122,9 @@ static bool take_message(conversation *talk, const text_buffer *message)
     if (status != KVERN_OK) {
         report_engine_error(&error); // a message that is too long is no reason to end
     }
+    if (status == KVERN_ERR_RANGE) {
+        fputs("(this message was forgotten; /clear begins a new conversation)\n", stderr);
+    }
     return !talk->session->write_failed;
 }
 

@@ -221,6 +221,7 @@ static void test_full_context(void **state)
     expect("> ");
     type("a message that is much too long for what is left of the context of this model\r");
     expect("kvern: the prompt has ");
+    expect("(this message was forgotten; /clear begins a new conversation)\r\n");
     expect("> ");
     type("/clear\r");
     expect("> ");
