@@ -245,8 +245,10 @@ static int print_rows(const draft_bench *bench, const draft_row *rows, size_t co
         json_t *list = json_array();
         for (size_t i = 0; i < count; i++)
             json_array_append_new(list, row_json(&rows[i]));
-        return json_print(json_pack("{s:s, s:s, s:o}", "kv", storage, "draft",
-                                    options->draft.source, "texts", list));
+        const kvern_executor executor = kvern_context_executor(model_context(bench->loaded.model));
+        return json_print(json_pack("{s:s, s:s, s:I, s:o}", "kv", storage, "draft",
+                                    options->draft.source, "threads", (json_int_t)executor.threads,
+                                    "texts", list));
     }
     printf("%-16s %6s %6s %9s %9s %7s %11s %9s %9s %6s\n", "text", "prompt", "tokens", "plain/s",
            "drafts/s", "ratio", "low-high", "drafted", "accepted", "steps");

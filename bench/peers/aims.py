@@ -119,6 +119,23 @@ def second_model_aims(results):
                 "x", tuple(values))]
 
 
+def row_aims(results):
+    """Rows that share pages or are computed together, and drafts: against ourselves without."""
+    speeds = tuple(cell["speed"] for cell in results.sharing)
+    repeating = tuple(text["draft_tokens_per_s"] / text["plain_tokens_per_s"] for data in results.drafts
+                      for text in data["texts"] if text["text"] == "repeats itself")
+    batches = tuple(speeds[8] / speeds[1] for threads, speeds in results.batches.items()
+                    if threads == 2 and {1, 8} <= speeds.keys())
+    calls = tuple(20000 / item["ns"] for data in results.long for item in data["items"]
+                  if item["name"] in ("join", "extract", "keep"))
+    return [
+        Aim("8 rows that share 2048 positions, decode of groups 1 to 3 against unshared rows", 2, "x", speeds),
+        Aim("batch of 8 SmolLM2 rows against one row, both threads: tokens per second", 3, "x", batches),
+        Aim("n-gram drafts on a text that repeats itself against plain decode, SmolLM2", 1.5, "x", repeating),
+        Aim("20 us over the time of join, extract and keep at 32768 positions, 30 layers", 1, "x", calls),
+    ]
+
+
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
-            *quantized_aims(results), *second_model_aims(results)]
+            *quantized_aims(results), *second_model_aims(results), *row_aims(results)]

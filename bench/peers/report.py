@@ -286,6 +286,41 @@ def overhead_part(results):
     return "\n".join(["## Overheads\n", intro, table(head, rows)])
 
 
+def sharing_table(results):
+    rows = [[thread_text(cell["threads"]), str(cell["head_dim"]), f"{cell['q_heads']}/{cell['kv_heads']}",
+             *(range_text(*(1e6 * cell[kind][key] for key in ("ms", "ms_low", "ms_high")))
+               for kind in ("shared", "alone")),
+             f"{cell['speed']:.2f}x", f"{cell['forked_memory']:.2f}x", f"{cell['decoded_memory']:.2f}x"]
+            for cell in results.sharing]
+    head = ["threads", "dim", "heads", "shared", "unshared", "ratio", "memory of the fork", "with a token each"]
+    return table(head, rows)
+
+
+def rows_part(results):
+    """Rows that share a prefix, batches and drafts."""
+    parts = []
+    if results.sharing:
+        parts += ["`kvern bench sharing`: decode of 8 rows that were forked behind 2048 positions against 8 rows of "
+                  "the same contents, bf16. Memory is that of all rows' pages over one row's.\n",
+                  sharing_table(results)]
+    if results.batches:
+        rows = [[thread_text(threads), *(f"{speeds[size]:.0f}" for size in sorted(speeds)),
+                 f"{speeds[max(speeds)] / speeds[min(speeds)]:.2f}x"]
+                for threads, speeds in sorted(results.batches.items())]
+        sizes = sorted({size for speeds in results.batches.values() for size in speeds})
+        parts += ["`kvern bench model --batch`: SmolLM2, generated tokens per second of all rows together.\n",
+                  table(["threads", *(f"{size} rows" if size > 1 else "1 row" for size in sizes), "ratio"], rows)]
+    if results.drafts:
+        rows = [[thread_text(data["threads"]), text["text"], f"{text['plain_tokens_per_s']:.0f}",
+                 f"{text['draft_tokens_per_s']:.0f}",
+                 f"{text['draft_tokens_per_s'] / text['plain_tokens_per_s']:.2f}x "
+                 f"({text['ratio_low']:.2f}-{text['ratio_high']:.2f})", f"{text['accepted']} of {text['drafted']}"]
+                for data in results.drafts for text in data["texts"]]
+        parts += ["`kvern bench draft`: SmolLM2 with n-gram drafts, tokens per second; the tokens are the same.\n",
+                  table(["threads", "the text", "plain", "with drafts", "ratio", "accepted"], rows)]
+    return "\n".join(["## Rows, batches and drafts\n", *parts]) if parts else ""
+
+
 def decode_plot(results):
     """Time over positions, where the results have the geometry of the aims; else of the first cell."""
     cells = results.select(phase="decode", threads=results.threads()[0])
@@ -373,7 +408,7 @@ def write(folder, docs):
         (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
     parts = [INTRO, warning_part(results), machine_part(results), coverage_part(results), aims_part(results),
              attention_part(results),
-             model_part(results), quality_part(results), overhead_part(results), METHOD]
+             model_part(results), quality_part(results), overhead_part(results), rows_part(results), METHOD]
     page = "\n".join(part for part in parts if part)
     lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
     (docs / "PERF.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -88,7 +88,7 @@ class Results:
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
                  for group in ("attention", "check", "model", "overhead-calls", "overhead-first", "overhead-long",
-                               "quality")}
+                               "rows-sharing", "rows-draft", "rows-batch", "quality")}
         everything = [data for group in parts.values() for data in group]
         self.machine = files.get("machine", {})
         self.commits = sorted({data["commit"] for data in everything if "commit" in data})
@@ -113,6 +113,12 @@ class Results:
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
+
+        self.sharing = [cell for data in parts["rows-sharing"] for cell in data["cells"]]
+        self.drafts = sorted(parts["rows-draft"], key=lambda data: data["threads"])
+        self.batches = {}  # generated tokens per second by threads, then by rows
+        for cell in (cell for data in parts["rows-batch"] for cell in data["cells"]):
+            self.batches.setdefault(cell["threads"], {})[cell["batch"]] = cell["generation_tokens_per_s"]
 
     def select(self, **wanted):
         """Attention cells with these values."""

@@ -22,7 +22,7 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "model", "overhead", "quality")
+GROUPS = ("attention", "model", "overhead", "rows", "quality")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -182,6 +182,17 @@ class Session:
                 "--peer", PEERS / "llama-model", "--peer-storage", ",".join((*MODEL_STORAGES, *slow)),
             ])
 
+    def rows(self, file):
+        """What rows that share a prefix, batches, and drafts give: against ourselves without."""
+        runs = ["--runs", "7"] if self.options.quick else []
+        self.step("rows-sharing-all", ["bench", "sharing", "-t", self.options.threads, *runs])
+        for threads in self.options.threads.split(","):
+            self.step(f"rows-draft-t{threads}", ["bench", "draft", file, "-t", threads, *runs])
+            for batch in ("1", "8"):
+                self.step(f"rows-batch-{batch}-t{threads}", [
+                    "bench", "model", file, "--ctx", "0", "--prompt", "64", "--generate", "128", "-t", threads,
+                    "--batch", batch, *runs])
+
     def overhead(self, file):
         """Costs around the arithmetic, and a run of the program up to its first output."""
         for threads in self.options.threads.split(","):
@@ -253,6 +264,8 @@ def main(arguments):
             session.quality(name, model_file(name))
     if "overhead" in session.wanted:
         session.overhead(model_file(names[0]))
+    if "rows" in session.wanted:
+        session.rows(model_file(names[0]))
     if not options.no_report:
         report.write(options.results, ROOT / "docs")
     return 0

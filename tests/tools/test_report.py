@@ -175,6 +175,28 @@ class Report(unittest.TestCase):
         self.assertIn("| what | 1 thread | 1 thread, 32768 positions |", page)
         self.assertIn("| append a token | 432 ns (430 ns-1.44 us) | 433 ns (430 ns-1.44 us) |", page)
 
+    def test_rows_batches_and_drafts(self):
+        self.assertNotIn("Rows, batches and drafts", self.page())
+        times = {"ms": 0.5, "ms_low": 0.4, "ms_high": 0.6}
+        self.save("rows-sharing-all", {"cells": [{
+            "threads": 1, "head_dim": 64, "q_heads": 24, "kv_heads": 8, "shared": times, "alone": {**times, "ms": 0.9},
+            "speed": 1.8, "forked_memory": 1.0, "decoded_memory": 1.21}]})
+        for batch, speed in ((1, 100.0), (8, 410.0)):
+            self.save(f"rows-batch-{batch}-t2", {"cells": [{
+                "threads": 2, "batch": batch, "generation_tokens_per_s": speed}]})
+        text = {"text": "repeats itself", "plain_tokens_per_s": 100.0, "draft_tokens_per_s": 160.0, "ratio_low": 1.5,
+                "ratio_high": 1.7, "accepted": 30, "drafted": 40}
+        self.save("rows-draft-t1", {"threads": 1, "texts": [text, {**text, "text": "does not",
+                                                                  "draft_tokens_per_s": 99.0}]})
+        page = self.page()
+        self.assertIn("| 1 thread | 64 | 24/8 | 500 us (400 us-600 us) | 900 us (400 us-600 us) | 1.80x | 1.00x | "
+                      "1.21x |", page)
+        self.assertIn("| 2 threads | 100 | 410 | 4.10x |", page)
+        self.assertIn("| 1 thread | repeats itself | 100 | 160 | 1.60x (1.50-1.70) | 30 of 40 |", page)
+        self.assertRegex(page, r"share 2048 positions.*\| 1.80x \| \*\*missed\*\*")
+        self.assertRegex(page, r"batch of 8 .*\| 4.10x \| met")
+        self.assertRegex(page, r"n-gram drafts .*\| 1.60x \| met")
+
     def test_a_busy_machine_is_named(self):
         self.save("check-x", {"cells": [], "foreign_share": 0.01})
         self.assertNotIn("not quiet", self.page())
