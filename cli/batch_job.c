@@ -43,8 +43,9 @@ static void catch_interrupts(void)
 
 static bool is_blank(const char *line, size_t bytes)
 {
+    static const char blanks[] = {' ', '\t', '\r'};
     size_t spaces = 0;
-    while (spaces < bytes && memchr(" \t\r", line[spaces], 3)) {
+    while (spaces < bytes && memchr(blanks, line[spaces], sizeof blanks)) {
         spaces++;
     }
     return spaces == bytes;

@@ -148,17 +148,23 @@ static int talk_on(conversation *talk, line_reader *reader)
     return going ? CLI_SUCCESS : CLI_FAILURE;
 }
 
+static int talk_in_terminal(conversation *talk)
+{
+    const char *system = talk->session->options->system;
+    if (system && !add_message(talk, "system", system, strlen(system))) {
+        return report_error("no memory for the conversation");
+    }
+    talk->opening = talk->count;
+    line_reader *reader = line_reader_open(&talk->session->cancel);
+    int code = reader ? talk_on(talk, reader) : report_error("the terminal cannot be used");
+    line_reader_close(reader);
+    return code;
+}
+
 int converse(run_session *session)
 {
     conversation talk = {.session = session};
-    const char *system = session->options->system;
-    if (system && !add_message(&talk, "system", system, strlen(system))) {
-        return report_error("no memory for the conversation");
-    }
-    talk.opening = talk.count;
-    line_reader *reader = line_reader_open(&session->cancel);
-    int code = reader ? talk_on(&talk, reader) : report_error("the terminal cannot be used");
-    line_reader_close(reader);
+    int code = talk_in_terminal(&talk);
     forget_messages(&talk, 0);
     free(talk.messages);
     if (code == CLI_SUCCESS) {

@@ -136,8 +136,9 @@ static kvern_status write_all(npy_writer *writer, const void *data, size_t bytes
 // multiple of 64 bytes.
 static kvern_status write_header(npy_writer *writer, size_t rows, engine_error *error)
 {
+    static const char magic[8] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0};
     char header[192];
-    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    memcpy(header, magic, sizeof magic);
     int length = snprintf(header + 10, sizeof header - 10,
                           "{'descr': '" NATIVE_FLOAT "', 'fortran_order': False, "
                           "'shape': (%zu, %zu), }",

@@ -201,11 +201,11 @@ void schedule_sequence_sample(schedule_sequence *q, const float *logits)
 static void flush(schedule_sequence *q)
 {
     engine_error failure = q->error;
-    kvern_status status = answer_flush(&q->answer, &q->error);
-    if (status == KVERN_OK && !q->refused) {
-        status = show(q);
+    bool flushed = answer_flush(&q->answer, &q->error) == KVERN_OK;
+    if (flushed && !q->refused) {
+        flushed = show(q) == KVERN_OK;
     }
-    if (failure.status != KVERN_OK) {
+    if (!flushed && failure.status != KVERN_OK) {
         q->error = failure;
     }
 }
