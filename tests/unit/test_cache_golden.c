@@ -5,6 +5,7 @@
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/naive_cache.h"
 #include "tests/support/storages.h"
 #include "tests/support/stored.h"
@@ -20,27 +21,15 @@ enum { KV_HEADS = 2, QUERY_HEADS = 4, DIM = 64, FLOATS = QUERY_HEADS * DIM };
 
 static const char *path = KVERN_TESTS_DIR "/golden/cache/cache.bin";
 
-static void take(FILE *file, void *to, size_t bytes)
-{
-    if (fread(to, 1, bytes, file) != bytes)
-        fail_msg("%s ends early", path);
-}
-
-static int32_t take_number(FILE *file)
-{
-    int32_t number;
-    take(file, &number, sizeof number);
-    return number;
-}
-
 // mlx quantizes float32 with scales in float32, and bf16 with scales in bf16.
 static kvern_layer take_layer(FILE *file)
 {
     kvern_layer layer = kvern_layer_default(KV_HEADS, DIM);
-    const uint32_t bits = (uint32_t)take_number(file), group = (uint32_t)take_number(file);
-    layer.start = take_number(file);
-    layer.window = take_number(file);
-    layer.keep = take_number(file);
+    const uint32_t bits = (uint32_t)golden_file_number(file),
+                   group = (uint32_t)golden_file_number(file);
+    layer.start = golden_file_number(file);
+    layer.window = golden_file_number(file);
+    layer.keep = golden_file_number(file);
     layer.kind = layer.window ? KVERN_LAYER_WINDOW : KVERN_LAYER_FULL;
     layer.k_codec = bits ? kvern_codec_affine(bits, group) : kvern_codec_dense(KVERN_F32);
     if (bits && layer.start == KVERN_NO_START)
@@ -108,7 +97,7 @@ static void check_append(FILE *file, uint64_t seed, bed *b, naive_row *row, int6
     assert_ok(kvern_read_attend(read, &f.queries));
     for (int64_t i = 0; i<count; i += count> 1 ? count - 1 : 1) {
         float wanted[FLOATS];
-        take(file, wanted, sizeof wanted);
+        golden_file_take(file, wanted, sizeof wanted);
         check_query(row, layer, first + i, f.q + i * FLOATS, wanted, f.out + i * FLOATS);
     }
     naive_row_settle(row, layer, count);
@@ -122,17 +111,17 @@ static void rows_answer_like_those_of_mlx_lm(void **state)
     FILE *file = fopen(path, "rb");
     if (!file)
         fail_msg("%s cannot be read", path);
-    const uint64_t seed = (uint64_t)take_number(file);
-    const int32_t scenarios = take_number(file);
+    const uint64_t seed = (uint64_t)golden_file_number(file);
+    const int32_t scenarios = golden_file_number(file);
     assert_true(scenarios > 0);
     for (int32_t s = 0; s < scenarios; s++) {
         bed *b = bed_create(take_layer(file), 1);
         naive_row row = {0};
         int64_t counts[64];
-        const int32_t appends = take_number(file);
+        const int32_t appends = golden_file_number(file);
         assert_in_range(appends, 1, 64);
         for (int32_t a = 0; a < appends; a++)
-            counts[a] = take_number(file);
+            counts[a] = golden_file_number(file);
         for (int32_t a = 0; a < appends; a++)
             check_append(file, seed, b, &row, counts[a]);
         assert_int_equal(kvern_cache_converted(b->cache, 0), true);

@@ -6,6 +6,7 @@
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/padded_tensors.h"
 
 #include <kvern/kvern.h>
@@ -17,19 +18,6 @@
 enum { KV_HEADS = 2, DIM = 32, MOST_ROWS = 8, HEADS = 4 };
 
 static const char *path = KVERN_TESTS_DIR "/golden/padded/padded.bin";
-
-static void take(FILE *file, void *to, size_t bytes)
-{
-    if (fread(to, 1, bytes, file) != bytes)
-        fail_msg("%s ends early", path);
-}
-
-static int32_t take_number(FILE *file)
-{
-    int32_t number;
-    take(file, &number, sizeof number);
-    return number;
-}
 
 // mlx quantizes float32 with scales in float32.
 static kvern_layer layer_of_scenario(uint32_t bits, uint32_t group, int64_t window)
@@ -59,9 +47,9 @@ static const int64_t ones[MOST_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
 static void serve(FILE *file, uint64_t seed, kvern_cache *cache, int32_t decodes)
 {
     for (size_t r = 0; r < kvern_cache_rows(cache); r++) {
-        for (int32_t left = take_number(file); left > 0; left--) {
+        for (int32_t left = golden_file_number(file); left > 0; left--) {
             int64_t counts[MOST_ROWS] = {0};
-            counts[r] = take_number(file);
+            counts[r] = golden_file_number(file);
             append(cache, seed, KVERN_PHASE_WINDOW, counts, NULL);
         }
     }
@@ -72,26 +60,26 @@ static void serve(FILE *file, uint64_t seed, kvern_cache *cache, int32_t decodes
 static void take_codes(FILE *file, kvern_affine_arrays *codes, size_t vectors,
                        const kvern_codec *codec)
 {
-    take(file, codes->words, vectors * DIM * codec->bits / 8);
-    take(file, codes->scales, vectors * (DIM / codec->group) * sizeof(float));
-    take(file, codes->biases, vectors * (DIM / codec->group) * sizeof(float));
+    golden_file_take(file, codes->words, vectors * DIM * codec->bits / 8);
+    golden_file_take(file, codes->scales, vectors * (DIM / codec->group) * sizeof(float));
+    golden_file_take(file, codes->biases, vectors * (DIM / codec->group) * sizeof(float));
 }
 
 static padded_tensors take_planes(FILE *file, const kvern_cache *cache, bool codes)
 {
-    const int64_t width = take_number(file);
+    const int64_t width = golden_file_number(file);
     padded_tensors t = padded_create(cache, width, codes, codes, KVERN_F32, KVERN_F32);
     for (size_t r = 0; r < t.rows; r++)
-        t.planes.left_padding[r] = take_number(file);
+        t.planes.left_padding[r] = golden_file_number(file);
     for (size_t r = 0; r < t.rows; r++)
-        t.planes.offsets[r] = take_number(file);
+        t.planes.offsets[r] = golden_file_number(file);
     const size_t vectors = t.rows * KV_HEADS * (size_t)width;
     if (codes) {
         take_codes(file, &t.planes.k_codes, vectors, &kvern_cache_layer(cache)->k_codec);
         take_codes(file, &t.planes.v_codes, vectors, &kvern_cache_layer(cache)->v_codec);
     } else {
-        take(file, t.planes.k, t.k_bytes);
-        take(file, t.planes.v, t.v_bytes);
+        golden_file_take(file, t.planes.k, t.k_bytes);
+        golden_file_take(file, t.planes.v, t.v_bytes);
     }
     return t;
 }
@@ -112,9 +100,10 @@ static void expect_same_answers(uint64_t seed, kvern_cache *served, kvern_cache 
 
 static void check_scenario(FILE *file, uint64_t seed)
 {
-    const uint32_t bits = (uint32_t)take_number(file), group = (uint32_t)take_number(file);
-    const int64_t window = take_number(file);
-    const int32_t decodes = take_number(file), rows = take_number(file);
+    const uint32_t bits = (uint32_t)golden_file_number(file),
+                   group = (uint32_t)golden_file_number(file);
+    const int64_t window = golden_file_number(file);
+    const int32_t decodes = golden_file_number(file), rows = golden_file_number(file);
     assert_in_range(rows, 1, MOST_ROWS);
     const kvern_layer layer = layer_of_scenario(bits, group, window);
     bed *served = bed_create(layer, (size_t)rows), *imported = bed_create(layer, (size_t)rows);
@@ -136,8 +125,8 @@ static void planes_are_those_of_mlx_lm(void **state)
     FILE *file = fopen(path, "rb");
     if (!file)
         fail_msg("%s cannot be read", path);
-    const uint64_t seed = (uint64_t)take_number(file);
-    const int32_t scenarios = take_number(file);
+    const uint64_t seed = (uint64_t)golden_file_number(file);
+    const int32_t scenarios = golden_file_number(file);
     assert_true(scenarios > 0);
     for (int32_t s = 0; s < scenarios; s++)
         check_scenario(file, seed);
