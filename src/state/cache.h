@@ -86,9 +86,10 @@ bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t 
 KVERN_CHECK kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts,
                                                       bool pending, bool shared);
 void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts);
+void kvern_cache_cancel_settling(kvern_cache *cache);
+
 // Converts a row whose conversion is prepared, in the library's floating-point environment.
 void kvern_cache_convert(const kvern_cache *cache, kvern_row *row, kvern_conversion *conversion);
-void kvern_cache_cancel_settling(kvern_cache *cache);
 
 // Whether a row can be cut to `length` positions.
 KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row,
