@@ -104,9 +104,6 @@ static kvern_status read_prompts(batch_job *job, engine_error *error)
         return engine_fail(error, KVERN_ERR_ARGUMENT, "--prompts and --out are the same file");
     }
     kvern_status status = text_read_file(options->prompts, &job->text, error);
-    if (status == KVERN_OK) {
-        status = batch_output_open(options->out, &job->output, error);
-    }
     if (status != KVERN_OK) {
         return status;
     }
@@ -145,12 +142,16 @@ static kvern_status load(batch_job *job, engine_error *error)
                            error);
 }
 
+// The file of results comes last: whatever fails before neither makes it nor changes it.
 kvern_status batch_job_open(const batch_options *options, batch_job *job, engine_error *error)
 {
     *job = (batch_job){.options = options, .output = {.fd = -1}};
     kvern_status status = read_prompts(job, error);
     if (status == KVERN_OK) {
         status = load(job, error);
+    }
+    if (status == KVERN_OK) {
+        status = batch_output_open(options->out, &job->output, error);
     }
     if (status != KVERN_OK) {
         (void)!batch_job_close(job, NULL);

@@ -44,7 +44,8 @@ typedef struct batch_job {
     char label[64];
 } batch_job;
 
-// Reads the prompts, opens the file of results and loads the model. On failure *job is closed.
+// Reads the prompts, loads the model, and then opens the file of results. On failure *job is closed
+// and that file is as it was; one that was not there is not there.
 KVERN_CHECK kvern_status batch_job_open(const batch_options *options, batch_job *job,
                                         engine_error *error);
 

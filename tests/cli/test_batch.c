@@ -551,6 +551,34 @@ static void expect_left_alone(const char *prompts, const char *input, const char
     free(after);
 }
 
+// What fails before the first prompt can be computed makes no file, and takes nothing from one: not
+// even a torn line.
+static void test_failures_before_the_first_prompt(void **state)
+{
+    (void)state;
+    static const char *const CASES[][4] = {
+        {"nowhere.gguf", "-n", "1", "nowhere.gguf: No such file"},
+        {"one.jsonl", "-n", "1", "one.jsonl: "},
+        {"chain.gguf", "--budget", "1K", "budget"},
+        {"chain.gguf", "--kv-config", "none.json", "none.json: No such file"},
+        {"plain.gguf", "--system", "be brief", "knows no system message"},
+    };
+    static const char torn[] = "{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"te";
+    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        const char *out = fresh("answers.jsonl");
+        const program_call call = {.arguments = {"batch", program_path(CASES[i][0]), "--prompts",
+                                                 prompts, "--out", out, CASES[i][1], CASES[i][2]}};
+        program_expect_failure(&call, CASES[i][3]);
+        assert_int_not_equal(access(out, F_OK), 0);
+        write_file("answers.jsonl", torn);
+        program_expect_failure(&call, CASES[i][3]);
+        char *text = read_file(out);
+        assert_string_equal(text, torn);
+        free(text);
+    }
+}
+
 // A line of prompts without an end begins as a torn line of results does.
 static void fault_prompts_taken_for_a_torn_line(void **state)
 {
@@ -713,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_torn_line),
         cmocka_unit_test(test_other_files_are_left_alone),
         cmocka_unit_test(test_output_that_does_not_arrive),
+        cmocka_unit_test(test_failures_before_the_first_prompt),
         cmocka_unit_test(fault_prompts_taken_for_a_torn_line),
         cmocka_unit_test(test_out_is_a_file),
         cmocka_unit_test(test_one_job_at_a_time),
