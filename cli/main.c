@@ -8,7 +8,6 @@
 #include <kvern/kvern.h>
 
 #include <argp.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,18 +49,17 @@ static char *help_filter(int key, const char *text, void *input)
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(stream, "  %-10s %s\n", COMMANDS[i]->name, COMMANDS[i]->summary);
     }
-    fputs("\n`kvern COMMAND --help' and `kvern help COMMAND' say more about a command. The exit "
+    fputs("\n`kvern COMMAND --help' and `kvern help COMMAND' say more about a command, `kvern help "
+          "bench attention' about a measurement. The exit "
           "code is 0 for success, 1 for failure, 2 for wrong usage.",
           stream);
     fclose(stream);
     return list;
 }
 
-// The command that was chosen, and whether only its help is wanted.
 typedef struct program_choice {
     const command *chosen;
     int index; // of its name in argv
-    bool help;
 } program_choice;
 
 static const command *need_command(const struct argp_state *state, const char *name)
@@ -73,17 +71,22 @@ static const command *need_command(const struct argp_state *state, const char *n
     return found;
 }
 
-// `kvern help` is `kvern --help`, `kvern help COMMAND` is `kvern COMMAND --help`.
+// `kvern help` is `kvern --help`, `kvern help COMMAND WORD` is `kvern COMMAND WORD --help`: what
+// stands behind "help" moves to its place.
 static void parse_help(struct argp_state *state, program_choice *choice)
 {
-    if (state->next == state->argc) {
+    static char flag[] = "--help";
+    char **words = state->argv + state->next;
+    const int count = state->argc - state->next;
+    if (count == 0) {
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP); // ends the program
     }
-    choice->chosen = need_command(state, state->argv[state->next]);
-    if (state->next + 1 < state->argc) {
-        options_fail(state, "help takes one command");
+    choice->chosen = need_command(state, words[0]);
+    if (count > 2) {
+        options_fail(state, "help takes one command, and one word of it");
     }
-    choice->help = true;
+    memmove(words - 1, words, (size_t)count * sizeof *words);
+    words[count - 1] = flag;
 }
 
 // Stops at the first argument: what follows belongs to the command.
@@ -119,7 +122,7 @@ int main(int argc, char **argv)
     report_start();
     argp_err_exit_status = CLI_USAGE;
     argp_program_version_hook = print_version;
-    char program[] = "kvern", flag[] = "--help";
+    char program[] = "kvern";
     if (argc > 0) {
         argv[0] = program; // messages do not depend on how the program was found
     }
@@ -128,10 +131,6 @@ int main(int argc, char **argv)
         !choice.chosen) {
         return CLI_USAGE;
     }
-    char *title = (char *)choice.chosen->title;
-    if (choice.help) {
-        return choice.chosen->run(2, (char *[]){title, flag, NULL});
-    }
-    argv[choice.index] = title;
+    argv[choice.index] = (char *)choice.chosen->title;
     return choice.chosen->run(argc - choice.index, argv + choice.index);
 }

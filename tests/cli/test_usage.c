@@ -65,6 +65,27 @@ static void test_help_of_commands(void **state)
     }
 }
 
+static void test_help_of_measurements(void **state)
+{
+    (void)state;
+    static const char *const WORDS[] = {"attention", "draft", "model", "overhead", "sharing"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof WORDS[0]; i++) {
+        program_result option =
+            program_run(&(program_call){.arguments = {"bench", WORDS[i], "--help"}});
+        program_result word =
+            program_run(&(program_call){.arguments = {"help", "bench", WORDS[i]}});
+        char usage[64];
+        snprintf(usage, sizeof usage, "Usage: kvern bench %s ", WORDS[i]);
+        assert_int_equal(option.code, 0);
+        assert_int_equal(word.code, 0);
+        assert_string_equal(word.out, option.out);
+        assert_string_equal(word.err, "");
+        program_expect_part(word.out, usage);
+        program_free(&option);
+        program_free(&word);
+    }
+}
+
 static void test_shared_options_read_the_same(void **state)
 {
     (void)state;
@@ -107,7 +128,8 @@ static void test_wrong_commands(void **state)
     expect_usage_error(&(program_call){.arguments = {"--walk", "run"}}, "--walk");
     expect_usage_error(&(program_call){.arguments = {"-t", "2", "run", "m"}}, "'t'");
     expect_usage_error(&(program_call){.arguments = {"help", "walk"}}, "kvern: 'walk' is no");
-    expect_usage_error(&(program_call){.arguments = {"help", "run", "inspect"}}, "one command");
+    expect_usage_error(&(program_call){.arguments = {"help", "run", "a", "b"}}, "one command");
+    expect_usage_error(&(program_call){.arguments = {"help", "bench", "walk"}}, "'walk' is none");
 }
 
 static void test_wrong_arguments(void **state)
@@ -210,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_help_lists_commands),
         cmocka_unit_test(test_help_of_commands),
+        cmocka_unit_test(test_help_of_measurements),
         cmocka_unit_test(test_shared_options_read_the_same),
         cmocka_unit_test(test_wrong_commands),
         cmocka_unit_test(test_wrong_arguments),
