@@ -104,20 +104,62 @@ static void explain_end(const run_session *session)
     }
 }
 
-// Carries out one line. False: the program has to end, a failure was reported.
-static bool take_message(conversation *talk, const text_buffer *message)
+// ---- What is typed ----
+
+static const char COMMANDS[] = "/clear   forgets everything said so far\n"
+                               "/help    shows this list\n"
+                               "//TEXT   sends /TEXT, a message that begins with a slash\n"
+                               "\\        at the end of a line: it goes on in the next one\n"
+                               "Ctrl-C   ends the running answer\n"
+                               "Ctrl-D   on an empty line: ends the conversation\n";
+
+// Whether a line is this command; blanks behind it do not count.
+static bool is_command(const text_buffer *line, const char *command)
+{
+    size_t size = line->size;
+    while (size > 0 && line->data[size - 1] == ' ') {
+        size--;
+    }
+    return size == strlen(command) && memcmp(line->data, command, size) == 0;
+}
+
+static kvern_status take_command(conversation *talk, const text_buffer *line, engine_error *error)
+{
+    if (is_command(line, "/clear")) {
+        return start_again(talk, error);
+    }
+    if (!is_command(line, "/help")) {
+        fputs("(there is no such command, and nothing was sent)\n", stderr);
+    }
+    fputs(COMMANDS, stderr);
+    return KVERN_OK;
+}
+
+static kvern_status take_message(conversation *talk, const char *text, size_t bytes,
+                                 engine_error *error)
+{
+    if (!add_message(talk, "user", text, bytes)) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the conversation");
+    }
+    kvern_status status = answer_turn(talk, error);
+    if (status == KVERN_OK) {
+        explain_end(talk->session);
+    }
+    return status;
+}
+
+// Carries out one line, which is not empty. One slash begins a command, two a message that begins
+// with one. False: the program has to end, a failure was reported.
+static bool take_line(conversation *talk, const text_buffer *line)
 {
     engine_error error;
     kvern_status status;
-    if (message->size == 6 && memcmp(message->data, "/clear", 6) == 0) {
-        status = start_again(talk, &error);
-    } else if (add_message(talk, "user", message->data, message->size)) {
-        status = answer_turn(talk, &error);
-        if (status == KVERN_OK) {
-            explain_end(talk->session);
-        }
+    const bool slash = line->data[0] == '/';
+    const bool doubled = slash && line->size > 1 && line->data[1] == '/';
+    if (slash && !doubled) {
+        status = take_command(talk, line, &error);
     } else {
-        status = engine_fail(&error, KVERN_ERR_MEMORY, "no memory for the conversation");
+        status = take_message(talk, line->data + doubled, line->size - doubled, &error);
     }
     if (status != KVERN_OK) {
         report_engine_error(&error); // a message that is too long is no reason to end
@@ -130,18 +172,18 @@ static bool take_message(conversation *talk, const text_buffer *message)
 
 static int talk_on(conversation *talk, line_reader *reader)
 {
-    text_buffer message = TEXT_BUFFER_INIT;
+    text_buffer line = TEXT_BUFFER_INIT;
     line_result result = LINE_READ;
     bool going = true;
     while (going && result != LINE_END && result != LINE_NO_MEMORY) {
-        result = line_reader_next(reader, &message);
+        result = line_reader_next(reader, &line);
         if (result == LINE_INTERRUPTED) {
             fputs("(Ctrl-D ends the conversation)\n", stderr);
-        } else if (result == LINE_READ && message.size > 0) {
-            going = take_message(talk, &message);
+        } else if (result == LINE_READ && line.size > 0) {
+            going = take_line(talk, &line);
         }
     }
-    text_buffer_free(&message);
+    text_buffer_free(&line);
     if (result == LINE_NO_MEMORY) {
         return report_error("no memory for a line");
     }

@@ -69,7 +69,7 @@ static const struct argp RUN_ARGP = {
            "-p and --file it is read from standard input; when "
            "that is a terminal, a conversation begins: Ctrl-C ends the running answer, Ctrl-D the "
            "conversation, a line that ends in a backslash goes on in the next one, /clear "
-           "forgets everything said so far.",
+           "forgets everything said so far, /help shows these commands.",
     .children = RUN_CHILDREN,
 };
 

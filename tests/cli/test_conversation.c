@@ -232,6 +232,32 @@ static void test_full_context(void **state)
     expect_exit(0);
 }
 
+// A line that begins with a slash is a command or nothing; two slashes send one.
+static void test_commands(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    static const char *const UNKNOWN[] = {"/hlep\r", "/\r", "/clear now\r", "/etc is a folder\r"};
+    for (size_t i = 0; i < sizeof UNKNOWN / sizeof UNKNOWN[0]; i++) {
+        expect("> ");
+        type(UNKNOWN[i]);
+        expect("(there is no such command, and nothing was sent)\r\n/clear ");
+        expect("\r\n//TEXT ");
+    }
+    expect("> ");
+    type("/help \r");
+    expect("/help \r\n/clear ");
+    expect("\r\n//TEXT ");
+    expect("> ");
+    type("//ab\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("prompt      22 tokens"); // 19 around the message, and /ab
+    expect(" 25 of 256 positions");
+    expect_exit(0);
+}
+
 // A model without a chat template continues texts.
 static void test_conversation_needs_a_template(void **state)
 {
@@ -279,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_interrupts),
         cmocka_unit_test(test_token_limit),
         cmocka_unit_test(test_full_context),
+        cmocka_unit_test(test_commands),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_conversation_needs_a_template),
         cmocka_unit_test(test_conversation_needs_a_terminal),
