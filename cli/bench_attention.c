@@ -5,6 +5,7 @@
 #include "cli/bench.h"
 #include "cli/bench_options.h"
 #include "cli/json.h"
+#include "cli/number.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/storage.h"
@@ -120,7 +121,8 @@ static const struct argp ATTENTION_ARGP = {
     .doc =
         "Times reads of one layer's KV cache, and shows their share of the roofline: the larger of "
         "bytes / bandwidth and fma / fma peak over the time, where both limits are measured on "
-        "the same threads between the runs."
+        "the same threads between the runs. Where the rows lie in the last-level cache (marked *), "
+        "it is the share of the multiply-adds alone."
         "\vTimes are medians of --runs runs (default: 11); the spread is that of the quartiles. "
         "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
         "peer's time over ours; a peer whose results are not ours is an error.",
@@ -137,6 +139,7 @@ typedef struct attention_run {
     json_t *cells;
     progress bar;
     size_t done, total;
+    size_t cache_bytes; // of a cell that was marked; 0: none was
 } attention_run;
 
 // One row of the table: a cell, and a peer or NULL.
@@ -166,11 +169,13 @@ static void print_row(const table_row *row)
     const attention_case *c = row->cell;
     const attention_result *r = row->result;
     const double seconds = r->times.median;
-    printf("%-7s %-5s %4zu %3zu/%-3zu %9lld %4lld %3zu %10.3f %7.3f-%-7.3f %7.1f %7.1f %4.0f%%",
+    char share[16];
+    snprintf(share, sizeof share, "%s%.0f%%", r->from_cache ? "*" : "", 100 * r->share);
+    printf("%-7s %-5s %4zu %3zu/%-3zu %9lld %4lld %3zu %10.3f %7.3f-%-7.3f %7.1f %7.1f %5s",
            c->phase, row->storage, c->head_dim, c->query_heads, c->kv_heads,
            (long long)c->positions, (long long)c->new_tokens, c->threads, 1e3 * seconds,
            1e3 * r->times.low, 1e3 * r->times.high, r->bytes / seconds / 1e9,
-           r->fma / seconds / 1e9, 100 * r->share);
+           r->fma / seconds / 1e9, share);
     if (row->peer && row->peer->measured)
         printf(" %6s %10.3f %5.2fx %6.4f", row->peer->storage, 1e3 * row->peer->times.median,
                ratio_of(row), row->peer->difference);
@@ -183,10 +188,11 @@ static void print_row(const table_row *row)
 static void write_csv(const attention_run *run, const table_row *row)
 {
     const attention_case *c = row->cell;
-    fprintf(run->csv, "%s,%s,%zu,%zu,%zu,%lld,%lld,%zu,%.6f,%.4f,", c->phase, row->storage,
+    const attention_result *r = row->result;
+    const char *from_cache = !r->cache_bytes ? "" : r->from_cache ? "1" : "0";
+    fprintf(run->csv, "%s,%s,%zu,%zu,%zu,%lld,%lld,%zu,%.6f,%.4f,%s,", c->phase, row->storage,
             c->head_dim, c->query_heads, c->kv_heads, (long long)c->positions,
-            (long long)c->new_tokens, c->threads, 1e3 * row->result->times.median,
-            row->result->share);
+            (long long)c->new_tokens, c->threads, 1e3 * r->times.median, r->share, from_cache);
     if (row->peer && row->peer->measured)
         fprintf(run->csv, "%s %s,%.6f,%.4f\n", row->peer->process.name, row->peer->storage,
                 1e3 * row->peer->times.median, ratio_of(row));
@@ -210,21 +216,25 @@ static bool add_json(attention_run *run, const table_row *row)
     json_t *peers = json_array();
     for (size_t p = 0; p < run->peer_count; p++)
         json_array_append_new(peers, peer_json(&run->peers[p]));
-    json_t *cell = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
-        "phase", c->phase, "storage", row->storage, "head_dim", (json_int_t)c->head_dim, "q_heads",
-        (json_int_t)c->query_heads, "kv_heads", (json_int_t)c->kv_heads, "positions",
-        (json_int_t)c->positions, "new_tokens", (json_int_t)c->new_tokens, "threads",
-        (json_int_t)c->threads, "ms", 1e3 * r->times.median, "ms_low", 1e3 * r->times.low,
-        "ms_high", 1e3 * r->times.high, "roofline_share", r->share, "bytes", r->bytes, "fma",
-        r->fma, "limit_bytes_per_s", r->limits.bytes_per_s, "limit_fma_per_s", r->limits.fma_per_s,
-        "peers", peers);
+    json_t *cell =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
+                  "s:f, s:f, s:o}",
+                  "phase", c->phase, "storage", row->storage, "head_dim", (json_int_t)c->head_dim,
+                  "q_heads", (json_int_t)c->query_heads, "kv_heads", (json_int_t)c->kv_heads,
+                  "positions", (json_int_t)c->positions, "new_tokens", (json_int_t)c->new_tokens,
+                  "threads", (json_int_t)c->threads, "ms", 1e3 * r->times.median, "ms_low",
+                  1e3 * r->times.low, "ms_high", 1e3 * r->times.high, "roofline_share", r->share,
+                  "from_cache", r->cache_bytes ? json_boolean(r->from_cache) : json_null(), "bytes",
+                  r->bytes, "fma", r->fma, "limit_bytes_per_s", r->limits.bytes_per_s,
+                  "limit_fma_per_s", r->limits.fma_per_s, "peers", peers);
     return json_array_append_new(run->cells, cell) == 0;
 }
 
 // One row for each peer, or one without any.
 static bool show_cell(attention_run *run, table_row row)
 {
+    if (row.result->from_cache)
+        run->cache_bytes = row.result->cache_bytes;
     const bool json = run->options->bench.common.json;
     for (size_t p = 0; p == 0 || p < run->peer_count; p++) {
         row.peer = run->peer_count ? &run->peers[p] : NULL;
@@ -307,6 +317,15 @@ static int measure_phase(attention_run *run, bool decode)
     return code;
 }
 
+static void print_foot(const attention_run *run)
+{
+    char bytes[NUMBER_BYTES_TEXT];
+    if (!run->options->bench.common.json && run->cache_bytes)
+        printf("* read from the last-level cache (%s), so that bandwidth is no limit: the share is "
+               "that of the multiply-adds\n",
+               number_format_bytes(run->cache_bytes, bytes));
+}
+
 static int measure_all(attention_run *run)
 {
     int code = CLI_SUCCESS;
@@ -318,6 +337,7 @@ static int measure_all(attention_run *run)
         code = measure_phase(run, true);
     if (run->options->window && code == CLI_SUCCESS)
         code = measure_phase(run, false);
+    print_foot(run);
     return code;
 }
 
@@ -343,7 +363,7 @@ static int open_run(attention_run *run)
         return report_error("%s: %s", options->csv, strerror(errno));
     if (run->csv)
         fputs("phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,threads,ms,"
-              "roofline_share,peer,peer_ms,ratio\n",
+              "roofline_share,from_cache,peer,peer_ms,ratio\n",
               run->csv);
     if (options->bench.common.json && !(run->cells = json_array()))
         return report_error("no memory");

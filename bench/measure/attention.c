@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/measure/attention.h"
 
+#include "bench/measure/cache_size.h"
 #include "bench/measure/clock.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct setup {
     kvern_layer layer;
     float *k, *v, *q, *out;
     int64_t *counts;
+    bool is_short; // less than SHORT_SECONDS
 } setup;
 
 static double row_bytes(const attention_case *cell, const setup *s)
@@ -164,11 +166,10 @@ static void measure_limits(const roofline_buffer *buffer, const setup *s, size_t
 
 // One timed attend. A short one follows another one, on another row: its threads are awake, as
 // those of a forward pass are. Peers do the same.
-static kvern_status run_timed(const attention_case *cell, setup *s, size_t run, bool is_short,
-                              double *seconds)
+static kvern_status run_timed(const attention_case *cell, setup *s, size_t run, double *seconds)
 {
     kvern_status status = KVERN_OK;
-    if (is_short)
+    if (s->is_short)
         status = run_once(cell, s, (2 * run + 1) % s->rows, seconds);
     return status ? status : run_once(cell, s, 2 * run % s->rows, seconds);
 }
@@ -187,12 +188,12 @@ static attention_fault run_all(const attention_case *cell, setup *s, const roofl
     double seconds;
     if (run_once(cell, s, s->rows - 1, &seconds)) // warms scratch and threads
         return ATTENTION_LIBRARY;
-    const bool is_short = seconds < SHORT_SECONDS;
+    s->is_short = seconds < SHORT_SECONDS;
     if (!run_peers(peers, count, 0, m))
         return ATTENTION_PEER_GONE;
     for (size_t i = 0; i < m->runs; i++) {
         measure_limits(buffer, s, i, m);
-        if (run_timed(cell, s, i, is_short, &m->times[0][i]))
+        if (run_timed(cell, s, i, &m->times[0][i]))
             return ATTENTION_LIBRARY;
         clock_rest();
         if (!run_peers(peers, count, i, m))
@@ -218,8 +219,11 @@ static void summarize(const attention_case *cell, const setup *s, samples *m,
         2 * (double)cell->query_heads * (double)cell->head_dim * (new *old + new *(new + 1) / 2);
     result->limits.bytes_per_s = clock_quantile(m->bytes, m->runs, 0.5);
     result->limits.fma_per_s = clock_quantile(m->fma, m->runs, 0.5);
-    result->share =
-        roofline_share(&result->limits, result->bytes, result->fma, result->times.median);
+    result->cache_bytes = cache_size_bytes();
+    result->from_cache =
+        s->is_short && s->rows == 1 && result->bytes <= (double)result->cache_bytes;
+    result->share = roofline_share(&result->limits, result->from_cache ? 0 : result->bytes,
+                                   result->fma, result->times.median);
 }
 
 // Sums over one head of one new token: |ours - theirs|^2 and |ours|^2.

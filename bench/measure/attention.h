@@ -43,9 +43,13 @@ typedef struct attention_peer {
 
 typedef struct attention_result {
     attention_times times;
-    double bytes, fma; // that one attend needs
-    roofline limits;   // medians of this cell's own measurements
-    double share;      // of the roofline, at the median
+    double bytes, fma;  // that one attend needs
+    roofline limits;    // medians of this cell's own measurements
+    size_t cache_bytes; // of the last-level cache; 0: not known
+    // The timed attends follow one of the same row, and the last-level cache holds it: the
+    // bandwidth of memory is no limit. False where cache_bytes is 0.
+    bool from_cache;
+    double share; // of the roofline, at the median; from_cache: of the multiply-adds alone
 } attention_result;
 
 // What went wrong when a cell could not be measured.

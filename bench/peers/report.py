@@ -135,11 +135,17 @@ def peer_storages(cells):
     return list(dict.fromkeys(peer.storage for cell in cells for peer in cell.peers))
 
 
+CACHE_MARK = "\\*"
+CACHE_FOOTNOTE = (f"\n{CACHE_MARK} read from the last-level cache, so that bandwidth is no limit: the share is that of "
+                  "the multiply-adds.\n")
+
+
 def attention_row(cell, storages):
     row = [
         str(cell.head_dim), cell.heads, str(cell.positions),
         f"{milliseconds(cell.seconds)} ({milliseconds(cell.low)}-{milliseconds(cell.high)})",
-        f"{cell.bytes / cell.seconds / 1e9:.1f}", f"{cell.fma / cell.seconds / 1e9:.1f}", f"{100 * cell.share:.0f}%",
+        f"{cell.bytes / cell.seconds / 1e9:.1f}", f"{cell.fma / cell.seconds / 1e9:.1f}",
+        f"{100 * cell.share:.0f}%" + (CACHE_MARK if cell.from_cache else ""),
     ]
     peers = {peer.storage: peer for peer in cell.peers}
     for storage in storages:
@@ -163,7 +169,8 @@ def attention_tables(results, phase):
                 head += [f"ggml {peer} ms", "ratio"]
             new = f", {cells[0].new_tokens} new tokens" if phase == "window" else ""
             parts.append(f"### {phase.capitalize()}, {storage}, {thread_text(threads)}{new}\n\n"
-                         + table(head, [attention_row(cell, storages) for cell in cells]))
+                         + table(head, [attention_row(cell, storages) for cell in cells])
+                         + (CACHE_FOOTNOTE if any(cell.from_cache for cell in cells) else ""))
     return "\n".join(parts)
 
 

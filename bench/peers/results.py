@@ -33,6 +33,7 @@ class Cell:
     low: float
     high: float
     share: float
+    from_cache: bool  # the bandwidth of memory is no limit
     bytes: float
     fma: float
     bandwidth: float
@@ -41,8 +42,13 @@ class Cell:
     refused: tuple  # (storage, why)
 
     @property
+    def memory_seconds(self):
+        """What the bandwidth permits."""
+        return 0 if self.from_cache else self.bytes / self.bandwidth
+
+    @property
     def memory_bound(self):
-        return self.bytes / self.bandwidth > self.fma / self.fma_peak
+        return self.memory_seconds > self.fma / self.fma_peak
 
     @property
     def fma_share(self):
@@ -51,7 +57,7 @@ class Cell:
     @property
     def best_seconds(self):
         """What the roofline permits."""
-        return max(self.bytes / self.bandwidth, self.fma / self.fma_peak)
+        return max(self.memory_seconds, self.fma / self.fma_peak)
 
     @property
     def heads(self):
@@ -73,8 +79,8 @@ def cell_of(data):
         phase=data["phase"], storage=data["storage"], head_dim=data["head_dim"], q_heads=data["q_heads"],
         kv_heads=data["kv_heads"], positions=data["positions"], new_tokens=data["new_tokens"],
         threads=data["threads"], seconds=data["ms"] / 1e3, low=data["ms_low"] / 1e3, high=data["ms_high"] / 1e3,
-        share=data["roofline_share"], bytes=data["bytes"], fma=data["fma"], bandwidth=data["limit_bytes_per_s"],
-        fma_peak=data["limit_fma_per_s"],
+        share=data["roofline_share"], from_cache=bool(data.get("from_cache")), bytes=data["bytes"], fma=data["fma"],
+        bandwidth=data["limit_bytes_per_s"], fma_peak=data["limit_fma_per_s"],
         peers=tuple(Peer(peer["storage"], peer["ms"] / 1e3, peer["ms_low"] / 1e3, peer["ms_high"] / 1e3,
                          peer["difference"]) for peer in measured),
         refused=tuple((peer["storage"], peer["refused"]) for peer in data["peers"] if "refused" in peer),

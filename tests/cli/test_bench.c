@@ -178,6 +178,44 @@ static void test_attention_json(void **state)
     json_decref(run);
 }
 
+// The share that a cell of JSON should have, with the bandwidth as a limit or without.
+static double share_of(const json_t *cell, bool from_cache)
+{
+    const double compute = real_at(cell, "fma") / real_at(cell, "limit_fma_per_s");
+    const double memory = real_at(cell, "bytes") / real_at(cell, "limit_bytes_per_s");
+    return (!from_cache && memory > compute ? memory : compute) / (1e-3 * real_at(cell, "ms"));
+}
+
+// Runs the smallest window until it lies in the cache. A run that the system interrupts is too long
+// to be followed directly by another, and reads from memory.
+static bool see_cache(void)
+{
+    bool seen = false;
+    for (int i = 0; i < 20 && !seen; i++) {
+        json_t *run = json_of(&(program_call){.arguments = {SMALL, "--phase", "window", "--json"}});
+        const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
+        seen = json_is_true(json_object_get(cell, "from_cache"));
+        assert_true(fabs(real_at(cell, "roofline_share") / share_of(cell, seen) - 1) < 1e-9);
+        json_decref(run);
+    }
+    return seen;
+}
+
+// The share of what lies in the last-level cache, where the system tells its size, is not that of
+// the bandwidth of memory. Decode reads cycle through rows, and come from memory.
+static void test_attention_from_cache(void **state)
+{
+    (void)state;
+    json_t *run = json_of(&(program_call){.arguments = {SMALL, "--phase", "decode", "--json"}});
+    const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
+    const json_t *from_cache = json_object_get(cell, "from_cache");
+    assert_true(json_is_false(from_cache) || json_is_null(from_cache));
+    assert_true(fabs(real_at(cell, "roofline_share") / share_of(cell, false) - 1) < 1e-9);
+    const bool known = json_is_false(from_cache);
+    json_decref(run);
+    assert_true(see_cache() == known);
+}
+
 static void test_attention_csv(void **state)
 {
     (void)state;
@@ -195,12 +233,12 @@ static void test_attention_csv(void **state)
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
     assert_string_equal(line, "phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,"
-                              "threads,ms,roofline_share,peer,peer_ms,ratio\n");
+                              "threads,ms,roofline_share,from_cache,peer,peer_ms,ratio\n");
     assert_non_null(fgets(line, sizeof line, file));
-    assert_int_equal(sscanf(line, "decode,bf16,%d,%d,%d,%d,%d,%d,%lf,%lf,naive 1.0 f16,%lf,%lf",
-                            &dim, &heads, &kv_heads, &positions, &new_tokens, &threads, &ms, &share,
-                            &peer_ms, &ratio),
-                     10);
+    assert_int_equal(
+        sscanf(line, "decode,bf16,%d,%d,%d,%d,%d,%d,%lf,%lf,%*[01,]naive 1.0 f16,%lf,%lf", &dim,
+               &heads, &kv_heads, &positions, &new_tokens, &threads, &ms, &share, &peer_ms, &ratio),
+        10);
     assert_null(fgets(extra, sizeof extra, file));
     fclose(file);
     assert_int_equal(dim, 8);
@@ -455,12 +493,12 @@ int main(void)
     if (mode)
         return be_peer(mode);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_csv),
-        cmocka_unit_test(test_bad_peers),      cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_batch),    cmocka_unit_test(test_model_storage),
-        cmocka_unit_test(test_model_peers),    cmocka_unit_test(test_overhead),
-        cmocka_unit_test(test_sharing),        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_from_cache),
+        cmocka_unit_test(test_attention_csv),  cmocka_unit_test(test_bad_peers),
+        cmocka_unit_test(test_model),          cmocka_unit_test(test_model_batch),
+        cmocka_unit_test(test_model_storage),  cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -89,6 +89,16 @@ class Report(unittest.TestCase):
         self.save_attention(attention(memory=4.0, ms=10.0), attention(positions=1024, ms=100.0))
         self.assertEqual(self.aim("decode in bf16").verdict, "not measured")
 
+    def test_reads_from_the_cache_are_marked(self):
+        cell = attention(ms=10.0)
+        self.save_attention({**cell, "from_cache": None})  # not known
+        self.assertNotIn("\\*", self.page())
+        self.assertIn("| 80% |", self.page())
+        self.save_attention({**cell, "from_cache": True, "roofline_share": 0.5})
+        self.assertIn("| 50%\\* |", self.page())
+        self.assertEqual(self.page().count("\\* read from the last-level cache"), 1)
+        self.assertEqual(self.aim("decode in bf16").verdict, "not measured")  # not memory-bound
+
     def test_threads_where_the_roofline_allows(self):
         two = attention(threads=2, ms=5.6)
         two["limit_bytes_per_s"] = two["limit_fma_per_s"] = 1.9 * GIGA
