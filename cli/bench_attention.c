@@ -8,37 +8,22 @@
 #include "cli/number.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "cli/storage.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    KEY_PHASE = OPTIONS_KEY_COMMAND,
-    KEY_STORAGE,
-    KEY_HEAD_DIM,
-    KEY_GROUP,
-    KEY_KV_HEADS,
-    KEY_POSITIONS,
-    KEY_NEW,
-    KEY_CSV
-};
+enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV };
 
 // Memory that the bandwidth is read from, and that decode reads cycle through: more than any cache
 // that one machine shares between few cores.
 #define COLD_BYTES ((size_t)512 << 20)
 
-#define DEFAULT_RUNS 11
-
 typedef struct attention_options {
-    bench_options bench;
+    bench_grid grid;
     bool decode, window;
-    name_list storages;
-    kvern_codec codecs[BENCH_MOST_NAMES]; // of `storages`
-    number_list head_dims, groups, positions;
-    uint64_t kv_heads, new_tokens;
+    uint64_t new_tokens;
     const char *csv;
 } attention_options;
 
@@ -61,27 +46,15 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
         options_init(state, &ATTENTION_ARGP);
         return 0;
     case KEY_PHASE:
+        options_once(state, key, "--phase");
         parse_phase(state, argument, options);
         return 0;
-    case KEY_STORAGE:
-        bench_storages(state, "--storage", argument, &options->storages, options->codecs);
-        return 0;
-    case KEY_HEAD_DIM:
-        options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &options->head_dims);
-        return 0;
-    case KEY_GROUP:
-        options_list(state, "--group", argument, 1, 256, &options->groups);
-        return 0;
-    case KEY_KV_HEADS:
-        options->kv_heads = options_number(state, "--kv-heads", argument, 1, 256);
-        return 0;
-    case KEY_POSITIONS:
-        options_list(state, "--positions", argument, 1, 1 << 20, &options->positions);
-        return 0;
     case KEY_NEW:
+        options_once(state, key, "--new");
         options->new_tokens = options_number(state, "--new", argument, 1, 1 << 16);
         return 0;
     case KEY_CSV:
+        options_once(state, key, "--csv");
         options->csv = argument;
         return 0;
     default:
@@ -91,26 +64,12 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
 
 static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
-    {.name = "storage",
-     .key = KEY_STORAGE,
-     .arg = "LIST",
-     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_CODECS},
-    {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: 64,128,256"},
-    {.name = "group",
-     .key = KEY_GROUP,
-     .arg = "LIST",
-     .doc = "Query heads per KV head; default: 1,3,4,8"},
-    {.name = "kv-heads", .key = KEY_KV_HEADS, .arg = "N", .doc = "Default: 8"},
-    {.name = "positions",
-     .key = KEY_POSITIONS,
-     .arg = "LIST",
-     .doc = "Stored before the new tokens; default: 1024,8192,65536 for decode, 2048,8192 for a "
-            "window"},
     {.name = "new", .key = KEY_NEW, .arg = "N", .doc = "New tokens of a window; default: 512"},
     {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
     {0}};
 
-static const struct argp_child ATTENTION_CHILDREN[] = {{&bench_repeat_argp, 0, NULL, 0},
+static const struct argp_child ATTENTION_CHILDREN[] = {{&bench_grid_argp, 0, NULL, 0},
+                                                       {&bench_repeat_argp, 0, NULL, 0},
                                                        {&bench_peer_argp, 0, NULL, 0},
                                                        {&options_json_argp, 0, NULL, 0},
                                                        {0}};
@@ -123,7 +82,9 @@ static const struct argp ATTENTION_ARGP = {
         "bytes / bandwidth and fma / fma peak over the time, where both limits are measured on "
         "the same threads between the runs. Where the rows lie in the last-level cache (marked *), "
         "it is the share of the multiply-adds alone."
-        "\vTimes are medians of --runs runs (default: 11); the spread is that of the quartiles. "
+        "\vDefaults: --head-dim 64,128,256, --group 1,3,4,8, --positions 1024,8192,65536 for "
+        "decode and 2048,8192 for a window. "
+        "Times are medians of --runs runs (default: 11); the spread is that of the quartiles. "
         "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
         "peer's time over ours; a peer whose results are not ours is an error.",
     .children = ATTENTION_CHILDREN,
@@ -152,7 +113,7 @@ typedef struct table_row {
 
 static void print_head(const attention_run *run)
 {
-    if (run->options->bench.common.json)
+    if (run->options->grid.bench.common.json)
         return;
     printf("%-7s %-5s %4s %7s %9s %4s %3s %10s %15s %7s %7s %5s", "phase", "store", "dim", "heads",
            "positions", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof");
@@ -235,7 +196,7 @@ static bool show_cell(attention_run *run, table_row row)
 {
     if (row.result->from_cache)
         run->cache_bytes = row.result->cache_bytes;
-    const bool json = run->options->bench.common.json;
+    const bool json = run->options->grid.bench.common.json;
     for (size_t p = 0; p == 0 || p < run->peer_count; p++) {
         row.peer = run->peer_count ? &run->peers[p] : NULL;
         if (run->csv)
@@ -252,7 +213,7 @@ static int report_fault(attention_run *run, attention_fault fault)
     case ATTENTION_MEMORY:
         return report_error("not enough memory for this cell");
     case ATTENTION_PEER_GONE:
-        return report_error("the peer %s stopped answering", run->options->bench.peer);
+        return report_error("the peer %s stopped answering", run->options->grid.bench.peer);
     case ATTENTION_PEER_DIFFERS:
         for (size_t p = 0; p < run->peer_count; p++)
             if (run->peers[p].measured && !(run->peers[p].difference <= ATTENTION_MOST_DIFFERENCE))
@@ -268,10 +229,9 @@ static int report_fault(attention_run *run, attention_fault fault)
 static int measure_cell(attention_run *run, const char *storage, const attention_case *c)
 {
     attention_result r;
-    const size_t runs = run->options->bench.runs ? run->options->bench.runs : DEFAULT_RUNS;
     progress_update(&run->bar, run->done++, run->total);
-    attention_fault fault =
-        attention_measure(c, runs, &run->buffer, COLD_BYTES, run->peers, run->peer_count, &r);
+    attention_fault fault = attention_measure(c, run->options->grid.bench.runs, &run->buffer,
+                                              COLD_BYTES, run->peers, run->peer_count, &r);
     progress_end(&run->bar);
     if (fault)
         return report_fault(run, fault);
@@ -283,36 +243,38 @@ static int measure_cell(attention_run *run, const char *storage, const attention
 static const number_list *positions_of(const attention_options *options, bool decode)
 {
     static const number_list DECODE = {3, {1024, 8192, 65536}}, WINDOW = {2, {2048, 8192}};
-    if (options->positions.count)
-        return &options->positions;
+    if (options->grid.positions.count)
+        return &options->grid.positions;
     return decode ? &DECODE : &WINDOW;
 }
 
 static size_t cells_of(const attention_options *o, bool decode)
 {
-    return o->bench.threads.count * o->storages.count * o->head_dims.count * o->groups.count *
-           positions_of(o, decode)->count;
+    const bench_grid *grid = &o->grid;
+    return grid->bench.threads.count * grid->storages.count * grid->head_dims.count *
+           grid->groups.count * positions_of(o, decode)->count;
 }
 
 // One phase: the cells of all threads, dims, groups, positions and storages, the storages of one
 // geometry behind each other.
 static int measure_phase(attention_run *run, bool decode)
 {
-    const attention_options *o = run->options;
-    const number_list *positions = positions_of(o, decode);
-    const size_t cells = cells_of(o, decode);
+    const bench_grid *grid = &run->options->grid;
+    const number_list *positions = positions_of(run->options, decode);
+    const size_t cells = cells_of(run->options, decode);
     int code = CLI_SUCCESS;
     for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
         size_t at = i;
-        const size_t storage = bench_index(&at, o->storages.count);
-        attention_case c = {.phase = decode ? "decode" : "window", .storage = o->codecs[storage]};
+        const size_t storage = bench_index(&at, grid->storages.count);
+        attention_case c = {.phase = decode ? "decode" : "window",
+                            .storage = grid->codecs[storage]};
         c.positions = (int64_t)positions->value[bench_index(&at, positions->count)];
-        c.kv_heads = o->kv_heads;
-        c.query_heads = c.kv_heads * o->groups.value[bench_index(&at, o->groups.count)];
-        c.head_dim = o->head_dims.value[bench_index(&at, o->head_dims.count)];
-        c.threads = o->bench.threads.value[at];
-        c.new_tokens = decode ? 1 : (int64_t)o->new_tokens;
-        code = measure_cell(run, o->storages.name[storage], &c);
+        c.kv_heads = grid->kv_heads;
+        c.query_heads = c.kv_heads * grid->groups.value[bench_index(&at, grid->groups.count)];
+        c.head_dim = grid->head_dims.value[bench_index(&at, grid->head_dims.count)];
+        c.threads = grid->bench.threads.value[at];
+        c.new_tokens = decode ? 1 : (int64_t)run->options->new_tokens;
+        code = measure_cell(run, grid->storages.name[storage], &c);
     }
     return code;
 }
@@ -320,7 +282,7 @@ static int measure_phase(attention_run *run, bool decode)
 static void print_foot(const attention_run *run)
 {
     char bytes[NUMBER_BYTES_TEXT];
-    if (!run->options->bench.common.json && run->cache_bytes)
+    if (!run->options->grid.bench.common.json && run->cache_bytes)
         printf("* read from the last-level cache (%s), so that bandwidth is no limit: the share is "
                "that of the multiply-adds\n",
                number_format_bytes(run->cache_bytes, bytes));
@@ -343,13 +305,13 @@ static int measure_all(attention_run *run)
 
 static int start_peers(attention_run *run)
 {
-    const name_list *storages = &run->options->bench.peer_storages;
+    const name_list *storages = &run->options->grid.bench.peer_storages;
     peer_process *processes[BENCH_MOST_NAMES];
     for (size_t i = 0; i < storages->count; i++) {
         memcpy(run->peers[i].storage, storages->name[i], BENCH_NAME_BYTES);
         processes[i] = &run->peers[i].process;
     }
-    const int code = bench_start_peers(&run->options->bench, processes, storages->count);
+    const int code = bench_start_peers(&run->options->grid.bench, processes, storages->count);
     run->peer_count = code == CLI_SUCCESS ? storages->count : 0;
     return code;
 }
@@ -365,7 +327,7 @@ static int open_run(attention_run *run)
         fputs("phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,threads,ms,"
               "roofline_share,from_cache,peer,peer_ms,ratio\n",
               run->csv);
-    if (options->bench.common.json && !(run->cells = json_array()))
+    if (options->grid.bench.common.json && !(run->cells = json_array()))
         return report_error("no memory");
     if (!roofline_open(COLD_BYTES, &run->buffer))
         return report_error("no memory to measure the bandwidth with");
@@ -392,17 +354,17 @@ static int close_run(attention_run *run, int code)
 int bench_attention(int argc, char **argv)
 {
     attention_options options = {
-        .bench = {.threads = {2, {1, 2}}},
+        .grid = {.bench = {.threads = {2, {1, 2}}, .runs = 11},
+                 .storages = {1, {"bf16"}},
+                 .codecs = {kvern_codec_dense(KVERN_BF16)},
+                 .head_dims = {3, {64, 128, 256}},
+                 .groups = {4, {1, 3, 4, 8}},
+                 .kv_heads = 8},
         .decode = true,
         .window = true,
-        .storages = {1, {"bf16"}},
-        .codecs = {kvern_codec_dense(KVERN_BF16)},
-        .head_dims = {3, {64, 128, 256}},
-        .groups = {4, {1, 3, 4, 8}},
-        .kv_heads = 8,
         .new_tokens = 512,
     };
-    options_parse(&ATTENTION_ARGP, argc, argv, &options.bench.common);
+    options_parse(&ATTENTION_ARGP, argc, argv, &options.grid.bench.common);
     attention_run run = {.options = &options};
     int code = open_run(&run);
     if (code == CLI_SUCCESS)

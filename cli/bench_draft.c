@@ -17,9 +17,6 @@
 
 enum { KEY_GENERATE = OPTIONS_KEY_COMMAND };
 
-#define DEFAULT_RUNS 5
-#define DEFAULT_GENERATE 256
-
 typedef struct draft_bench_options {
     bench_options bench;
     uint64_t generate;
@@ -35,11 +32,8 @@ static error_t parse_draft(int key, char *argument, struct argp_state *state)
         options_init(state, &DRAFT_ARGP);
         return 0;
     case KEY_GENERATE:
+        options_once(state, key, "--generate");
         options->generate = options_number(state, "--generate", argument, 2, 1 << 16);
-        return 0;
-    case ARGP_KEY_END:
-        if (options->bench.threads.count > 1)
-            options_fail(state, "-t takes one number here");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -284,8 +278,8 @@ static kvern_status open_bench(draft_bench *bench, engine_error *error)
 
 int bench_draft(int argc, char **argv)
 {
-    draft_bench_options options = {.bench.common.draft.source = DRAFT_NGRAM,
-                                   .generate = DEFAULT_GENERATE};
+    draft_bench_options options = {.bench = {.common.draft.source = DRAFT_NGRAM, .runs = 5},
+                                   .generate = 256};
     engine_error error;
     options_parse(&DRAFT_ARGP, argc, argv, &options.bench.common);
     const cli_options *common = &options.bench.common;
@@ -293,8 +287,7 @@ int bench_draft(int argc, char **argv)
     const draft_case *cases = own ? &OWN_CASE : CASES;
     const size_t count = own ? 1 : sizeof CASES / sizeof CASES[0];
     draft_row rows[sizeof CASES / sizeof CASES[0]] = {0};
-    draft_bench bench = {.options = &options,
-                         .runs = options.bench.runs ? options.bench.runs : DEFAULT_RUNS};
+    draft_bench bench = {.options = &options, .runs = options.bench.runs};
     kvern_status status = open_bench(&bench, &error);
     for (size_t i = 0; i < count && !status; i++)
         status = measure_case(&bench, &cases[i], &rows[i], &error);

@@ -18,8 +18,6 @@
 
 enum { KEY_CONTEXTS = OPTIONS_KEY_COMMAND, KEY_PROMPT, KEY_GENERATE, KEY_BATCH };
 
-#define DEFAULT_RUNS 3
-
 // Of a peer's logits from ours. Rounded activations and a KV cache of few bits stay far below it;
 // another text or another position does not.
 #define MOST_DIFFERENCE 0.5
@@ -42,15 +40,19 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
         options_init(state, &MODEL_ARGP);
         return 0;
     case KEY_CONTEXTS:
+        options_once(state, key, "--ctx");
         options_list(state, "--ctx", argument, 0, 1 << 20, &options->contexts);
         return 0;
     case KEY_PROMPT:
+        options_once(state, key, "--prompt");
         options->prompt = options_number(state, "--prompt", argument, 1, 1 << 20);
         return 0;
     case KEY_GENERATE:
+        options_once(state, key, "--generate");
         options->generate = options_number(state, "--generate", argument, 1, 1 << 16);
         return 0;
     case KEY_BATCH:
+        options_once(state, key, "--batch");
         options->batch = options_number(state, "--batch", argument, 1, MOST_BATCH);
         return 0;
     case ARGP_KEY_END:
@@ -459,7 +461,7 @@ static int measure_all(model_run *run)
 
 int bench_model(int argc, char **argv)
 {
-    model_options options = {.bench = {.threads = {2, {1, 2}}},
+    model_options options = {.bench = {.threads = {2, {1, 2}}, .runs = 3},
                              .contexts = {2, {0, 2048}},
                              .batch = 1,
                              .prompt = 512,
@@ -467,7 +469,7 @@ int bench_model(int argc, char **argv)
     options_parse(&MODEL_ARGP, argc, argv, &options.bench.common);
     peer_process peers[BENCH_MOST_NAMES], *starting[BENCH_MOST_NAMES];
     model_run run = {.options = &options, .peers = peers};
-    run.runs = options.bench.runs ? options.bench.runs : DEFAULT_RUNS;
+    run.runs = options.bench.runs;
     for (size_t i = 0; i < BENCH_MOST_NAMES; i++)
         starting[i] = &peers[i];
     int code = bench_start_peers(&options.bench, starting, options.bench.peer_storages.count);

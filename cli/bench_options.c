@@ -7,7 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_RUNS = OPTIONS_KEY_COMMAND + 64, KEY_PEER, KEY_PEER_STORAGE };
+enum {
+    KEY_RUNS = OPTIONS_KEY_COMMAND + 64,
+    KEY_PEER,
+    KEY_PEER_STORAGE,
+    KEY_STORAGE,
+    KEY_HEAD_DIM,
+    KEY_GROUP,
+    KEY_KV_HEADS,
+    KEY_POSITIONS
+};
 
 #define MOST_RUNS 10000
 #define MOST_THREADS 1024
@@ -27,15 +36,6 @@ void bench_names(const struct argp_state *state, const char *name, const char *t
             return;
         text += length + 1;
     }
-}
-
-void bench_storages(const struct argp_state *state, const char *name, const char *text,
-                    name_list *list, kvern_codec codecs[BENCH_MOST_NAMES])
-{
-    bench_names(state, name, text, list);
-    for (size_t i = 0; i < list->count; i++)
-        if (kvern_codec_parse(list->name[i], 64, &codecs[i]) != KVERN_OK)
-            options_fail(state, "%s knows " STORAGE_CODECS ", not '%s'", name, list->name[i]);
 }
 
 size_t bench_index(size_t *number, size_t count)
@@ -72,12 +72,23 @@ static const struct argp_option REPEAT_OPTIONS[] = {
 
 const struct argp bench_repeat_argp = {.options = REPEAT_OPTIONS, .parser = parse_repeat};
 
+// What runs on one number of threads takes no list of them.
+static error_t parse_repeat_once(int key, char *argument, struct argp_state *state)
+{
+    bench_options *options = state->input;
+    if (key != 't')
+        return parse_repeat(key, argument, state);
+    options_once(state, key, "-t");
+    options->threads = (number_list){1, {options_number(state, "-t", argument, 1, MOST_THREADS)}};
+    return 0;
+}
+
 static const struct argp_option ONCE_OPTIONS[] = {
     {.name = "threads", .key = 't', .arg = "N", .doc = "Work on N threads; default: see below"},
     {.name = "runs", .key = KEY_RUNS, .arg = "N", .doc = "Timed runs; default: see below"},
     {0}};
 
-const struct argp bench_repeat_once_argp = {.options = ONCE_OPTIONS, .parser = parse_repeat};
+const struct argp bench_repeat_once_argp = {.options = ONCE_OPTIONS, .parser = parse_repeat_once};
 
 static error_t parse_peer(int key, char *argument, struct argp_state *state)
 {
@@ -116,6 +127,63 @@ static const struct argp_option PEER_OPTIONS[] = {
     {0}};
 
 const struct argp bench_peer_argp = {.options = PEER_OPTIONS, .parser = parse_peer};
+
+static void parse_storages(const struct argp_state *state, const char *text, bench_grid *grid)
+{
+    bench_names(state, "--storage", text, &grid->storages);
+    for (size_t i = 0; i < grid->storages.count; i++)
+        if (kvern_codec_parse(grid->storages.name[i], 64, &grid->codecs[i]) != KVERN_OK)
+            options_fail(state, "--storage knows " STORAGE_CODECS ", not '%s'",
+                         grid->storages.name[i]);
+}
+
+static error_t parse_grid(int key, char *argument, struct argp_state *state)
+{
+    bench_grid *grid = state->input;
+    switch (key) {
+    case KEY_STORAGE:
+        options_once(state, key, "--storage");
+        parse_storages(state, argument, grid);
+        return 0;
+    case KEY_HEAD_DIM:
+        options_once(state, key, "--head-dim");
+        options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &grid->head_dims);
+        return 0;
+    case KEY_GROUP:
+        options_once(state, key, "--group");
+        options_list(state, "--group", argument, 1, 256, &grid->groups);
+        return 0;
+    case KEY_KV_HEADS:
+        options_once(state, key, "--kv-heads");
+        grid->kv_heads = options_number(state, "--kv-heads", argument, 1, 256);
+        return 0;
+    case KEY_POSITIONS:
+        options_once(state, key, "--positions");
+        options_list(state, "--positions", argument, 1, 1 << 20, &grid->positions);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option GRID_OPTIONS[] = {
+    {.name = "storage",
+     .key = KEY_STORAGE,
+     .arg = "LIST",
+     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_CODECS},
+    {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: see below"},
+    {.name = "group",
+     .key = KEY_GROUP,
+     .arg = "LIST",
+     .doc = "Query heads per KV head; default: see below"},
+    {.name = "kv-heads", .key = KEY_KV_HEADS, .arg = "N", .doc = "Default: 8"},
+    {.name = "positions",
+     .key = KEY_POSITIONS,
+     .arg = "LIST",
+     .doc = "Stored before the new tokens; default: see below"},
+    {0}};
+
+const struct argp bench_grid_argp = {.options = GRID_OPTIONS, .parser = parse_grid};
 
 int bench_start_peers(const bench_options *options, peer_process *peers[], size_t count)
 {

@@ -22,27 +22,32 @@ typedef struct name_list {
 
 typedef struct bench_options {
     cli_options common;
-    number_list threads;
-    uint64_t runs; // 0: not given
+    number_list threads; // these and `runs` are the defaults before parsing
+    uint64_t runs;
     const char *peer;
     name_list peer_storages;
 } bench_options;
 
-// -t, --runs; and --peer, --peer-storage. The input of both is a bench_options.
-extern const struct argp bench_repeat_argp;
+// What measurements of one layer's cache vary.
+typedef struct bench_grid {
+    bench_options bench; // first, as parsers want it
+    name_list storages;
+    kvern_codec codecs[BENCH_MOST_NAMES]; // of `storages`
+    number_list head_dims, groups, positions;
+    uint64_t kv_heads;
+} bench_grid;
 
-// -t and --runs of what runs at one number of threads; the command refuses a list.
-extern const struct argp bench_repeat_once_argp;
-extern const struct argp bench_peer_argp;
+// Groups for a list of argp children. The input of the first three is a bench_options.
+extern const struct argp bench_repeat_argp;      // -t with a list, --runs
+extern const struct argp bench_repeat_once_argp; // -t with one number, --runs
+extern const struct argp bench_peer_argp;        // --peer, --peer-storage
+// --storage, --head-dim, --group, --kv-heads, --positions. The input is a bench_grid.
+extern const struct argp bench_grid_argp;
 
 // For parsers: a list of names that are neither empty nor longer than fits; anything else is wrong
 // usage.
 void bench_names(const struct argp_state *state, const char *name, const char *text,
                  name_list *list);
-
-// The same for names of codecs, which are put into `codecs` too.
-void bench_storages(const struct argp_state *state, const char *name, const char *text,
-                    name_list *list, kvern_codec codecs[BENCH_MOST_NAMES]);
 
 // Takes the next digit of a cell's number in a grid: an index below `count`.
 size_t bench_index(size_t *number, size_t count);

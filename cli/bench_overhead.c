@@ -15,7 +15,6 @@
 
 enum { KEY_POSITIONS = OPTIONS_KEY_COMMAND, KEY_PROMPT };
 
-#define DEFAULT_RUNS 11
 #define MOST_ITEMS 32
 
 // Times that the model is loaded: a load takes a thousand times what the other samples take.
@@ -42,10 +41,6 @@ static error_t parse_overhead(int key, char *argument, struct argp_state *state)
     case KEY_PROMPT:
         options_once(state, key, "--prompt");
         options->prompt = options_number(state, "--prompt", argument, 1, GENERATOR_CHUNK);
-        return 0;
-    case ARGP_KEY_END:
-        if (options->bench.threads.count > 1)
-            options_fail(state, "-t takes one number here");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -209,10 +204,11 @@ static int measure(overhead_table *table)
 
 int bench_overhead(int argc, char **argv)
 {
-    overhead_options options = {.bench = {.threads = {1, {1}}}, .positions = 1024, .prompt = 16};
+    overhead_options options = {
+        .bench = {.threads = {1, {1}}, .runs = 11}, .positions = 1024, .prompt = 16};
     options_parse(&OVERHEAD_ARGP, argc, argv, &options.bench.common);
     overhead_table table = {.options = &options};
-    table.runs = options.bench.runs ? options.bench.runs : DEFAULT_RUNS;
+    table.runs = options.bench.runs;
     table.samples = malloc(table.runs * sizeof(double));
     if (!table.samples)
         return report_error("no memory");

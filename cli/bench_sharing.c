@@ -7,31 +7,18 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "cli/storage.h"
 
 #include <stdio.h>
 
-enum {
-    KEY_STORAGE = OPTIONS_KEY_COMMAND,
-    KEY_HEAD_DIM,
-    KEY_GROUP,
-    KEY_KV_HEADS,
-    KEY_POSITIONS,
-    KEY_ROWS
-};
+enum { KEY_ROWS = OPTIONS_KEY_COMMAND };
 
 // Memory that the attends of either kind cycle through: more than any cache that one machine shares
 // between few cores.
 #define COLD_BYTES ((size_t)256 << 20)
 
-#define DEFAULT_RUNS 21
-
 typedef struct sharing_options {
-    bench_options bench;
-    name_list storages;
-    kvern_codec codecs[BENCH_MOST_NAMES]; // of `storages`
-    number_list head_dims, groups, positions, rows;
-    uint64_t kv_heads;
+    bench_grid grid;
+    number_list rows;
 } sharing_options;
 
 static const struct argp SHARING_ARGP;
@@ -43,22 +30,8 @@ static error_t parse_sharing(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         options_init(state, &SHARING_ARGP);
         return 0;
-    case KEY_STORAGE:
-        bench_storages(state, "--storage", argument, &options->storages, options->codecs);
-        return 0;
-    case KEY_HEAD_DIM:
-        options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &options->head_dims);
-        return 0;
-    case KEY_GROUP:
-        options_list(state, "--group", argument, 1, 256, &options->groups);
-        return 0;
-    case KEY_KV_HEADS:
-        options->kv_heads = options_number(state, "--kv-heads", argument, 1, 256);
-        return 0;
-    case KEY_POSITIONS:
-        options_list(state, "--positions", argument, 1, 1 << 20, &options->positions);
-        return 0;
     case KEY_ROWS:
+        options_once(state, key, "--rows");
         options_list(state, "--rows", argument, 2, 1024, &options->rows);
         return 0;
     default:
@@ -67,36 +40,25 @@ static error_t parse_sharing(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option SHARING_OPTIONS[] = {
-    {.name = "rows", .key = KEY_ROWS, .arg = "LIST", .doc = "Rows that decode; default: 8"},
-    {.name = "positions",
-     .key = KEY_POSITIONS,
-     .arg = "LIST",
-     .doc = "Length of the prefix; default: 2048"},
-    {.name = "storage",
-     .key = KEY_STORAGE,
-     .arg = "LIST",
-     .doc = "What K and V are stored as; default: bf16. There are " STORAGE_CODECS},
-    {.name = "head-dim", .key = KEY_HEAD_DIM, .arg = "LIST", .doc = "Default: 64,128"},
-    {.name = "group",
-     .key = KEY_GROUP,
-     .arg = "LIST",
-     .doc = "Query heads per KV head; default: 1,2,3"},
-    {.name = "kv-heads", .key = KEY_KV_HEADS, .arg = "N", .doc = "Default: 8"},
-    {0}};
+    {.name = "rows", .key = KEY_ROWS, .arg = "LIST", .doc = "Rows that decode; default: 8"}, {0}};
 
-static const struct argp_child SHARING_CHILDREN[] = {
-    {&bench_repeat_argp, 0, NULL, 0}, {&options_json_argp, 0, NULL, 0}, {0}};
+static const struct argp_child SHARING_CHILDREN[] = {{&bench_grid_argp, 0, NULL, 0},
+                                                     {&bench_repeat_argp, 0, NULL, 0},
+                                                     {&options_json_argp, 0, NULL, 0},
+                                                     {0}};
 
 static const struct argp SHARING_ARGP = {
     .options = SHARING_OPTIONS,
     .parser = parse_sharing,
-    .doc = "Times the decode of rows that were forked from one prefix, in turns with that of as "
-           "many rows of the same contents that were stored one by one: reads of one layer's KV "
-           "cache, of one new token per row."
-           "\vTimes are medians of --runs runs (default: 21) and their quartiles. Both kinds cycle "
-           "through 256 MB, so that they read from memory. The results of both must have the same "
-           "bits. Memory is that of the KV pages of all rows: behind the fork over that of the "
-           "prefix, and when each row has a token of its own, over that of one of them.",
+    .doc =
+        "Times the decode of rows that were forked from one prefix, in turns with that of as "
+        "many rows of the same contents that were stored one by one: reads of one layer's KV "
+        "cache, of one new token per row."
+        "\vDefaults: --head-dim 64,128, --group 1,2,3, --positions 2048, the length of the prefix. "
+        "Times are medians of --runs runs (default: 21) and their quartiles. Both kinds cycle "
+        "through 256 MB, so that they read from memory. The results of both must have the same "
+        "bits. Memory is that of the KV pages of all rows: behind the fork over that of the "
+        "prefix, and when each row has a token of its own, over that of one of them.",
     .children = SHARING_CHILDREN,
 };
 
@@ -109,7 +71,7 @@ typedef struct sharing_run {
 
 static void print_head(const sharing_run *run)
 {
-    if (!run->options->bench.common.json)
+    if (!run->options->grid.bench.common.json)
         printf("%-5s %4s %7s %9s %4s %3s %10s %15s %10s %15s %7s %14s\n", "store", "dim", "heads",
                "positions", "rows", "thr", "shared ms", "quartiles", "alone ms", "quartiles",
                "speed", "memory");
@@ -153,9 +115,8 @@ static bool add_json(sharing_run *run, const char *storage, const sharing_case *
 static int measure_cell(sharing_run *run, const char *storage, const sharing_case *c)
 {
     sharing_result r;
-    const size_t runs = run->options->bench.runs ? run->options->bench.runs : DEFAULT_RUNS;
     progress_update(&run->bar, run->done++, run->total);
-    const kvern_status status = sharing_measure(c, runs, COLD_BYTES, &r);
+    const kvern_status status = sharing_measure(c, run->options->grid.bench.runs, COLD_BYTES, &r);
     progress_end(&run->bar);
     if (status == KVERN_ERR_MEMORY)
         return report_error("not enough memory for this cell");
@@ -163,7 +124,7 @@ static int measure_cell(sharing_run *run, const char *storage, const sharing_cas
         return report_error("%s", kvern_error_detail());
     if (!r.same_bits)
         return report_error("rows that share a prefix have other results than rows alone");
-    if (!run->options->bench.common.json)
+    if (!run->options->grid.bench.common.json)
         print_row(storage, c, &r);
     else if (!add_json(run, storage, c, &r))
         return report_error("no memory for the table");
@@ -172,22 +133,23 @@ static int measure_cell(sharing_run *run, const char *storage, const sharing_cas
 
 static int measure_all(sharing_run *run)
 {
-    const sharing_options *o = run->options;
+    const bench_grid *grid = &run->options->grid;
+    const number_list *rows = &run->options->rows;
     int code = CLI_SUCCESS;
-    run->total = o->bench.threads.count * o->storages.count * o->head_dims.count * o->groups.count *
-                 o->positions.count * o->rows.count;
+    run->total = grid->bench.threads.count * grid->storages.count * grid->head_dims.count *
+                 grid->groups.count * grid->positions.count * rows->count;
     run->bar = progress_start("measuring", "cells");
     print_head(run);
     for (size_t i = 0; i < run->total && code == CLI_SUCCESS; i++) {
         size_t at = i;
-        const size_t storage = bench_index(&at, o->storages.count);
-        sharing_case c = {.storage = o->codecs[storage], .kv_heads = o->kv_heads};
-        c.rows = o->rows.value[bench_index(&at, o->rows.count)];
-        c.positions = (int64_t)o->positions.value[bench_index(&at, o->positions.count)];
-        c.query_heads = c.kv_heads * o->groups.value[bench_index(&at, o->groups.count)];
-        c.head_dim = o->head_dims.value[bench_index(&at, o->head_dims.count)];
-        c.threads = o->bench.threads.value[at];
-        code = measure_cell(run, o->storages.name[storage], &c);
+        const size_t storage = bench_index(&at, grid->storages.count);
+        sharing_case c = {.storage = grid->codecs[storage], .kv_heads = grid->kv_heads};
+        c.rows = rows->value[bench_index(&at, rows->count)];
+        c.positions = (int64_t)grid->positions.value[bench_index(&at, grid->positions.count)];
+        c.query_heads = c.kv_heads * grid->groups.value[bench_index(&at, grid->groups.count)];
+        c.head_dim = grid->head_dims.value[bench_index(&at, grid->head_dims.count)];
+        c.threads = grid->bench.threads.value[at];
+        code = measure_cell(run, grid->storages.name[storage], &c);
     }
     return code;
 }
@@ -195,18 +157,18 @@ static int measure_all(sharing_run *run)
 int bench_sharing(int argc, char **argv)
 {
     sharing_options options = {
-        .bench = {.threads = {2, {1, 2}}},
-        .storages = {1, {"bf16"}},
-        .codecs = {kvern_codec_dense(KVERN_BF16)},
-        .head_dims = {2, {64, 128}},
-        .groups = {3, {1, 2, 3}},
-        .positions = {1, {2048}},
+        .grid = {.bench = {.threads = {2, {1, 2}}, .runs = 21},
+                 .storages = {1, {"bf16"}},
+                 .codecs = {kvern_codec_dense(KVERN_BF16)},
+                 .head_dims = {2, {64, 128}},
+                 .groups = {3, {1, 2, 3}},
+                 .positions = {1, {2048}},
+                 .kv_heads = 8},
         .rows = {1, {8}},
-        .kv_heads = 8,
     };
-    options_parse(&SHARING_ARGP, argc, argv, &options.bench.common);
+    options_parse(&SHARING_ARGP, argc, argv, &options.grid.bench.common);
     sharing_run run = {.options = &options};
-    if (options.bench.common.json && !(run.cells = json_array()))
+    if (options.grid.bench.common.json && !(run.cells = json_array()))
         return report_error("no memory");
     const int code = measure_all(&run);
     if (run.cells && code == CLI_SUCCESS)

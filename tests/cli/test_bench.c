@@ -422,7 +422,7 @@ static void test_usage(void **state)
     expect_usage_error(&(program_call){.arguments = {"bench", "model"}}, "the model file is");
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
     expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
-                       "one number");
+                       "-t takes a whole number");
     expect_usage_error(
         &(program_call){.arguments = {"bench", "model", "m", "--batch", "2", "--peer", "p"}},
         "--batch 1");
@@ -454,6 +454,19 @@ static void test_usage(void **state)
     expect_usage_error(
         &(program_call){.arguments = {"bench", "attention", "-t", "1", "--threads", "2"}},
         "-t is given twice");
+    static const char *const TWICE[][3] = {
+        {"attention", "--phase", "decode"}, {"attention", "--new", "2"},
+        {"attention", "--csv", "f"},        {"attention", "--storage", "bf16"},
+        {"attention", "--head-dim", "64"},  {"attention", "--group", "2"},
+        {"attention", "--kv-heads", "2"},   {"attention", "--positions", "2"},
+        {"sharing", "--rows", "2"},         {"model", "--ctx", "2"},
+        {"model", "--prompt", "2"},         {"model", "--batch", "2"},
+        {"model", "--generate", "2"},       {"draft", "--generate", "2"}};
+    for (size_t i = 0; i < sizeof TWICE / sizeof TWICE[0]; i++) {
+        const char *const *c = TWICE[i];
+        expect_usage_error(&(program_call){.arguments = {"bench", c[0], c[1], c[2], c[1], c[2]}},
+                           "given twice");
+    }
 }
 
 static void test_help(void **state)

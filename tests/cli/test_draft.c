@@ -205,7 +205,7 @@ static void test_bench(void **state)
     call.arguments[8] = "1,2";
     program_result result = program_run(&call);
     assert_int_equal(result.code, 2);
-    program_expect_part(result.err, "-t takes one number here");
+    program_expect_part(result.err, "-t takes a whole number");
     program_free(&result);
 }
 
