@@ -46,6 +46,10 @@ static ledger_block **bucket_of(ledger *books, const void *data)
 // Whether this allocation is to be refused; the caller holds the lock.
 static bool is_refused(ledger *books)
 {
+    if (books->one_in && test_random_below(&books->random, books->one_in) == 0) {
+        books->refused = true;
+        return true;
+    }
     if (books->refuse_in < 0)
         return false;
     if (books->refuse_in > 0) {
@@ -155,8 +159,18 @@ void ledger_refuse(ledger *books, int64_t granted)
     books->refuse_in = granted;
 }
 
+void ledger_refuse_often(ledger *books, uint64_t seed, uint64_t one_in)
+{
+    books->refused = false;
+    books->random = test_random_seed(seed);
+    books->one_in = one_in;
+}
+
 bool ledger_relent(ledger *books)
 {
     books->refuse_in = -1;
-    return books->refused;
+    books->one_in = 0;
+    const bool refused = books->refused;
+    books->refused = false;
+    return refused;
 }

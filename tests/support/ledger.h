@@ -6,6 +6,8 @@
 // giving one back with anything else, twice, or with bytes written behind its end fails the test.
 // It can refuse an allocation, and it hands out blocks full of 0xff: NaN in every float format.
 
+#include "tests/support/random.h"
+
 #include <kvern/context.h>
 
 #include <pthread.h>
@@ -21,7 +23,9 @@ typedef struct ledger {
     uint64_t blocks_held;
     uint64_t allocations; // granted
     int64_t refuse_in;    // this many are granted before one is refused; negative: none is
-    bool refused;         // something was refused since refuse_in was set
+    uint64_t one_in;      // so often one is refused, whichever it is; 0: never
+    test_random random;   // for that
+    bool refused;         // something was refused since one of these was set
 } ledger;
 
 void ledger_init(ledger *books);
@@ -34,6 +38,9 @@ kvern_allocator ledger_allocator(ledger *books);
 
 // Refuses the allocation after the next `granted` ones, and only that one.
 void ledger_refuse(ledger *books, int64_t granted);
+
+// Refuses every allocation with a probability of 1 / one_in.
+void ledger_refuse_often(ledger *books, uint64_t seed, uint64_t one_in);
 
 // Nothing is refused any more. Says whether something was.
 bool ledger_relent(ledger *books);

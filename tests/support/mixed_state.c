@@ -135,8 +135,8 @@ static void expect_stored(const kvern_cache *wanted, size_t a, const kvern_cache
     free(values);
 }
 
-static void expect_layer(const kvern_cache *wanted, size_t a, const kvern_cache *got, size_t b,
-                         const char *what)
+void mixed_expect_cache_row(const kvern_cache *wanted, size_t a, const kvern_cache *got, size_t b,
+                            const char *what)
 {
     assert_int_equal(kvern_cache_length(wanted, a), kvern_cache_length(got, b));
     assert_int_equal(kvern_cache_trimmable(wanted, a), kvern_cache_trimmable(got, b));
@@ -151,7 +151,7 @@ void mixed_expect_row(const kvern_state *wanted, size_t a, const kvern_state *go
 {
     assert_int_equal(kvern_state_length(wanted, a), kvern_state_length(got, b));
     for (size_t l = 0; l < MIXED_LAYERS; l++)
-        expect_layer(kvern_state_cache(wanted, l), a, kvern_state_cache(got, l), b, what);
+        mixed_expect_cache_row(kvern_state_cache(wanted, l), a, kvern_state_cache(got, l), b, what);
 }
 
 void mixed_expect_state(const kvern_state *wanted, const kvern_state *got, const char *what)

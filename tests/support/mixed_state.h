@@ -46,8 +46,12 @@ void mixed_feed(kvern_state *s, kvern_phase phase, uint64_t sequence, int64_t co
 void mixed_abandoned_step(kvern_state *s, const uint64_t *sequences, const int64_t *counts,
                           size_t layers);
 
-// Fails the test unless row `a` of one state is what row `b` of another is: lengths, what can be
-// trimmed and reused, form, and every stored value that both still must hold.
+// Fails the test unless row `a` of one cache is what row `b` of another is: lengths, what can be
+// trimmed and reused, form, and every stored value that both still must hold. For any layer.
+void mixed_expect_cache_row(const kvern_cache *wanted, size_t a, const kvern_cache *got, size_t b,
+                            const char *what);
+
+// The same for a row of two states, in all layers.
 void mixed_expect_row(const kvern_state *wanted, size_t a, const kvern_state *got, size_t b,
                       const char *what);
 
