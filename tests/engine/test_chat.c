@@ -4,9 +4,9 @@
 
 #include "engine/chat.h"
 #include "tests/support/gguf_builder.h"
+#include "tests/support/golden_json.h"
 #include "tests/support/tiny_tokenizer.h"
 
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -112,12 +112,7 @@ static void check_case(const json_t *entry)
 static void renders_as_jinja_does(void **state)
 {
     (void)state;
-    json_error_t error;
-    json_t *golden =
-        json_load_file(KVERN_TESTS_DIR "/golden/chat/conversations.json", JSON_ALLOW_NUL, &error);
-    if (!golden)
-        fail_msg("conversations.json: %s", error.text);
-    assert_true(json_array_size(golden) > 40);
+    json_t *golden = golden_json_open("chat/conversations.json", 40);
     for (size_t i = 0; i < json_array_size(golden); i++)
         check_case(json_array_get(golden, i));
     json_decref(golden);

@@ -4,6 +4,7 @@
 
 #include "engine/dequantize.h"
 #include "tests/support/gguf_walk.h"
+#include "tests/support/real_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,14 +17,9 @@
 
 static gguf_file *open_model(void)
 {
-    const char *path = getenv("KVERN_TEST_MODEL");
-    if (!path) {
-        print_message("KVERN_TEST_MODEL does not name a model file\n");
-        skip();
-    }
     gguf_file *file;
     engine_error error = {0};
-    if (gguf_open(path, &file, &error) != KVERN_OK) {
+    if (gguf_open(real_model_path("KVERN_TEST_MODEL"), &file, &error) != KVERN_OK) {
         fail_msg("%s", error.text);
     }
     return file;

@@ -4,23 +4,18 @@
 
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
+#include "tests/support/real_model.h"
 #include "tests/support/served_sequence.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 #define TOKENS 80      // more than a page of positions
 #define PLAIN_TOKENS 4 // the plain kernels take their time
 
-static bool find_model(engine_fixture_options *options)
+static engine_fixture_options model_options(void)
 {
-    *options = engine_fixture_default(NULL, 0);
-    options->path = getenv("KVERN_TEST_MODEL");
-    options->kv = KVERN_BF16;
-    if (!options->path) {
-        printf("not run: KVERN_TEST_MODEL names no model file\n");
-    }
-    return options->path != NULL;
+    engine_fixture_options options = engine_fixture_default(NULL, 0);
+    options.path = real_model_path("KVERN_TEST_MODEL");
+    options.kv = KVERN_BF16;
+    return options;
 }
 
 static size_t token_count(void)
@@ -31,10 +26,7 @@ static size_t token_count(void)
 static void every_way(void **state)
 {
     (void)state;
-    engine_fixture_options options;
-    if (!find_model(&options)) {
-        skip();
-    }
+    engine_fixture_options options = model_options();
     served_sequence s = served_sequence_create(&options, token_count(), 20000, 3);
     options.context.executor = executor_shuffled(5);
     engine_fixture f = engine_fixture_open(&options);
@@ -53,10 +45,7 @@ static void every_instruction_set(void **state)
     (void)state;
     static const uint32_t sets[] = {KVERN_CPU_AVX2 | KVERN_CPU_AVX512,
                                     KVERN_CPU_AVX2 | KVERN_CPU_AVX_VNNI, KVERN_CPU_AVX2, 0};
-    engine_fixture_options options;
-    if (!find_model(&options)) {
-        skip();
-    }
+    engine_fixture_options options = model_options();
     served_sequence s = served_sequence_create(&options, token_count(), 20000, 3);
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         options.context.cpu_features = sets[i];
@@ -74,10 +63,7 @@ static void every_instruction_set(void **state)
 static void a_pool_of_threads(void **state)
 {
     (void)state;
-    engine_fixture_options options;
-    if (!find_model(&options)) {
-        skip();
-    }
+    engine_fixture_options options = model_options();
     served_sequence s = served_sequence_create(&options, PLAIN_TOKENS, 20000, 3);
     options.context.threads = 2;
     engine_fixture f = engine_fixture_open(&options);

@@ -4,8 +4,8 @@
 
 #include "tests/support/asked.h"
 #include "tests/support/check.h"
+#include "tests/support/real_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,12 +65,8 @@ static void answers_are_those_of_requests_alone(void **state)
 {
     (void)state;
     engine_fixture_options options = engine_fixture_default(NULL, 0);
-    options.path = getenv("KVERN_TEST_MODEL");
+    options.path = real_model_path("KVERN_TEST_MODEL");
     options.kv = KVERN_BF16;
-    if (!options.path) {
-        printf("not run: KVERN_TEST_MODEL names no model file\n");
-        skip();
-    }
     engine_fixture f = engine_fixture_open(&options);
     serve(&f, 0);
     serve(&f, 5);

@@ -6,6 +6,7 @@
 #include "engine/tokenizer.h"
 #include "tests/support/random.h"
 #include "tests/support/tiny_tokenizer.h"
+#include "tests/support/token_check.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,14 +58,7 @@ static int32_t id_of(const tokenizer *t, const char *text)
 static void assert_round_trip(const tokenizer *t, const char *text, size_t bytes, unsigned flags)
 {
     token_buffer ids = encode(t, text, bytes, flags);
-    size_t at = 0;
-    for (size_t i = 0; i < ids.count; i++) {
-        const tokenizer_text piece = tokenizer_piece_special(t, ids.ids[i]);
-        assert_true(piece.size > 0 && piece.size <= bytes - at);
-        assert_memory_equal(text + at, piece.data, piece.size);
-        at += piece.size;
-    }
-    assert_int_equal(at, bytes);
+    token_check_text(t, &ids, text, bytes, flags);
     token_buffer_free(&ids);
 }
 

@@ -3,8 +3,8 @@
 // faulty UTF-8.
 
 #include "engine/tokenizer_internal.h"
+#include "tests/support/golden_json.h"
 
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,12 +66,7 @@ static void equals_the_reference(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
-    json_error_t error;
-    json_t *golden =
-        json_load_file(KVERN_TESTS_DIR "/golden/tokenizer/words.json", JSON_ALLOW_NUL, &error);
-    if (!golden)
-        fail_msg("words.json: %s", error.text);
-    assert_true(json_array_size(golden) > 100);
+    json_t *golden = golden_json_open("tokenizer/words.json", 100);
     for (size_t k = 0; k < 4; k++) {
         word_splitter *splitter = create(kinds[k]);
         for (size_t i = 0; i < json_array_size(golden); i++)

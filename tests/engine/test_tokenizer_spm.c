@@ -3,12 +3,12 @@
 // (tests/golden/tokenizer/sentencepiece.json), what is plain to see on one known by heart, any
 // bytes, and what is refused.
 
-#include "engine/tokenizer.h"
+#include "tests/support/golden_json.h"
 #include "tests/support/random.h"
 #include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"
+#include "tests/support/token_check.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,40 +63,16 @@ static tokenizer *made_of(const json_t *vocabulary)
     return t;
 }
 
-static void check_case(const tokenizer *t, const json_t *entry, size_t index)
-{
-    const json_t *text = json_object_get(entry, "text");
-    const json_t *expected = json_object_get(entry, "ids");
-    const bool special = json_is_true(json_object_get(entry, "special"));
-    token_buffer ids = TOKEN_BUFFER_INIT;
-    engine_error error = {0};
-    if (tokenizer_encode(t, json_string_value(text), json_string_length(text),
-                         special ? TOKENIZER_PARSE_SPECIAL : 0, &ids, &error) != KVERN_OK)
-        fail_msg("case %zu: %s", index, error.text);
-    bool same = ids.count == json_array_size(expected);
-    for (size_t i = 0; same && i < ids.count; i++)
-        same = ids.ids[i] == json_integer_value(json_array_get(expected, i));
-    if (!same)
-        fail_msg("case %zu (\"%s\") differs", index, json_string_value(text));
-    token_buffer_free(&ids);
-}
-
 static void equals_sentencepiece(void **state)
 {
     (void)state;
-    json_error_t error;
-    json_t *golden = json_load_file(KVERN_TESTS_DIR "/golden/tokenizer/sentencepiece.json",
-                                    JSON_ALLOW_NUL, &error);
-    if (!golden)
-        fail_msg("sentencepiece.json: %s", error.text);
-    assert_true(json_array_size(golden) >= 6);
+    json_t *golden = golden_json_open("tokenizer/sentencepiece.json", 6);
     for (size_t v = 0; v < json_array_size(golden); v++) {
         const json_t *vocabulary = json_array_get(golden, v);
         const json_t *cases = json_object_get(vocabulary, "cases");
         tokenizer *t = made_of(vocabulary);
         assert_true(json_array_size(cases) > 50);
-        for (size_t i = 0; i < json_array_size(cases); i++)
-            check_case(t, json_array_get(cases, i), i);
+        token_check_golden(t, cases, false);
         tokenizer_destroy(t);
     }
     json_decref(golden);
