@@ -197,12 +197,13 @@ static bool trims_freely(const kvern_state *state)
 }
 
 // A copy of the sequence before a prompt that may be cancelled between chunks and that trimming
-// could not take back; NULL where it can. Pages are shared until they are written to.
+// could not take back; NULL where it can, or where there was nothing. Pages are shared until they
+// are written to.
 static kvern_status keep_sequence(const generation *run, size_t count, kvern_state **kept)
 {
     generator *g = run->g;
     *kept = NULL;
-    if (count <= g->chunk || generator_length(g) == 0 || trims_freely(g->state)) {
+    if (chunk_of(g, count) == count || generator_length(g) == 0 || trims_freely(g->state)) {
         return KVERN_OK;
     }
     kvern_status status = kvern_state_fork(g->state, &(size_t){0}, 1, kept);
@@ -210,7 +211,8 @@ static kvern_status keep_sequence(const generation *run, size_t count, kvern_sta
                               : engine_fail_kvern(run->error, status, "keeping the sequence");
 }
 
-// Takes back the `done` positions of a prompt that did not come to its end.
+// Takes back the `done` positions of a prompt that did not come to its end. A row that was empty is
+// made anew, for trimming would leave it converted.
 static kvern_status take_back(generation *run, size_t done, kvern_state **kept)
 {
     generator *g = run->g;
@@ -219,6 +221,8 @@ static kvern_status take_back(generation *run, size_t done, kvern_state **kept)
         kvern_state_destroy(g->state);
         g->state = *kept;
         *kept = NULL;
+    } else if (generator_length(g) == (int64_t)done) {
+        status = kvern_state_reset(g->state, 0);
     } else {
         status = kvern_state_trim(g->state, 0, (int64_t)done);
     }

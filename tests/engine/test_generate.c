@@ -193,6 +193,21 @@ static void greedy_equals_forwarding_by_hand(void **state)
     close_fixture(&f);
 }
 
+// Stores keys in 2 bits from START on; the reply by hand follows. Keys alone: valgrind runs this
+// test, and takes the bits that slots of values share for unwritten (docs/TESTING.md).
+static void store_from_a_start(fixture *f)
+{
+    kvern_storage storage = kvern_storage_default();
+    engine_error error;
+    storage.k = kvern_codec_affine(2, 32);
+    storage.start = START;
+    kvern_composition_release(f->engine.composition);
+    assert_int_equal(model_composition(f->engine.facts, f->engine.context, &storage,
+                                       &f->engine.composition, &error),
+                     KVERN_OK);
+    reply_by_hand(f, START);
+}
+
 // A prompt that crosses a start is converted there, however it is cut, and the reply follows.
 static void a_start_is_where_it_is(void **state)
 {
@@ -201,17 +216,7 @@ static void a_start_is_where_it_is(void **state)
     fixture f = open_fixture(TINY_LLAMA_END);
     int32_t exact[REPLY];
     memcpy(exact, f.reply, sizeof exact);
-    kvern_storage storage = kvern_storage_default();
-    engine_error error;
-    // Keys alone: valgrind runs this test, and takes the bits that slots of values share for
-    // unwritten (docs/TESTING.md).
-    storage.k = kvern_codec_affine(2, 32);
-    storage.start = START;
-    kvern_composition_release(f.engine.composition);
-    assert_int_equal(model_composition(f.engine.facts, f.engine.context, &storage,
-                                       &f.engine.composition, &error),
-                     KVERN_OK);
-    reply_by_hand(&f, START);
+    store_from_a_start(&f);
     assert_memory_not_equal(f.reply, exact, sizeof exact);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         record r = {0};
@@ -456,6 +461,49 @@ static void a_prompt_that_ends_early_leaves_nothing(void **state)
     close_fixture(&f);
 }
 
+static void cancel_at_once(void *user, size_t done, size_t total)
+{
+    (void)user;
+    (void)done;
+    (void)total;
+    atomic_store(&cancel_midway, true);
+}
+
+// A prompt that is cancelled behind the start of a layer leaves no conversion behind: whether the
+// sequence was empty, or has some tokens that are not at the start yet.
+static void a_cancelled_prompt_leaves_no_conversion(void **state)
+{
+    (void)state;
+    fixture f = open_fixture(TINY_LLAMA_END);
+    store_from_a_start(&f);
+    for (size_t before = 0; before < START; before += 5) {
+        record r = {0};
+        generator *g = make_generator(&f, 0, 0);
+        generate_request request = make_request(&f, &r, 0);
+        request.count = before;
+        if (before) {
+            must_run(g, &request);
+        }
+        r.prompt_done = 0;
+        request = make_request(&f, &r, REPLY);
+        request.tokens += before;
+        request.count -= before;
+        request.on_prompt = cancel_at_once;
+        request.cancel = &cancel_midway;
+        atomic_store(&cancel_midway, false);
+        assert_int_equal(must_run(g, &request).reason, GENERATE_CANCELLED);
+        assert_int_equal(generator_length(g), before);
+        assert_false(kvern_cache_converted(kvern_state_cache(generator_state(g), 0), 0));
+        request.on_prompt = on_prompt;
+        request.cancel = NULL;
+        must_run(g, &request);
+        assert_memory_equal(r.tokens, f.reply, r.count * sizeof *r.tokens);
+        text_buffer_free(&r.text);
+        generator_destroy(g);
+    }
+    close_fixture(&f);
+}
+
 static void wrong_requests_are_refused(void **state)
 {
     (void)state;
@@ -517,6 +565,7 @@ int main(void)
         cmocka_unit_test(the_context_is_a_limit),
         cmocka_unit_test(cancelling_keeps_order),
         cmocka_unit_test(a_prompt_that_ends_early_leaves_nothing),
+        cmocka_unit_test(a_cancelled_prompt_leaves_no_conversion),
         cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(a_full_budget_keeps_what_was_generated),
     };
