@@ -35,6 +35,7 @@ static kvern_buffer *unlink_fitting(kvern_shelf *shelf, size_t bytes)
         return NULL;
     kvern_buffer *found = *best;
     *best = found->next;
+    shelf->idle_count--;
     return found;
 }
 
@@ -71,14 +72,6 @@ void kvern_shelf_undo(kvern_context *context, kvern_shelf *shelf, void *data)
         kvern_shelf_give(context, shelf, data);
 }
 
-static size_t count_idle(const kvern_shelf *shelf)
-{
-    size_t count = 0;
-    for (const kvern_buffer *at = shelf->idle; at; at = at->next)
-        count++;
-    return count;
-}
-
 void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data)
 {
     if (!data)
@@ -88,10 +81,18 @@ void kvern_shelf_give(kvern_context *context, kvern_shelf *shelf, void *data)
     pthread_mutex_lock(&context->lock);
     buffer->next = shelf->idle;
     shelf->idle = buffer;
-    kvern_buffer *surplus = count_idle(shelf) > shelf->most_idle ? unlink_fitting(shelf, 0) : NULL;
+    shelf->idle_count++;
+    kvern_buffer *surplus = shelf->idle_count > shelf->most_idle ? unlink_fitting(shelf, 0) : NULL;
     pthread_mutex_unlock(&context->lock);
     if (surplus)
         free_buffer(context, surplus);
+}
+
+static void allow_idle(kvern_context *context, kvern_shelf *shelf, size_t count)
+{
+    pthread_mutex_lock(&context->lock);
+    shelf->most_idle = kvern_max_size(shelf->most_idle, count);
+    pthread_mutex_unlock(&context->lock);
 }
 
 // The buffers that are taken are chained through their own first bytes until they go back.
@@ -109,6 +110,8 @@ kvern_status kvern_shelf_reserve(kvern_context *context, kvern_shelf *shelf, siz
             taken = data;
         }
     }
+    if (!status)
+        allow_idle(context, shelf, count);
     while (taken) {
         void *next = *(void **)taken;
         if (status)
@@ -125,6 +128,7 @@ void kvern_shelf_clear(kvern_context *context, kvern_shelf *shelf)
     while (shelf->idle) {
         kvern_buffer *buffer = shelf->idle;
         shelf->idle = buffer->next;
+        shelf->idle_count--;
         free_buffer(context, buffer);
     }
 }

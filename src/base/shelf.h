@@ -14,8 +14,9 @@ typedef struct kvern_context kvern_context;
 typedef struct kvern_buffer kvern_buffer;
 
 typedef struct kvern_shelf {
-    kvern_buffer *idle; // guarded by the context's lock
-    size_t most_idle;   // more than these are released, the smallest first
+    kvern_buffer *idle; // all guarded by the context's lock
+    size_t idle_count;
+    size_t most_idle; // more than these are released, the smallest first; grows by reservations
 } kvern_shelf;
 
 // Takes a buffer of at least `bytes` bytes, aligned to a cache line, for the caller alone; its

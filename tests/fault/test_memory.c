@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define HUGE_ARENA ((uint64_t)2 << 20)
+#define MOST_LAYERS 600 // more than a context keeps reads for by itself
 
 // The executor says that it has `threads` threads, so that work and scratch are cut for them.
 static kvern_context *new_context(ledger *books, size_t threads)
@@ -130,7 +131,7 @@ static void decode(kvern_state *state, size_t layers, const int64_t *counts, siz
                    size_t query_heads)
 {
     static const uint64_t sequences[4] = {1, 2, 3, 4};
-    kvern_read *reads[4];
+    static kvern_read *reads[MOST_LAYERS];
     for (size_t step = 0; step < steps; step++) {
         assert_ok(kvern_step_begin(state, KVERN_PHASE_DECODE, counts));
         for (size_t l = 0; l < layers; l++) {
@@ -164,6 +165,30 @@ static void decoding_in_reserved_room_allocates_nothing(void **state)
     decode(s, 3, one, 50, 8);
     assert_int_equal(memory_of(context).allocations, before);
     assert_int_equal(books.allocations, before);
+    kvern_state_destroy(s);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    ledger_finish(&books);
+}
+
+// However many layers there are, their reads may all be open.
+static void reserved_room_covers_reads_of_many_layers(void **state)
+{
+    (void)state;
+    static const int64_t one[1] = {1};
+    ledger books;
+    ledger_init(&books);
+    kvern_layer layers[MOST_LAYERS];
+    for (size_t l = 0; l < MOST_LAYERS; l++)
+        layers[l] = kvern_layer_default(1, 8);
+    kvern_context *context = new_context(&books, 1);
+    kvern_composition *composition = new_composition(context, layers, MOST_LAYERS);
+    kvern_state *s;
+    assert_ok(kvern_state_create(composition, 1, &s));
+    assert_ok(kvern_state_reserve(s, 0, 3, 1));
+    const uint64_t before = memory_of(context).allocations;
+    decode(s, MOST_LAYERS, one, 3, 1);
+    assert_int_equal(memory_of(context).allocations, before);
     kvern_state_destroy(s);
     kvern_composition_release(composition);
     kvern_context_release(context);
@@ -521,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_bytes_stay_within_two_percent_and_an_arena),
         cmocka_unit_test(decoding_in_reserved_room_allocates_nothing),
+        cmocka_unit_test(reserved_room_covers_reads_of_many_layers),
         cmocka_unit_test(reserved_room_covers_attends_of_few_rows),
         cmocka_unit_test(reserved_room_covers_attends_of_shared_rows),
         cmocka_unit_test(reserved_room_of_a_fork_covers_the_shared_page),
