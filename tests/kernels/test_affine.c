@@ -5,7 +5,7 @@
 
 #include "src/codec/affine/affine.h"
 #include "tests/support/check.h"
-#include "tests/support/guarded.h"
+#include "tests/support/kernel_inputs.h"
 #include "tests/support/kernel_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/rounding.h"
@@ -41,42 +41,12 @@ static size_t random_dim(test_random *random, const kvern_codec *codec)
 
 // ---- Values ----
 
-typedef enum mixture {
-    ORDINARY, // around 1
-    WIDE,     // most exponents, subnormal numbers, both zeros
-    MIXTURES
-} mixture;
-
-static float random_value(test_random *random, mixture kind)
-{
-    if (kind == ORDINARY)
-        return test_random_signed(random) * 4;
-    const uint64_t choice = test_random_below(random, 16);
-    if (choice == 0)
-        return test_random_next(random) & 1 ? 0.0f : -0.0f;
-    if (choice < 3)
-        return ldexpf(test_random_signed(random), -(int)test_random_below(random, 150));
-    return ldexpf(test_random_signed(random), (int)test_random_below(random, 80) - 40);
-}
-
-static float random_special(test_random *random)
-{
-    static const float special[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -65519.9f, 1e-45f};
-    return special[test_random_below(random, sizeof special / sizeof special[0])];
-}
-
-static void fill(test_random *random, mixture kind, float *x, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        x[i] = random_value(random, kind);
-}
-
 // Groups of every kind: ordinary, one value, one side of zero, tiny, huge, and some with an
 // infinity or a NaN.
 static void fill_group(test_random *random, float *x, size_t count)
 {
     const uint64_t choice = test_random_below(random, 12);
-    fill(random, choice < 8 ? ORDINARY : WIDE, x, count);
+    kernel_inputs_fill(random, choice < 8 ? ORDINARY : WIDE, x, count);
     const float scale = choice == 0 ? 1e-7f : choice == 1 ? 1e37f : choice == 2 ? -1.0f : 1.0f;
     for (size_t i = 0; i < count; i++) {
         x[i] *= choice == 3 ? 0 : scale;
@@ -86,7 +56,7 @@ static void fill_group(test_random *random, float *x, size_t count)
             x[i] = x[0];
     }
     if (choice == 5)
-        x[test_random_below(random, count)] = random_special(random);
+        x[test_random_below(random, count)] = kernel_inputs_special(random);
 }
 
 // ---- The block of a test, beside what should be in it ----
@@ -286,7 +256,7 @@ static void groups_that_are_not_finite_read_as_nan(void **state)
         const kvern_codec codec = codec_of(i / 2);
         affine_block *b = block_create(&random, codec, (kvern_stream)(i % 2), 2 * codec.group);
         float values[MOST_DIM], got[MOST_DIM];
-        fill(&random, ORDINARY, values, b->dim);
+        kernel_inputs_fill(&random, ORDINARY, values, b->dim);
         values[codec.group + test_random_below(&random, codec.group)] = special[i % 3];
         store(b, 17, values);
         kvern_codec_layout_of(&codec)->decode(&codec, b->stream, b->data, b->dim, 17, got);
@@ -347,31 +317,13 @@ static void bench_destroy(bench *b)
     free(b);
 }
 
-static float *last_floats(const guarded *buffer, size_t all_bytes, size_t count)
-{
-    return (float *)(void *)(buffer->data + all_bytes - count * sizeof(float));
-}
-
-// What a kernel is told to prefetch: nothing, or memory that ends before it.
-static const void *random_next(bench *b, test_random *random)
-{
-    switch (test_random_below(random, 3)) {
-    case 0:
-        return NULL;
-    case 1:
-        return b->next_at_end.data + 64;
-    default:
-        return b->next_at_end.data;
-    }
-}
-
 static void fill_queries(bench *b, test_random *random, mixture kind)
 {
     const affine_block *block = b->block;
     const kvern_codec_layout *layout = kvern_codec_layout_of(&block->codec);
     b->q_stride = layout->query_floats(&block->codec, block->dim);
     assert_int_equal(b->q_stride, block->dim + block->dim / block->codec.group);
-    fill(random, kind, b->input, MOST_VECTORS * b->q_stride);
+    kernel_inputs_fill(random, kind, b->input, MOST_VECTORS * b->q_stride);
     for (size_t i = 0; i < MOST_VECTORS; i++)
         layout->prepare(&block->codec, block->dim, b->input + i * b->q_stride);
 }
@@ -379,15 +331,10 @@ static void fill_queries(bench *b, test_random *random, mixture kind)
 static void expect_same(const bench *b, const float *got, size_t count, size_t n, size_t begin,
                         size_t end, uint32_t features)
 {
-    if (memcmp(b->wanted, got, count * sizeof *got) == 0)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        if (memcmp(&b->wanted[i], &got[i], sizeof *got) != 0 &&
-            !(isnan(b->wanted[i]) && isnan(got[i])))
-            fail_msg("%s: %s, %zu vectors, [%zu, %zu): element %zu is %a, not %a",
-                     kvern_cpu_name(features), name_of(b->block), n, begin, end, i, (double)got[i],
-                     (double)b->wanted[i]);
-    }
+    char what[256];
+    snprintf(what, sizeof what, "%s: %s, %zu vectors, [%zu, %zu)", kvern_cpu_name(features),
+             name_of(b->block), n, begin, end);
+    check_same_floats(b->wanted, got, count, what);
 }
 
 // Every variant against plain: scores of n queries over some tiles; all others keep what they held.
@@ -396,15 +343,15 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t begin
     const affine_block *block = b->block;
     const kernel_variants variants = kernel_variants_here();
     const size_t count = n * SLOTS, floats = n * b->q_stride;
-    float *q = last_floats(&b->input_at_end, INPUT_BYTES, floats);
-    float *scores = last_floats(&b->output_at_end, OUTPUT_BYTES, count);
+    float *q = guarded_last(&b->input_at_end, floats * sizeof(float));
+    float *scores = guarded_last(&b->output_at_end, count * sizeof(float));
     memcpy(q, b->input, floats * sizeof *q);
     for (size_t v = 0; v < variants.count; v++) {
         for (size_t i = 0; i < count; i++)
             scores[i] = SENTINEL;
         kvern_codec_kernels_of(&block->codec, variants.features[v])
             .score(&block->codec, block->data, block->dim, begin, end, n, q, b->q_stride, scores,
-                   random_next(b, random));
+                   kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
             memcpy(b->wanted, scores, count * sizeof *scores);
         expect_same(b, scores, count, n, begin, end, variants.features[v]);
@@ -421,15 +368,15 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
     const affine_block *block = b->block;
     const kernel_variants variants = kernel_variants_here();
     const size_t count = n * block->dim;
-    float *w = last_floats(&b->input_at_end, INPUT_BYTES, n * SLOTS);
-    float *acc = last_floats(&b->output_at_end, OUTPUT_BYTES, count);
+    float *w = guarded_last(&b->input_at_end, n * SLOTS * sizeof(float));
+    float *acc = guarded_last(&b->output_at_end, count * sizeof(float));
     for (size_t i = 0; i < n * SLOTS; i++)
         w[i] = i % SLOTS < begin || i % SLOTS >= end ? NAN : b->input[i];
     for (size_t v = 0; v < variants.count; v++) {
         memcpy(acc, b->before, count * sizeof *acc);
         kvern_codec_kernels_of(&block->codec, variants.features[v])
             .accumulate(&block->codec, block->data, block->dim, begin, end, n, w, acc,
-                        random_next(b, random));
+                        kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
             memcpy(b->wanted, acc, count * sizeof *acc);
         expect_same(b, acc, count, n, begin, end, variants.features[v]);
@@ -487,8 +434,8 @@ static void vector_sums_equal_plain_ones(void **state)
         const kvern_codec codec = codec_of(i);
         b->block = block_create(&random, codec, KVERN_STREAM_V, random_dim(&random, &codec));
         const mixture kind = (mixture)test_random_below(&random, MIXTURES);
-        fill(&random, kind, b->input, MOST_VECTORS * SLOTS);
-        fill(&random, kind, b->before, MOST_VECTORS * b->block->dim);
+        kernel_inputs_fill(&random, kind, b->input, MOST_VECTORS * SLOTS);
+        kernel_inputs_fill(&random, kind, b->before, MOST_VECTORS * b->block->dim);
         compare_all_sums(b, &random);
         block_destroy(b->block);
     }
@@ -503,8 +450,8 @@ static void every_range_of_slots_gives_equal_sums(void **state)
     bench *b = bench_create();
     for (size_t i = 0; i < 6; i++) {
         b->block = block_create(&random, kvern_codec_affine(all_bits[i], 32), KVERN_STREAM_V, 96);
-        fill(&random, ORDINARY, b->input, MOST_VECTORS * SLOTS);
-        fill(&random, ORDINARY, b->before, MOST_VECTORS * 96);
+        kernel_inputs_fill(&random, ORDINARY, b->input, MOST_VECTORS * SLOTS);
+        kernel_inputs_fill(&random, ORDINARY, b->before, MOST_VECTORS * 96);
         for (size_t begin = 0; begin <= SLOTS; begin++) {
             for (size_t end = begin; end <= SLOTS; end++)
                 compare_sums(b, &random, 1 + test_random_below(&random, 4), begin, end);
@@ -568,7 +515,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
         check_same_floats(b->wanted, b->before, N * SLOTS, "scores");
         block_destroy(b->block);
         b->block = block_create(&random, codec, KVERN_STREAM_V, dim);
-        fill(&random, WIDE, b->before, N * dim);
+        kernel_inputs_fill(&random, WIDE, b->before, N * dim);
         for (size_t j = 0; j < N * dim; j++)
             b->wanted[j] = stated_sum(b->block, b->input + j / dim * SLOTS, j % dim, b->before[j]);
         plain.accumulate(&codec, b->block->data, dim, 5, 60, N, b->input, b->before, NULL);
@@ -580,6 +527,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
 
 int main(void)
 {
+    kernel_variants_print("affine");
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_hold_lines_and_codes_without_padding),

@@ -4,7 +4,7 @@
 
 #include "src/codec/codec.h"
 #include "tests/support/check.h"
-#include "tests/support/guarded.h"
+#include "tests/support/kernel_inputs.h"
 #include "tests/support/kernel_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/rounding.h"
@@ -22,38 +22,6 @@
 static const kvern_type types[] = {KVERN_F32, KVERN_BF16, KVERN_F16};
 static const kvern_stream streams[] = {KVERN_STREAM_K, KVERN_STREAM_V};
 
-// ---- Values ----
-
-typedef enum mixture {
-    ORDINARY, // around 1
-    WIDE,     // every exponent, subnormal numbers, both zeros; sums overflow
-    MIXTURES
-} mixture;
-
-static float random_value(test_random *random, mixture kind)
-{
-    if (kind == ORDINARY)
-        return test_random_signed(random) * 4;
-    const uint64_t choice = test_random_below(random, 16);
-    if (choice == 0)
-        return test_random_next(random) & 1 ? 0.0f : -0.0f;
-    if (choice < 3) // the smallest values of the types, and below
-        return ldexpf(test_random_signed(random), -(int)test_random_below(random, 150));
-    return ldexpf(test_random_signed(random), (int)test_random_below(random, 80) - 40);
-}
-
-static float random_special(test_random *random)
-{
-    static const float special[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -65519.9f, 1e-45f};
-    return special[test_random_below(random, sizeof special / sizeof special[0])];
-}
-
-static void fill(test_random *random, mixture kind, float *x, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        x[i] = random_value(random, kind);
-}
-
 // ---- Storing ----
 
 static size_t block_bytes_of(kvern_type type, size_t dim)
@@ -66,20 +34,11 @@ static void check_stored(const kvern_codec *codec, kvern_stream stream, const vo
                          size_t dim, size_t slot, const float *wanted)
 {
     float got[MOST_DIM];
-    char name[KVERN_CODEC_NAME_BYTES];
+    char what[256], name[KVERN_CODEC_NAME_BYTES];
     kvern_codec_name(codec, name);
     kvern_codec_layout_of(codec)->decode(codec, stream, block, dim, slot, got);
-    for (size_t d = 0; d < dim; d++) {
-        if (memcmp(&wanted[d], &got[d], sizeof got[d]) != 0 && !(isnan(wanted[d]) && isnan(got[d])))
-            fail_msg("%s, stream %d, dim %zu, slot %zu: element %zu is %a, not %a", name, stream,
-                     dim, slot, d, (double)got[d], (double)wanted[d]);
-    }
-}
-
-// The last `bytes` bytes of a buffer of `all` bytes, so that they end where it ends.
-static void *last_of(const guarded *buffer, size_t all, size_t bytes)
-{
-    return buffer->data + all - bytes;
+    snprintf(what, sizeof what, "%s, stream %d, dim %zu, slot %zu", name, stream, dim, slot);
+    check_same_floats(wanted, got, dim, what);
 }
 
 // Stores slots in random order, values of `type`; afterwards each slot holds its rounded values.
@@ -99,8 +58,8 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
     const size_t step = 2 * test_random_below(random, SLOTS / 2) + 1; // odd: visits every slot
     for (size_t i = 0; i < SLOTS; i++) {
         const size_t slot = (i * step) % SLOTS;
-        fill(random, WIDE, source, dim);
-        source[test_random_below(random, dim)] = random_special(random);
+        kernel_inputs_fill(random, WIDE, source, dim);
+        source[test_random_below(random, dim)] = kernel_inputs_special(random);
         for (size_t d = 0; d < dim; d++) {
             element_set(type, input.data, d, source[d]);
             wanted[slot][d] = rounded(stored, element_get(type, input.data, d));
@@ -227,42 +186,22 @@ static void bench_fill(bench *b, test_random *random, kvern_type type, kvern_str
     b->dim = dim;
     b->plain = kvern_codec_kernels_of(&b->codec, 0);
     const size_t bytes = block_bytes_of(type, dim);
-    b->block = test_random_next(random) & 1 ? last_of(&b->block_at_end, BLOCK_BYTES, bytes)
+    b->block = test_random_next(random) & 1 ? guarded_last(&b->block_at_end, bytes)
                                             : b->block_at_start.data;
     for (size_t slot = 0; slot < SLOTS; slot++) {
-        fill(random, kind, b->block_values[slot], dim);
+        kernel_inputs_fill(random, kind, b->block_values[slot], dim);
         encode_slot(b, slot);
-    }
-}
-
-// What a kernel is told to prefetch: nothing, or memory that ends before it.
-static const void *random_next(bench *b, test_random *random)
-{
-    switch (test_random_below(random, 3)) {
-    case 0:
-        return NULL;
-    case 1:
-        return b->next_at_end.data + 64;
-    default:
-        return b->next_at_end.data;
     }
 }
 
 static void expect_same(const bench *b, const float *got, size_t count, size_t n, size_t begin,
                         size_t end, uint32_t features)
 {
-    if (memcmp(b->wanted, got, count * sizeof *got) == 0)
-        return;
-    char name[KVERN_CODEC_NAME_BYTES];
+    char what[256], name[KVERN_CODEC_NAME_BYTES];
     kvern_codec_name(&b->codec, name);
-    for (size_t i = 0; i < count; i++) {
-        if (memcmp(&b->wanted[i], &got[i], sizeof *got) != 0 &&
-            !(isnan(b->wanted[i]) && isnan(got[i])))
-            fail_msg("%s: %s, stream %d, dim %zu, %zu vectors, [%zu, %zu): element %zu is %a, "
-                     "not %a",
-                     kvern_cpu_name(features), name, b->stream, b->dim, n, begin, end, i,
-                     (double)got[i], (double)b->wanted[i]);
-    }
+    snprintf(what, sizeof what, "%s: %s, stream %d, dim %zu, %zu vectors, [%zu, %zu)",
+             kvern_cpu_name(features), name, b->stream, b->dim, n, begin, end);
+    check_same_floats(b->wanted, got, count, what);
 }
 
 // Scores of the first n queries over some tiles, every variant against plain; all other scores
@@ -271,8 +210,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
                            size_t tile_end)
 {
     const size_t count = n * SLOTS;
-    float *q = last_of(&b->input_at_end, INPUT_BYTES, n * b->dim * sizeof(float));
-    float *scores = last_of(&b->output_at_end, OUTPUT_BYTES, count * sizeof(float));
+    float *q = guarded_last(&b->input_at_end, n * b->dim * sizeof(float));
+    float *scores = guarded_last(&b->output_at_end, count * sizeof(float));
     memcpy(q, b->input, n * b->dim * sizeof(float));
     for (size_t i = 0; i < count; i++)
         b->wanted[i] = SENTINEL;
@@ -288,7 +227,7 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
             scores[i] = SENTINEL;
         kvern_codec_kernels_of(&b->codec, b->variants.features[v])
             .score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, scores,
-                   random_next(b, random));
+                   kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, scores, count, n, tile_begin, tile_end, b->variants.features[v]);
     }
 }
@@ -326,7 +265,7 @@ static void vector_scores_equal_plain_ones(void **state)
         for (size_t dim = 8; dim <= MOST_DIM; dim += 8) {
             const mixture kind = (mixture)test_random_below(&random, MIXTURES);
             bench_fill(b, &random, types[t], KVERN_STREAM_K, dim, kind);
-            fill(&random, kind, b->input, MOST_VECTORS * dim);
+            kernel_inputs_fill(&random, kind, b->input, MOST_VECTORS * dim);
             compare_all_scores(b, &random);
         }
     }
@@ -338,8 +277,8 @@ static void vector_scores_equal_plain_ones(void **state)
 static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, size_t end)
 {
     const size_t count = n * b->dim;
-    float *w = last_of(&b->input_at_end, INPUT_BYTES, n * SLOTS * sizeof(float));
-    float *acc = last_of(&b->output_at_end, OUTPUT_BYTES, count * sizeof(float));
+    float *w = guarded_last(&b->input_at_end, n * SLOTS * sizeof(float));
+    float *acc = guarded_last(&b->output_at_end, count * sizeof(float));
     memcpy(w, b->input, n * SLOTS * sizeof(float));
     memcpy(b->wanted, b->before, count * sizeof(float));
     b->plain.accumulate(&b->codec, b->block, b->dim, begin, end, n, w, b->wanted, NULL);
@@ -350,7 +289,8 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
     for (size_t v = 1; v < b->variants.count; v++) {
         memcpy(acc, b->before, count * sizeof(float));
         kvern_codec_kernels_of(&b->codec, b->variants.features[v])
-            .accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc, random_next(b, random));
+            .accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc,
+                        kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, acc, count, n, begin, end, b->variants.features[v]);
     }
 }
@@ -390,8 +330,8 @@ static void compare_all_sums(bench *b, test_random *random)
 static void fill_for_sums(bench *b, test_random *random, kvern_type type, size_t dim, mixture kind)
 {
     bench_fill(b, random, type, KVERN_STREAM_V, dim, kind);
-    fill(random, kind, b->input, MOST_VECTORS * SLOTS);
-    fill(random, kind, b->before, MOST_VECTORS * dim);
+    kernel_inputs_fill(random, kind, b->input, MOST_VECTORS * SLOTS);
+    kernel_inputs_fill(random, kind, b->before, MOST_VECTORS * dim);
 }
 
 static void vector_sums_equal_plain_ones(void **state)
@@ -439,15 +379,15 @@ static void infinities_and_nans_stay_in_their_lanes(void **state)
         const size_t slot = test_random_below(&random, SLOTS), n = MOST_VECTORS;
         const kvern_type type = types[round % 3];
         bench_fill(b, &random, type, KVERN_STREAM_K, dim, ORDINARY);
-        b->block_values[slot][test_random_below(&random, dim)] = random_special(&random);
+        b->block_values[slot][test_random_below(&random, dim)] = kernel_inputs_special(&random);
         encode_slot(b, slot);
-        fill(&random, ORDINARY, b->input, n * dim);
-        b->input[test_random_below(&random, n * dim)] = random_special(&random);
+        kernel_inputs_fill(&random, ORDINARY, b->input, n * dim);
+        b->input[test_random_below(&random, n * dim)] = kernel_inputs_special(&random);
         compare_scores(b, &random, n, 0, 4);
         fill_for_sums(b, &random, type, dim, ORDINARY);
-        b->block_values[slot][test_random_below(&random, dim)] = random_special(&random);
+        b->block_values[slot][test_random_below(&random, dim)] = kernel_inputs_special(&random);
         encode_slot(b, slot);
-        b->input[test_random_below(&random, n * SLOTS)] = random_special(&random);
+        b->input[test_random_below(&random, n * SLOTS)] = kernel_inputs_special(&random);
         compare_sums(b, &random, n, 0, SLOTS);
     }
     bench_destroy(b);
@@ -465,7 +405,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
         const size_t dim = 8 * (1 + test_random_below(&random, MOST_DIM / 8)), n = 3;
         const kvern_type type = types[round % 3];
         bench_fill(b, &random, type, KVERN_STREAM_K, dim, WIDE);
-        fill(&random, WIDE, b->input, n * dim);
+        kernel_inputs_fill(&random, WIDE, b->input, n * dim);
         for (size_t i = 0; i < n * SLOTS; i++) {
             float s = 0;
             for (size_t d = 0; d < dim; d++)
@@ -488,18 +428,9 @@ static void plain_kernels_follow_the_stated_order(void **state)
     bench_destroy(b);
 }
 
-static void print_variants(void)
-{
-    const kernel_variants variants = kernel_variants_here();
-    print_message("dense kernels:");
-    for (size_t v = 0; v < variants.count; v++)
-        print_message(" %s", kvern_cpu_name(variants.features[v]));
-    print_message("\n");
-}
-
 int main(void)
 {
-    print_variants();
+    kernel_variants_print("dense");
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_values_are_rounded_once_and_kept_apart),

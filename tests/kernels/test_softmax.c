@@ -127,23 +127,20 @@ static void arena_destroy(arena *a)
     guarded_free(&a->visible);
 }
 
-// A copy of `bytes` bytes that ends where the buffer of `all` bytes ends.
-static void *place(const guarded *buffer, size_t all, const void *from, size_t bytes)
+// A copy that ends where the buffer ends.
+static void *place(const guarded *buffer, const void *from, size_t bytes)
 {
-    return memcpy(buffer->data + all - bytes, from, bytes);
+    return memcpy(guarded_last(buffer, bytes), from, bytes);
 }
 
 static void run(const arena *a, uint32_t features, const call *in, call *out)
 {
     const size_t n = in->n;
-    float *w = place(&a->weights, MOST_VECTORS * SLOTS * sizeof(float), in->weights,
-                     n * SLOTS * sizeof(float));
-    float *m = place(&a->m, MOST_VECTORS * sizeof(float), in->m, n * sizeof(float));
-    float *l = place(&a->l, MOST_VECTORS * sizeof(float), in->l, n * sizeof(float));
-    float *acc = place(&a->acc, MOST_VECTORS * MOST_DIM * sizeof(float), in->acc,
-                       n * in->dim * sizeof(float));
-    const uint64_t *visible =
-        place(&a->visible, MOST_VECTORS * sizeof(uint64_t), in->visible, n * sizeof(uint64_t));
+    float *w = place(&a->weights, in->weights, n * SLOTS * sizeof(float));
+    float *m = place(&a->m, in->m, n * sizeof(float));
+    float *l = place(&a->l, in->l, n * sizeof(float));
+    float *acc = place(&a->acc, in->acc, n * in->dim * sizeof(float));
+    const uint64_t *visible = place(&a->visible, in->visible, n * sizeof(uint64_t));
     kvern_softmax_kernels_of(features).softmax(n, w, visible, in->softcap, m, l, acc, in->dim);
     *out = *in;
     memcpy(out->weights, w, n * SLOTS * sizeof(float));
@@ -342,14 +339,13 @@ static void kernels_merge_as_stated(void **state)
         wanted = total;
         merge_as_stated(&part, &wanted);
         const size_t n = total.n, values = total.n * total.dim * sizeof(float);
-        const float *m_part = place(&b.m, MOST_VECTORS * sizeof(float), part.m, n * sizeof(float));
-        const float *l_part = place(&b.l, MOST_VECTORS * sizeof(float), part.l, n * sizeof(float));
-        const float *acc_part =
-            place(&b.acc, MOST_VECTORS * MOST_DIM * sizeof(float), part.acc, values);
+        const float *m_part = place(&b.m, part.m, n * sizeof(float));
+        const float *l_part = place(&b.l, part.l, n * sizeof(float));
+        const float *acc_part = place(&b.acc, part.acc, values);
         for (size_t v = 0; v < variants.count; v++) {
-            float *m = place(&a.m, MOST_VECTORS * sizeof(float), total.m, n * sizeof(float));
-            float *l = place(&a.l, MOST_VECTORS * sizeof(float), total.l, n * sizeof(float));
-            float *acc = place(&a.acc, MOST_VECTORS * MOST_DIM * sizeof(float), total.acc, values);
+            float *m = place(&a.m, total.m, n * sizeof(float));
+            float *l = place(&a.l, total.l, n * sizeof(float));
+            float *acc = place(&a.acc, total.acc, values);
             kvern_softmax_kernels_of(variants.features[v])
                 .merge(n, m, l, acc, m_part, l_part, acc_part, total.dim);
             const char *name = kvern_cpu_name(variants.features[v]);
@@ -385,10 +381,10 @@ static void kernels_scale_and_divide_as_stated(void **state)
         for (size_t v = 0; v < variants.count; v++) {
             const kvern_softmax_kernels kernels = kvern_softmax_kernels_of(variants.features[v]);
             const char *name = kvern_cpu_name(variants.features[v]);
-            float *target = place(&to, MOST_DIM * sizeof(float), start, bytes);
+            float *target = place(&to, start, bytes);
             kernels.scale(dim, target, factor, target);
             check_same_floats(scaled, target, dim, name);
-            target = place(&to, MOST_DIM * sizeof(float), start, bytes);
+            target = place(&to, start, bytes);
             kernels.divide(dim, target, factor, target);
             check_same_floats(divided, target, dim, name);
         }
@@ -396,18 +392,9 @@ static void kernels_scale_and_divide_as_stated(void **state)
     guarded_free(&to);
 }
 
-static void print_variants(void)
-{
-    const kernel_variants variants = kernel_variants_here();
-    print_message("softmax kernels:");
-    for (size_t v = 0; v < variants.count; v++)
-        print_message(" %s", kvern_cpu_name(variants.features[v]));
-    print_message("\n");
-}
-
 int main(void)
 {
-    print_variants();
+    kernel_variants_print("softmax");
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_softmax_follows_the_stated_order),

@@ -9,7 +9,7 @@ static guarded map(size_t bytes, size_t *readable)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     *readable = (bytes + page - 1) / page * page;
-    guarded buffer = {.mapped_bytes = *readable + 2 * page};
+    guarded buffer = {.bytes = bytes, .mapped_bytes = *readable + 2 * page};
     buffer.mapping = mmap(NULL, buffer.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (buffer.mapping == MAP_FAILED)
         abort();
@@ -31,6 +31,11 @@ guarded guarded_at_start(size_t bytes)
 {
     size_t readable;
     return map(bytes, &readable);
+}
+
+void *guarded_last(const guarded *buffer, size_t bytes)
+{
+    return buffer->data + buffer->bytes - bytes;
 }
 
 void guarded_free(guarded *buffer)

@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 typedef struct guarded {
-    unsigned char *data; // `bytes` bytes that end at (or begin behind) an unreadable page
+    unsigned char *data; // they end at (or begin behind) an unreadable page
+    size_t bytes;
     void *mapping;
     size_t mapped_bytes;
 } guarded;
@@ -17,6 +18,9 @@ guarded guarded_at_end(size_t bytes);
 
 // At the start of the readable pages, so that reading before the start is caught.
 guarded guarded_at_start(size_t bytes);
+
+// The last `bytes` bytes.
+void *guarded_last(const guarded *buffer, size_t bytes);
 
 void guarded_free(guarded *buffer);
 

@@ -7,6 +7,7 @@
 #include <kvern/cpu.h>
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define MOST_KERNEL_VARIANTS 4
 
@@ -27,6 +28,16 @@ static inline kernel_variants kernel_variants_here(void)
             found.features[found.count++] = sets[i];
     }
     return found;
+}
+
+// Says which kernels of a kind are tested here.
+static inline void kernel_variants_print(const char *kind)
+{
+    const kernel_variants variants = kernel_variants_here();
+    printf("%s kernels:", kind);
+    for (size_t v = 0; v < variants.count; v++)
+        printf(" %s", kvern_cpu_name(variants.features[v]));
+    printf("\n");
 }
 
 #endif
