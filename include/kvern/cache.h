@@ -163,10 +163,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cac
 // share the pages until one of them writes. The caches' head counts and dims must be the same, and
 // their windows, unless the source has dropped nothing. The stored form must be the layer's planned
 // codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
-// the start. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT (another context),
-// KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not empty; a cache of a state),
-// KVERN_ERR_UNSUPPORTED (other geometry, codecs or window: the detail names both),
-// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// the start, whatever boundary is planned. Codes from a layer without that start count as not
+// reusable below it (kvern_cache_min_reusable). Pages that the row held as reserved room are given
+// back; its next append takes them anew. An empty row brings nothing. On failure nothing changed.
+// Errors: KVERN_ERR_ARGUMENT (another context), KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not
+// empty; a cache of a state; the source's state has something open), KVERN_ERR_UNSUPPORTED (other
+// geometry, codecs or window: the detail names both), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row,
                                                      const kvern_cache *from, size_t from_row);
 

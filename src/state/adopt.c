@@ -74,10 +74,13 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     if (!status && due)
         status = kvern_conversion_prepare(
             layer->pool, &taken, kvern_table_used(taken.table, taken.length), true, &conversion);
-    if (status) {
+    if (status || taken.length == 0) {
         kvern_table_release(taken.table);
         return status;
     }
+    // A row that grew here would have been in bf16 below the start.
+    if (taken.converted && layer->plan.start > taken.floor)
+        taken.floor = kvern_min_i64(layer->plan.start, taken.length);
     taken.reserved = to->reserved;
     taken.boundary = to->boundary;
     kvern_table_release(to->table);

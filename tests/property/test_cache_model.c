@@ -240,6 +240,8 @@ static void adopt(world *w, pair *p)
     }
     const int64_t boundary = p->naive[r].boundary;
     assert_ok(kvern_cache_adopt(p->cache, r, from->cache, f));
+    if (from->naive[f].length == 0)
+        return;
     naive_row copy;
     naive_row_copy(&from->naive[f], &w->layer, &copy);
     naive_row_free(&p->naive[r]);

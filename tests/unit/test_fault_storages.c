@@ -388,6 +388,37 @@ static void adopted_rows_go_on(void **state)
     }
 }
 
+// Codes from a layer without a start are not what a row here would have below its own start; and a
+// row without positions brings nothing.
+static void adopted_codes_are_reusable_from_the_start_on(void **state)
+{
+    (void)state;
+    enum { START = 70 };
+    static const int64_t lengths[] = {0, START - 1, START, 100};
+    kvern_layer layers[2] = {kvern_layer_default(1, DIM), kvern_layer_default(1, DIM)};
+    layers[0].k_codec = layers[0].v_codec = kvern_codec_affine(4, 32);
+    layers[1].k_codec = layers[1].v_codec = kvern_codec_affine(4, 32);
+    layers[0].start = START;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const int64_t length = lengths[i];
+        kvern_context *context;
+        kvern_composition *composition;
+        kvern_cache *to, *source;
+        assert_ok(kvern_context_create(NULL, &context));
+        assert_ok(kvern_composition_create(context, layers, 2, &composition));
+        assert_ok(kvern_cache_create(composition, 0, 1, &to));
+        assert_ok(kvern_cache_create(composition, 1, 1, &source));
+        feed_one(source, KVERN_PHASE_WINDOW, 1, length, 2, NULL);
+        assert_ok(kvern_cache_adopt(to, 0, source, 0));
+        assert_int_equal(kvern_cache_converted(to, 0), length > 0);
+        assert_int_equal(kvern_cache_min_reusable(to, 0), length < START ? length : START);
+        kvern_cache_destroy(to);
+        kvern_cache_destroy(source);
+        kvern_composition_release(composition);
+        kvern_context_release(context);
+    }
+}
+
 int main(void)
 {
     (void)check_seed();
@@ -404,6 +435,7 @@ int main(void)
         cmocka_unit_test(fault_Q3_large_dot_products),
         cmocka_unit_test(fault_Q4_long_context),
         cmocka_unit_test(adopted_rows_go_on),
+        cmocka_unit_test(adopted_codes_are_reusable_from_the_start_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
