@@ -25,6 +25,7 @@ kvern_padded_planes kvern_padded_planes_default(void)
 
 // One stream of the planes of one layer.
 typedef struct plane {
+    size_t layer;
     const char *name;
     kvern_stream stream;
     size_t dim;
@@ -33,14 +34,30 @@ typedef struct plane {
     kvern_affine_arrays codes;
 } plane;
 
-static plane k_of(const kvern_padded_planes *planes, const kvern_geometry *g)
+static plane k_of(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    return (plane){"k", KVERN_STREAM_K, g->k_dim, planes->k_type, planes->k, planes->k_codes};
+    return (plane){
+        .layer = cache->layer,
+        .name = "k",
+        .stream = KVERN_STREAM_K,
+        .dim = kvern_cache_planned(cache)->geometry.k_dim,
+        .type = planes->k_type,
+        .numbers = planes->k,
+        .codes = planes->k_codes,
+    };
 }
 
-static plane v_of(const kvern_padded_planes *planes, const kvern_geometry *g)
+static plane v_of(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    return (plane){"v", KVERN_STREAM_V, g->v_dim, planes->v_type, planes->v, planes->v_codes};
+    return (plane){
+        .layer = cache->layer,
+        .name = "v",
+        .stream = KVERN_STREAM_V,
+        .dim = kvern_cache_planned(cache)->geometry.v_dim,
+        .type = planes->v_type,
+        .numbers = planes->v,
+        .codes = planes->v_codes,
+    };
 }
 
 static bool has_codes(const plane *p)
@@ -78,20 +95,22 @@ static kvern_status check_plane(const plane *p, const kvern_codec *planned, size
 {
     size_t bytes;
     if (p->numbers && !kvern_type_bytes(p->type))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", p->name, (int)p->type);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: unknown element type %d of %s", p->layer,
+                          (int)p->type, p->name);
     if (!kvern_size_mul(vectors, p->dim * sizeof(float), &bytes) || bytes > PTRDIFF_MAX)
-        return kvern_fail(KVERN_ERR_OVERFLOW, "%s: %zu vectors do not fit memory", p->name,
-                          vectors);
+        return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: %zu vectors of %s do not fit memory",
+                          p->layer, vectors, p->name);
     if (!has_codes(p))
         return KVERN_OK;
     if (!p->codes.words || !p->codes.scales || !p->codes.biases)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", p->name);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: words, scales or biases of %s is NULL",
+                          p->layer, p->name);
     if (planned->kind == KVERN_CODEC_AFFINE)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
     kvern_codec_name(planned, stored);
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes", p->name,
-                      stored);
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: %s is stored in %s, not in affine codes",
+                      p->layer, p->name, stored);
 }
 
 static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_planes *planes)
@@ -99,16 +118,19 @@ static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_pl
     if (!planes)
         return kvern_fail(KVERN_ERR_ARGUMENT, "planes is NULL");
     if (planes->size != sizeof *planes)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_padded_planes.size is %zu, expected %zu",
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "layer %zu: kvern_padded_planes.size is %zu, expected %zu", cache->layer,
                           planes->size, sizeof *planes);
     if (planes->width < 0 || planes->width > KVERN_MAX_POSITIONS)
-        return kvern_fail(KVERN_ERR_RANGE, "a width of %" PRId64, planes->width);
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: a width of %" PRId64, cache->layer,
+                          planes->width);
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    const plane k = k_of(planes, g), v = v_of(planes, g);
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     size_t vectors;
     if (!kvern_size_mul(cache->row_count * g->kv_heads, (size_t)planes->width, &vectors))
-        return kvern_fail(KVERN_ERR_OVERFLOW, "planes of %" PRId64 " columns do not fit memory",
-                          planes->width);
+        return kvern_fail(KVERN_ERR_OVERFLOW,
+                          "layer %zu: planes of %" PRId64 " columns do not fit memory",
+                          cache->layer, planes->width);
     kvern_status status = check_plane(&k, &g->k_codec, vectors);
     return status ? status : check_plane(&v, &g->v_codec, vectors);
 }
@@ -152,13 +174,14 @@ static kvern_status check_export(const kvern_cache *cache, const kvern_padded_pl
     if (status)
         return status;
     if (planes->width < kvern_cache_padded_width(cache))
-        return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " columns for rows of %" PRId64 " positions",
-                          planes->width, kvern_cache_padded_width(cache));
-    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    const plane k = k_of(planes, g), v = v_of(planes, g);
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "layer %zu: %" PRId64 " columns for rows of %" PRId64 " positions",
+                          cache->layer, planes->width, kvern_cache_padded_width(cache));
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     for (size_t r = 0; r < cache->row_count && (has_codes(&k) || has_codes(&v)); r++) {
         if (cache->rows[r].length && !kvern_cache_converted(cache, r))
-            return kvern_fail(KVERN_ERR_UNSUPPORTED, "row %zu is not stored in affine codes yet",
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "layer %zu: row %zu is not stored in affine codes yet", cache->layer,
                               r);
     }
     return KVERN_OK;
@@ -223,7 +246,7 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
 {
     const kvern_row *row = &cache->rows[r];
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const plane k = k_of(planes, &layer->geometry), v = v_of(planes, &layer->geometry);
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     const int64_t count = held_positions(cache, row);
     const columns c = {count, row->length, layer->window.keep, row->length - count};
     const size_t heads = layer->geometry.kv_heads, width = (size_t)planes->width;
@@ -265,29 +288,33 @@ static kvern_status check_columns(const kvern_cache *cache, const kvern_padded_p
     const int64_t left = planes->left_padding[r];
     if (left < 0 || left > planes->width)
         return kvern_fail(KVERN_ERR_RANGE,
-                          "row %zu: a left padding of %" PRId64 " in %" PRId64 " columns", r, left,
-                          planes->width);
+                          "layer %zu, row %zu: a left padding of %" PRId64 " in %" PRId64
+                          " columns",
+                          cache->layer, r, left, planes->width);
     const int64_t offset = planes->offsets[r], count = planes->width - left;
     if (offset < count || offset > KVERN_MAX_POSITIONS)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu: offset %" PRId64 " with %" PRId64 " columns",
-                          r, offset, count);
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "layer %zu, row %zu: offset %" PRId64 " with %" PRId64 " columns",
+                          cache->layer, r, offset, count);
     const columns c = columns_of(cache, planes, r);
     if (c.dropped && (window->recent == KVERN_EVERY_POSITION || c.count - c.keep < window->recent))
         return kvern_fail(KVERN_ERR_RANGE,
-                          "row %zu: layer %zu shows more than %" PRId64
-                          " columns at offset %" PRId64,
-                          r, cache->layer, c.count, c.offset);
+                          "layer %zu, row %zu: more than %" PRId64
+                          " columns are seen at offset %" PRId64,
+                          cache->layer, r, c.count, c.offset);
     if (cache->rows[r].length)
-        return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", r);
+        return kvern_fail(KVERN_ERR_BUSY, "layer %zu: row %zu is not empty", cache->layer, r);
     return KVERN_OK;
 }
 
 static kvern_status check_form(const plane *p)
 {
     if (p->numbers && has_codes(p))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s is given as numbers and as codes", p->name);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: %s is given as numbers and as codes",
+                          p->layer, p->name);
     if (!p->numbers && !has_codes(p))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s is given neither as numbers nor as codes",
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "layer %zu: %s is given neither as numbers nor as codes", p->layer,
                           p->name);
     return KVERN_OK;
 }
@@ -298,9 +325,9 @@ static kvern_status check_import(const kvern_cache *cache, const kvern_padded_pl
     if (status || cache->row_count == 0)
         return status;
     if (!planes->left_padding || !planes->offsets)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "left_padding or offsets is NULL");
-    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    const plane k = k_of(planes, g), v = v_of(planes, g);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: left_padding or offsets is NULL",
+                          cache->layer);
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     for (size_t r = 0; r < cache->row_count && !status; r++) {
         status = check_columns(cache, planes, r);
         if (!status && planes->left_padding[r] < planes->width && !(status = check_form(&k)))
@@ -332,7 +359,7 @@ static void choose_form(const kvern_cache *cache, const kvern_padded_planes *pla
                         filling *f)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const plane k = k_of(planes, &layer->geometry), v = v_of(planes, &layer->geometry);
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     const kvern_row *row = &cache->rows[r];
     f->row = *row;
     if (layer->first_pool && !row->converted) {
@@ -419,10 +446,11 @@ static void import_vector(const kvern_geometry *g, const plane *p, void *block, 
     }
 }
 
-static void store_row(const filling *f, const kvern_padded_planes *planes, size_t r)
+static void store_row(const kvern_cache *cache, const filling *f, const kvern_padded_planes *planes,
+                      size_t r)
 {
     const kvern_geometry *g = f->form.geometry;
-    const plane k = k_of(planes, g), v = v_of(planes, g);
+    const plane k = k_of(cache, planes), v = v_of(cache, planes);
     const columns *c = &f->columns;
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t position = position_of(c, i);
@@ -450,7 +478,7 @@ static void fill_row(kvern_cache *cache, const kvern_padded_planes *planes, size
         f.row.table->kept = f.kept;
         f.row.table->gap = f.gap;
     }
-    store_row(&f, planes, r);
+    store_row(cache, &f, planes, r);
     f.row.length = f.columns.offset;
     f.row.held = f.held;
     if (f.fresh) {

@@ -467,6 +467,42 @@ static void cache_adopt(void **state)
     kvern_context_release(context);
 }
 
+// Whatever is wrong with one layer's planes, its number is in the sentence.
+static void padded_planes_of_a_state_name_the_layer(void **state)
+{
+    (void)state;
+    enum { FAULTS = 8 };
+    static const int64_t left = 0, far_left = 13, offset = 12, far = 11;
+    kvern_layer layers[2] = {kvern_layer_default(1, 8), kvern_layer_default(1, 8)};
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_state *to;
+    float numbers[12 * 8] = {0};
+    assert_ok(kvern_context_create(NULL, &context));
+    assert_ok(kvern_composition_create(context, layers, 2, &composition));
+    assert_ok(kvern_state_create(composition, 1, &to));
+    kvern_padded_planes good = kvern_padded_planes_default();
+    good.width = 12;
+    good.k = good.v = numbers;
+    good.left_padding = (int64_t *)&left;
+    good.offsets = (int64_t *)&offset;
+    for (int fault = 0; fault < FAULTS; fault++) {
+        kvern_padded_planes planes[2] = {good, good}, *bad = &planes[1];
+        bad->size -= fault == 0;
+        bad->width = fault == 1 ? -1 : good.width;
+        bad->k = fault == 2 ? NULL : numbers;
+        bad->v_type = fault == 3 ? (kvern_type)9 : KVERN_BF16;
+        bad->left_padding = (int64_t *)(fault == 4 ? &far_left : fault == 5 ? NULL : &left);
+        bad->offsets = (int64_t *)(fault == 6 ? &far : &offset);
+        bad->k_codes.words = fault == 7 ? (uint32_t *)numbers : NULL;
+        assert_true(kvern_state_import_padded(to, planes) != KVERN_OK);
+        assert_non_null(strstr(kvern_error_detail(), "layer 1"));
+    }
+    kvern_state_destroy(to);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+}
+
 // ---- Read ----
 
 static void refuse_queries(const fixture *f, kvern_status wanted, const kvern_queries *queries)
@@ -714,6 +750,7 @@ int main(void)
         FIXTURE_TEST(fork_of_too_many_rows),
         FIXTURE_TEST(cache_export),
         FIXTURE_TEST(cache_adopt),
+        cmocka_unit_test(padded_planes_of_a_state_name_the_layer),
         FIXTURE_TEST(attend_fields),
         FIXTURE_TEST(attend_rows),
         FIXTURE_TEST(attend_rows_far_away),
