@@ -5,7 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char detail[256];
+// Room for two signatures of any layers and a sentence around them.
+static _Thread_local char detail[512];
 
 kvern_status kvern_fail(kvern_status status, const char *format, ...)
 {

@@ -183,6 +183,35 @@ static void what_differs_is_named(void **state)
     close_world(&w);
 }
 
+// The longest signatures that there are fit the longest sentence that names both.
+static void long_signatures_are_named_whole(void **state)
+{
+    (void)state;
+    kvern_layer layer =
+        kvern_layer_window(KVERN_MAX_KV_HEADS, KVERN_MAX_HEAD_DIM, KVERN_MAX_WINDOW);
+    kvern_context *context;
+    kvern_composition *compositions[2];
+    kvern_cache *caches[2];
+    layer.k_codec = layer.v_codec = kvern_codec_affine(8, 32);
+    layer.keep = KVERN_MAX_WINDOW - 1;
+    layer.slack = KVERN_MAX_WINDOW;
+    layer.start = INT64_C(1) << 40;
+    assert_ok(kvern_context_create(NULL, &context));
+    for (int i = 0; i < 2; i++) {
+        layer.v_dim -= 32 * (size_t)i;
+        assert_ok(kvern_composition_create(context, &layer, 1, &compositions[i]));
+        assert_ok(kvern_cache_create(compositions[i], 0, 1, &caches[i]));
+    }
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_adopt(caches[0], 0, caches[1], 0));
+    for (int i = 0; i < 2; i++)
+        assert_non_null(strstr(kvern_error_detail(), kvern_cache_signature(caches[i])));
+    for (int i = 0; i < 2; i++) {
+        kvern_cache_destroy(caches[i]);
+        kvern_composition_release(compositions[i]);
+    }
+    kvern_context_release(context);
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
@@ -299,6 +328,7 @@ int main(void)
         cmocka_unit_test(rows_join_leave_and_change_places),
         cmocka_unit_test(an_extracted_row_is_independent),
         cmocka_unit_test(what_differs_is_named),
+        cmocka_unit_test(long_signatures_are_named_whole),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(too_many_rows_are_refused),
         cmocka_unit_test(an_open_step_forbids_all),
