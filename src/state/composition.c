@@ -154,7 +154,7 @@ static void plan_window(const kvern_layer *plan, kvern_window *window)
         *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
 }
 
-// For example "window512+4+64:h1:k256=affine4/64/bf16:v256=bf16:start0".
+// For example "window512+4+64:h1:k256=affine4g64bf16:v256=bf16:start0".
 static void write_signature(const kvern_planned_layer *layer, char *text)
 {
     const kvern_layer *plan = &layer->plan;
