@@ -4,12 +4,16 @@
 #include "src/base/size.h"
 #include "src/state/cache.h"
 
-#include <string.h>
+static bool same_codec(const kvern_codec *a, const kvern_codec *b)
+{
+    return a->kind == b->kind &&
+           (a->kind != KVERN_CODEC_AFFINE ||
+            (a->bits == b->bits && a->group == b->group && a->scales == b->scales));
+}
 
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
 {
-    return memcmp(&a->k_codec, &b->k_codec, sizeof a->k_codec) == 0 &&
-           memcmp(&a->v_codec, &b->v_codec, sizeof a->v_codec) == 0;
+    return same_codec(&a->k_codec, &b->k_codec) && same_codec(&a->v_codec, &b->v_codec);
 }
 
 static bool same_shape(const kvern_geometry *a, const kvern_geometry *b)

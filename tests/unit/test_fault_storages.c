@@ -419,6 +419,29 @@ static void adopted_codes_are_reusable_from_the_start_on(void **state)
     }
 }
 
+// Parameters that a dense codec does not have change no signature, and no exchange of rows.
+static void strange_fields_of_dense_codecs_are_ignored(void **state)
+{
+    (void)state;
+    kvern_layer layers[2] = {kvern_layer_default(1, DIM), kvern_layer_default(1, DIM)};
+    kvern_context *context;
+    kvern_composition *composition;
+    kvern_cache *caches[2];
+    layers[1].k_codec.bits = 4;
+    layers[1].v_codec.scales = KVERN_F16;
+    assert_ok(kvern_context_create(NULL, &context));
+    assert_ok(kvern_composition_create(context, layers, 2, &composition));
+    for (size_t l = 0; l < 2; l++)
+        assert_ok(kvern_cache_create(composition, l, 1, &caches[l]));
+    assert_string_equal(kvern_cache_signature(caches[0]), kvern_cache_signature(caches[1]));
+    feed_one(caches[1], KVERN_PHASE_WINDOW, 1, 100, 2, NULL);
+    assert_ok(kvern_cache_adopt(caches[0], 0, caches[1], 0));
+    for (size_t l = 0; l < 2; l++)
+        kvern_cache_destroy(caches[l]);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+}
+
 int main(void)
 {
     (void)check_seed();
@@ -436,6 +459,7 @@ int main(void)
         cmocka_unit_test(fault_Q4_long_context),
         cmocka_unit_test(adopted_rows_go_on),
         cmocka_unit_test(adopted_codes_are_reusable_from_the_start_on),
+        cmocka_unit_test(strange_fields_of_dense_codecs_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
