@@ -26,11 +26,6 @@ typedef struct gemma3_layer {
     float *post_feed_forward_norm; // [width]
 } gemma3_layer;
 
-typedef struct gemma3_layers {
-    size_t count;
-    gemma3_layer layer[];
-} gemma3_layers;
-
 // --- Facts
 
 // The factor of the embeddings as the model was trained with it: sqrt(width) in bf16.
@@ -99,7 +94,7 @@ static kvern_status read_window(facts_reader *reader, model_facts *facts)
                : status;
 }
 
-static kvern_status gemma3_read_facts(facts_reader *reader, model_facts *facts)
+static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     facts->embedding_scale = embedding_scale(facts->width);
     if (facts->layers == GEMMA3_27B_LAYERS) {
@@ -117,27 +112,21 @@ static kvern_status gemma3_read_facts(facts_reader *reader, model_facts *facts)
 
 // --- Weights
 
-static void gemma3_unload(void *object)
+static void unload_layer(void *object)
 {
-    gemma3_layers *layers = object;
-    if (!layers) {
-        return;
-    }
-    for (size_t i = 0; i < layers->count; i++) {
-        gemma3_layer *layer = &layers->layer[i];
-        free(layer->attention_norm);
-        free(layer->query_norm);
-        free(layer->key_norm);
-        free(layer->post_attention_norm);
-        free(layer->feed_forward_norm);
-        free(layer->post_feed_forward_norm);
-    }
-    free(layers);
+    gemma3_layer *layer = object;
+    free(layer->attention_norm);
+    free(layer->query_norm);
+    free(layer->key_norm);
+    free(layer->post_attention_norm);
+    free(layer->feed_forward_norm);
+    free(layer->post_feed_forward_norm);
 }
 
 static kvern_status load_layer(model_tensors *tensors, const model_facts *facts, size_t index,
-                               gemma3_layer *layer)
+                               void *object)
 {
+    gemma3_layer *layer = object;
     const model_layer_vector norms[] = {
         {"attn_norm.weight", facts->width, &layer->attention_norm},
         {"attn_q_norm.weight", facts->head_dim, &layer->query_norm},
@@ -151,30 +140,12 @@ static kvern_status load_layer(model_tensors *tensors, const model_facts *facts,
     return status == KVERN_OK ? block_load(tensors, facts, index, &layer->block) : status;
 }
 
-static kvern_status gemma3_load(model_tensors *tensors, const model_facts *facts, void **out)
-{
-    gemma3_layers *layers = calloc(1, sizeof *layers + facts->layers * sizeof(gemma3_layer));
-    if (!layers) {
-        return engine_fail(tensors->error, KVERN_ERR_MEMORY, "no memory for %zu layers",
-                           facts->layers);
-    }
-    layers->count = facts->layers;
-    for (size_t i = 0; i < facts->layers; i++) {
-        kvern_status status = load_layer(tensors, facts, i, &layers->layer[i]);
-        if (status != KVERN_OK) {
-            gemma3_unload(layers);
-            return status;
-        }
-    }
-    *out = layers;
-    return KVERN_OK;
-}
-
 // --- Forward
 
-static kvern_status run_layer(const gemma3_layer *layer, size_t index, const forward_pass *pass,
+static kvern_status run_layer(const void *object, size_t index, const forward_pass *pass,
                               engine_error *error)
 {
+    const gemma3_layer *layer = object;
     float *branch = pass->workspace->branch;
     kvern_status status = block_project(&layer->block, pass, layer->attention_norm, error);
     if (status != KVERN_OK) {
@@ -195,21 +166,12 @@ static kvern_status run_layer(const gemma3_layer *layer, size_t index, const for
     return status;
 }
 
-static kvern_status gemma3_run(const void *object, const forward_pass *pass, engine_error *error)
-{
-    const gemma3_layers *layers = object;
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < layers->count && status == KVERN_OK; i++) {
-        status = run_layer(&layers->layer[i], i, pass, error);
-    }
-    return status;
-}
-
 const model_family gemma3_family = {
     .architecture = "gemma3",
     .rope_style = ENGINE_ROPE_HALVES,
-    .read_facts = gemma3_read_facts,
-    .load = gemma3_load,
-    .unload = gemma3_unload,
-    .run = gemma3_run,
+    .read_facts = read_facts,
+    .layer_bytes = sizeof(gemma3_layer),
+    .load_layer = load_layer,
+    .unload_layer = unload_layer,
+    .run_layer = run_layer,
 };

@@ -47,6 +47,21 @@ static kvern_status load_rope(model *m, model_tensors *tensors)
                : engine_fail(tensors->error, status, "no memory for rotary frequencies");
 }
 
+// Layers of a failed load are given back with the model.
+static kvern_status load_layers(model *m, model_tensors *tensors)
+{
+    const size_t count = m->facts.layers;
+    m->layers = calloc(count, m->family->layer_bytes);
+    if (!m->layers) {
+        return engine_fail(tensors->error, KVERN_ERR_MEMORY, "no memory for %zu layers", count);
+    }
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < count && status == KVERN_OK; i++) {
+        status = m->family->load_layer(tensors, &m->facts, i, model_layer(m, i));
+    }
+    return status;
+}
+
 static kvern_status load_weights(model *m, model_tensors *tensors)
 {
     const model_facts *facts = &m->facts;
@@ -64,7 +79,7 @@ static kvern_status load_weights(model *m, model_tensors *tensors)
         status = load_rope(m, tensors);
     }
     if (status == KVERN_OK) {
-        status = m->family->load(tensors, facts, &m->layers);
+        status = load_layers(m, tensors);
     }
     return status == KVERN_OK ? model_tensors_all_taken(tensors) : status;
 }
@@ -101,9 +116,10 @@ static kvern_status load_tokenizer(model *m, engine_error *error)
 // Everything but the file, which a failed load gives back to the caller.
 static void release(model *m)
 {
-    if (m->family) {
-        m->family->unload(m->layers);
+    for (size_t i = 0; m->layers && i < m->facts.layers; i++) {
+        m->family->unload_layer(model_layer(m, i));
     }
+    free(m->layers);
     free(m->output_norm);
     engine_rope_destroy(&m->ropes.full);
     engine_rope_destroy(&m->ropes.window);

@@ -3,7 +3,8 @@
 #define KVERN_ENGINE_MODEL_FAMILY_H
 
 // A family of models that share one computation, named by general.architecture. model.c and
-// forward.c do what all families have in common; a family holds its layers' weights and runs them.
+// model_forward.c do what all families have in common; a family says what a layer is, loads one and
+// runs one.
 
 #include "engine/forward.h"
 #include "engine/model_facts_reader.h"
@@ -17,13 +18,17 @@ typedef struct model_family {
     // leaves alone say: nothing of the kind. It refuses what the family cannot compute.
     kvern_status (*read_facts)(facts_reader *reader, model_facts *facts);
 
-    // Loads the layers. On success *layers is the family's own object; on failure nothing is left.
-    kvern_status (*load)(model_tensors *tensors, const model_facts *facts, void **layers);
-    void (*unload)(void *layers); // NULL is allowed
+    size_t layer_bytes; // of the family's own object for a layer
 
-    // Runs every layer over the tokens of an open step: pass->x holds their embeddings, and
-    // afterwards what the last layer left.
-    kvern_status (*run)(const void *layers, const forward_pass *pass, engine_error *error);
+    // Fills the object of a layer, which is all zero. A failure may leave a part.
+    kvern_status (*load_layer)(model_tensors *tensors, const model_facts *facts, size_t index,
+                               void *layer);
+    // Gives back what an object owns; all zero and a part of a layer are allowed.
+    void (*unload_layer)(void *layer);
+
+    // Runs a layer over the tokens of an open step, in pass->workspace->x.
+    kvern_status (*run_layer)(const void *layer, size_t index, const forward_pass *pass,
+                              engine_error *error);
 } model_family;
 
 // NULL for an architecture that no family has.

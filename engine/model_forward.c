@@ -178,7 +178,10 @@ static kvern_status run_step(const model *model, const forward_pass *pass, const
     const embedding_work embedding = {&model->embedding, step->tokens};
     fill_rotary(pass, step->counts);
     forward_each_token(pass, pass->tokens, model->facts.width, embed_rows, &embedding);
-    kvern_status status = model->family->run(model->layers, pass, error);
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < model->facts.layers && status == KVERN_OK; i++) {
+        status = model->family->run_layer(model_layer(model, i), i, pass, error);
+    }
     if (status == KVERN_OK) {
         status = write_logits(model, pass, step, error);
     }

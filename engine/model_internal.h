@@ -22,7 +22,12 @@ struct model {
     linear output;      // [vocabulary, width]; the embedding itself when tied
     uint32_t formats;   // linear formats that the matrices read, a set of LINEAR_FORMAT_BIT
     const model_family *family;
-    void *layers; // the family's, owned
+    void *layers; // [facts.layers] of the family's objects, owned; model_layer finds one
 };
+
+static inline void *model_layer(const model *m, size_t index)
+{
+    return (char *)m->layers + index * m->family->layer_bytes;
+}
 
 #endif
