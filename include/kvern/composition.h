@@ -131,8 +131,8 @@ KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *co
 KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
                                                   size_t layer);
 
-// Bytes of storage that one more position of one row takes in one layer. KVERN_MAX_LAYERS or any
-// other index out of range gives 0.
+// Bytes of storage that one more position of one row takes in one layer, in its planned codecs.
+// An index out of range gives 0.
 KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
                                                            size_t layer);
 

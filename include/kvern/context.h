@@ -5,9 +5,10 @@
 // The context: where memory comes from, how much of it there may be, which threads do the work, and
 // which instruction sets are used. Every other object is made in a context and keeps it alive.
 //
-// Thread rule: a context may be used by several threads at once. Every other object is used by one
-// thread at a time, except reads, which may be attended and released on any thread, also while
-// their cache goes on being changed on another one.
+// Thread rule: a context may be used by several threads at once, and so may a composition, which
+// never changes. Every other object is used by one thread at a time, except reads, which may be
+// attended and released on any thread, also while their cache goes on being changed on another one.
+// Objects that share pages (forks, extracted and adopted rows, reads) need not know of each other.
 
 #include <kvern/cpu.h>
 #include <kvern/status.h>
@@ -93,7 +94,7 @@ KVERN_API uint32_t kvern_context_cpu_features(const kvern_context *context);
 
 // The executor in use, for work of the caller's own (an engine's matrix products) on the same
 // threads. It is valid while the context lives. A task that runs on it must not start further work
-// on it.
+// on it, by kvern_read_attend neither.
 KVERN_API kvern_executor kvern_context_executor(const kvern_context *context);
 
 // Memory of a context. `held_bytes` is exactly what the allocator has given and not got back for

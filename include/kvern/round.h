@@ -16,10 +16,10 @@
 // still open keep their pages.) A round that would be more than a layer can take back is refused
 // when it begins.
 //
-// While a round is open, steps are allowed, looking at lengths, and destroying the state.
-// Everything else that takes the state or copies out of it is KVERN_ERR_BUSY: forks, rows that come
-// and go, trims, resets, reservations, adoption, exports. A reservation (kvern_state_reserve)
-// covers rounds.
+// While a round is open, steps are allowed, looking at lengths, donor reads (which keep what they
+// see, whatever becomes of the round), and destroying the state. Everything else that takes the
+// state or copies out of it is KVERN_ERR_BUSY: forks, rows that come and go, trims, resets,
+// reservations, adoption, exports. A reservation (kvern_state_reserve) covers rounds.
 
 #include <kvern/state.h>
 

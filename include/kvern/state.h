@@ -65,7 +65,7 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_
                                                        int64_t tokens, size_t query_heads);
 
 // Begins a step in which row r receives counts[r] tokens (one entry per row; all 0 is permitted).
-// The room for all layers is taken here, so that the appends of the step cannot run out of memory.
+// The room for all layers is taken here, so that the appends of the step cannot run out of pages.
 // On failure nothing changed. Errors: those of the appends of kvern/cache.h; KVERN_ERR_BUSY when a
 // step is open; KVERN_ERR_RANGE also when an open round (kvern/round.h) is for fewer tokens.
 KVERN_API KVERN_CHECK kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase,
@@ -83,7 +83,8 @@ KVERN_API int64_t kvern_step_count(const kvern_state *state, size_t row);
 // step; the order of the layers is free. On failure the layer is unchanged and the step stays open.
 // Errors: KVERN_ERR_BUSY (no open step, or the layer has appended already), KVERN_ERR_RANGE,
 // KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (for the read
-// itself).
+// itself; or for pages, where a read that was made of the layer since the step began has to keep
+// those that were taken: kvern_cache_read_donor).
 KVERN_API KVERN_CHECK kvern_status kvern_step_append(kvern_state *state, size_t layer,
                                                      const kvern_tokens *tokens, kvern_read **read);
 

@@ -7,6 +7,9 @@
 // A call that returns anything but KVERN_OK has changed nothing that the caller can observe, unless
 // its own comment says otherwise. The code says what kind of failure it was; kvern_error_detail()
 // gives one sentence with the numbers and names of this particular failure.
+//
+// NULL for an object is KVERN_ERR_ARGUMENT, also where a call's list of errors does not repeat it.
+// Calls that return no status must not be given it, unless they say that it is allowed.
 
 #include <kvern/export.h>
 
