@@ -2,13 +2,11 @@
 // What the library holds: exactly what it reports, little more than its positions need, nothing per
 // token, and no byte that was never written reaches a result.
 
+#include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
 #include "tests/support/feed.h"
-#include "tests/support/ledger.h"
 #include "tests/support/random.h"
-
-#include <kvern/kvern.h>
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,23 +201,14 @@ static void reserved_room_covers_attends_of_few_rows(void **state)
     enum { ROWS = 12, TOKENS = 5000, HEADS = 4 };
     static const uint64_t sequences[ROWS] = {1};
     int64_t long_row[ROWS] = {TOKENS}, one[ROWS] = {1};
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(1, 64);
-    kvern_context *context = new_context(&books, 3);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache;
-    assert_ok(kvern_cache_create(composition, 0, ROWS, &cache));
-    feed_run(cache, KVERN_PHASE_WINDOW, sequences, long_row, HEADS, NULL);
-    assert_ok(kvern_cache_reserve(cache, 0, TOKENS + 10, HEADS));
-    const uint64_t before = memory_of(context).allocations;
+    bed *b = bed_on(kvern_layer_default(1, 64), ROWS, executor_shuffled(3));
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, long_row, HEADS, NULL);
+    assert_ok(kvern_cache_reserve(b->cache, 0, TOKENS + 10, HEADS));
+    const uint64_t before = memory_of(b->context).allocations;
     float out[HEADS * 64];
-    feed_run(cache, KVERN_PHASE_DECODE, sequences, one, HEADS, out);
-    assert_int_equal(memory_of(context).allocations, before);
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    feed_run(b->cache, KVERN_PHASE_DECODE, sequences, one, HEADS, out);
+    assert_int_equal(memory_of(b->context).allocations, before);
+    bed_destroy(b);
 }
 
 // Rows that share a prefix are attended in fewer tiles, which are cut by spans; and rows of a
@@ -271,27 +260,20 @@ static void reserved_room_of_a_fork_covers_the_shared_page(void **state)
 {
     (void)state;
     static const size_t row = 0;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(2, 64);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache, *fork;
-    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
-    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
-    assert_ok(kvern_cache_fork(cache, &row, 1, &fork));
+    bed *b = bed_on(kvern_layer_default(2, 64), 1, executor_shuffled(1));
+    kvern_cache *fork;
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    assert_ok(kvern_cache_fork(b->cache, &row, 1, &fork));
     assert_ok(kvern_cache_reserve(fork, 0, 128, 4)); // no page more than it has
-    const uint64_t before = memory_of(context).allocations, pages = memory_of(context).page_bytes;
+    const uint64_t before = memory_of(b->context).allocations,
+                   pages = memory_of(b->context).page_bytes;
     float out[4 * 64];
     for (int i = 0; i < 28; i++)
         feed_one(fork, KVERN_PHASE_DECODE, 2, 1, 4, out);
-    assert_int_equal(memory_of(context).allocations, before);
-    assert_int_equal(memory_of(context).page_bytes, pages);
+    assert_int_equal(memory_of(b->context).allocations, before);
+    assert_int_equal(memory_of(b->context).page_bytes, pages);
     kvern_cache_destroy(fork);
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    bed_destroy(b);
 }
 
 // A row that leaves its pages to a fork takes its reserved room along: taken anew once, then
@@ -300,108 +282,73 @@ static void reserved_room_outlives_a_fork(void **state)
 {
     (void)state;
     static const size_t row = 0;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(2, 64);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache, *fork;
+    bed *b = bed_on(kvern_layer_default(2, 64), 1, executor_shuffled(1));
+    kvern_cache *fork;
     float out[4 * 64];
-    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
-    assert_ok(kvern_cache_reserve(cache, 0, 500, 4));
-    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
-    assert_ok(kvern_cache_fork(cache, &row, 1, &fork));
-    feed_one(cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
+    assert_ok(kvern_cache_reserve(b->cache, 0, 500, 4));
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    assert_ok(kvern_cache_fork(b->cache, &row, 1, &fork));
+    feed_one(b->cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
     kvern_cache_destroy(fork);
-    const uint64_t before = memory_of(context).allocations, bytes = kvern_cache_bytes(cache);
-    assert_int_equal(bytes, kvern_composition_row_bytes(composition, 500));
+    const uint64_t before = memory_of(b->context).allocations, bytes = kvern_cache_bytes(b->cache);
+    assert_int_equal(bytes, kvern_composition_row_bytes(b->composition, 500));
     for (int i = 101; i < 500; i++)
-        feed_one(cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
-    assert_int_equal(memory_of(context).allocations, before);
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+        feed_one(b->cache, KVERN_PHASE_DECODE, 1, 1, 4, out);
+    assert_int_equal(memory_of(b->context).allocations, before);
+    bed_destroy(b);
 }
 
 static void reservations_never_shrink(void **state)
 {
     (void)state;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(2, 64);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache;
-    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
-    assert_ok(kvern_cache_reserve(cache, 0, 500, 4));
-    const uint64_t bytes = kvern_cache_bytes(cache);
-    assert_int_equal(bytes, kvern_composition_row_bytes(composition, 500));
-    assert_ok(kvern_cache_reserve(cache, 0, 10, 4));
-    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
-    assert_ok(kvern_cache_trim(cache, 0, 90));
-    assert_int_equal(kvern_cache_bytes(cache), bytes);
-    assert_ok(kvern_cache_reset(cache, 0)); // this is what gives it back
-    assert_int_equal(kvern_cache_bytes(cache), 0);
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    bed *b = bed_on(kvern_layer_default(2, 64), 1, executor_shuffled(1));
+    assert_ok(kvern_cache_reserve(b->cache, 0, 500, 4));
+    const uint64_t bytes = kvern_cache_bytes(b->cache);
+    assert_int_equal(bytes, kvern_composition_row_bytes(b->composition, 500));
+    assert_ok(kvern_cache_reserve(b->cache, 0, 10, 4));
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    assert_ok(kvern_cache_trim(b->cache, 0, 90));
+    assert_int_equal(kvern_cache_bytes(b->cache), bytes);
+    assert_ok(kvern_cache_reset(b->cache, 0)); // this is what gives it back
+    assert_int_equal(kvern_cache_bytes(b->cache), 0);
+    bed_destroy(b);
 }
 
 // huggingface/transformers#30312: a rollback built new, shorter buffers.
 static void fault_K4_rollback_reallocates(void **state)
 {
     (void)state;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(2, 64);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache;
-    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
-    feed_one(cache, KVERN_PHASE_WINDOW, 1, 62, 4, NULL); // rounds cross the border of a page
-    assert_ok(kvern_cache_reserve(cache, 0, 70, 4));
-    const kvern_memory before = memory_of(context);
-    const uint64_t bytes = kvern_cache_bytes(cache);
+    bed *b = bed_on(kvern_layer_default(2, 64), 1, executor_shuffled(1));
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 62, 4, NULL); // rounds cross the border of a page
+    assert_ok(kvern_cache_reserve(b->cache, 0, 70, 4));
+    const kvern_memory before = memory_of(b->context);
+    const uint64_t bytes = kvern_cache_bytes(b->cache);
     for (uint64_t round = 0; round < 100; round++) {
-        feed_one(cache, KVERN_PHASE_WINDOW, round, 5, 4, NULL);
-        assert_ok(kvern_cache_trim(cache, 0, 5));
-        assert_int_equal(kvern_cache_bytes(cache), bytes);
+        feed_one(b->cache, KVERN_PHASE_WINDOW, round, 5, 4, NULL);
+        assert_ok(kvern_cache_trim(b->cache, 0, 5));
+        assert_int_equal(kvern_cache_bytes(b->cache), bytes);
     }
-    const kvern_memory after = memory_of(context);
+    const kvern_memory after = memory_of(b->context);
     assert_int_equal(after.allocations, before.allocations);
     assert_int_equal(after.held_bytes, before.held_bytes);
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    bed_destroy(b);
 }
 
 // Without a reservation the pages of a trimmed tail go back, and come again.
 static void trimmed_pages_are_given_back(void **state)
 {
     (void)state;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(2, 64);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *cache;
-    assert_ok(kvern_cache_create(composition, 0, 1, &cache));
-    feed_one(cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
-    const uint64_t held = books.held_bytes;
+    bed *b = bed_on(kvern_layer_default(2, 64), 1, executor_shuffled(1));
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 100, 4, NULL);
+    const uint64_t held = b->books.held_bytes;
     for (int64_t more = 1; more < 9000; more = more * 5 + 1) {
-        feed_one(cache, KVERN_PHASE_WINDOW, 1, more, 4, NULL);
-        assert_ok(kvern_cache_trim(cache, 0, more));
-        assert_int_equal(kvern_cache_bytes(cache), 2 * 64 * 2 * 64 * 2 * 2);
-        assert_int_equal(memory_of(context).page_bytes, kvern_cache_bytes(cache));
-        assert_true(books.held_bytes <= held + HUGE_ARENA);
+        feed_one(b->cache, KVERN_PHASE_WINDOW, 1, more, 4, NULL);
+        assert_ok(kvern_cache_trim(b->cache, 0, more));
+        assert_int_equal(kvern_cache_bytes(b->cache), 2 * 64 * 2 * 64 * 2 * 2);
+        assert_int_equal(memory_of(b->context).page_bytes, kvern_cache_bytes(b->cache));
+        assert_true(b->books.held_bytes <= held + HUGE_ARENA);
     }
-    kvern_cache_destroy(cache);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    bed_destroy(b);
 }
 
 // ollama/ollama#17875: memory grew per request in spite of a shared prefix.
@@ -409,30 +356,22 @@ static void fault_S4_retained_branches(void **state)
 {
     (void)state;
     static const size_t row = 0;
-    ledger books;
-    ledger_init(&books);
-    kvern_layer layer = kvern_layer_default(1, 16);
-    kvern_context *context = new_context(&books, 1);
-    kvern_composition *composition = new_composition(context, &layer, 1);
-    kvern_cache *prefix, *fork;
-    assert_ok(kvern_cache_create(composition, 0, 1, &prefix));
-    feed_one(prefix, KVERN_PHASE_WINDOW, 1, 5000, 1, NULL);
-    uint64_t live = 0, pages = memory_of(context).page_bytes;
+    bed *b = bed_on(kvern_layer_default(1, 16), 1, executor_shuffled(1));
+    kvern_cache *fork;
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 5000, 1, NULL);
+    uint64_t live = 0, pages = memory_of(b->context).page_bytes;
     for (uint64_t cycle = 0; cycle < 1000; cycle++) {
         float out[10 * 16];
-        assert_ok(kvern_cache_fork(prefix, &row, 1, &fork));
+        assert_ok(kvern_cache_fork(b->cache, &row, 1, &fork));
         feed_one(fork, KVERN_PHASE_WINDOW, cycle, 10, 1, out);
-        assert_true(memory_of(context).page_bytes <= pages + 2 * 64 * 16 * 2 * 2);
+        assert_true(memory_of(b->context).page_bytes <= pages + 2 * 64 * 16 * 2 * 2);
         kvern_cache_destroy(fork);
         if (cycle == 0) // the context keeps the buffers of a call
-            live = books.held_bytes;
-        assert_int_equal(books.held_bytes, live);
-        assert_int_equal(memory_of(context).page_bytes, pages);
+            live = b->books.held_bytes;
+        assert_int_equal(b->books.held_bytes, live);
+        assert_int_equal(memory_of(b->context).page_bytes, pages);
     }
-    kvern_cache_destroy(prefix);
-    kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
+    bed_destroy(b);
 }
 
 // Scratch of a prefill is bounded by tiles: it does not grow with queries times positions (as in

@@ -217,49 +217,6 @@ static void fault_C10_one_row_batch(void **state)
     }
 }
 
-// ---- N: grouped heads ----
-
-// One position whose value is the number of its KV head, which a group of equal values keeps
-// exactly: the result of a query head says which one it read.
-static void check_head_map(size_t query_heads, size_t kv_heads)
-{
-    enum { DIM = 64 };
-    const kvern_layer layer = affine_layer(kv_heads, DIM, 4, 64);
-    bed *b = bed_create(layer, 1);
-    float *k = new_floats(kv_heads * DIM, 1), *v = new_floats(kv_heads * DIM, 0);
-    float *q = new_floats(query_heads * DIM, 1), *out = new_floats(query_heads * DIM, NAN);
-    for (size_t i = 0; i < kv_heads * DIM; i++)
-        v[i] = (float)(i / DIM + 1);
-    append_values(b->cache, 1, k, v, query_heads, NULL, q, out);
-    for (size_t i = 0; i < query_heads * DIM; i++)
-        assert_true(out[i] == (float)(i / DIM / (query_heads / kv_heads) + 1));
-    free(k);
-    free(v);
-    free(q);
-    free(out);
-    bed_destroy(b);
-}
-
-// PSAL-POSTECH/ONNXim#34: the wrong divisor, silent for 32/8 and out of range for 28/4.
-static void fault_N3_head_map(void **state)
-{
-    (void)state;
-    check_head_map(12, 12);
-    check_head_map(32, 8);
-    check_head_map(28, 4);
-    check_head_map(16, 1);
-    check_head_map(7, 1);
-    bed *b = bed_create(affine_layer(4, 64, 4, 64), 1);
-    kvern_read *read;
-    feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 12);
-    assert_ok(feed_append(b->cache, KVERN_PHASE_WINDOW, &f, &read));
-    f.queries.query_heads = 10;
-    assert_status(KVERN_ERR_ARGUMENT, kvern_read_attend(read, &f.queries));
-    kvern_read_release(read);
-    feed_destroy(&f);
-    bed_destroy(b);
-}
-
 int main(void)
 {
     (void)check_seed();
@@ -271,7 +228,6 @@ int main(void)
         cmocka_unit_test(fault_C7_scales_of_small_groups),
         cmocka_unit_test(fault_C9_scratch),
         cmocka_unit_test(fault_C10_one_row_batch),
-        cmocka_unit_test(fault_N3_head_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,76 @@ static void fault_N1_batch_and_groups(void **state)
     for_every_storage(check_N1, 2, DIM, 5);
 }
 
+// One position whose value is the number of its KV head, which every storage holds exactly: the
+// result of a query head says which one it read.
+static void check_head_map(kvern_layer layer, size_t query_heads, const char *name)
+{
+    const size_t keys = layer.kv_heads * layer.k_dim, values = layer.kv_heads * layer.v_dim;
+    const size_t group = query_heads / layer.kv_heads, outputs = query_heads * layer.v_dim;
+    bed *b = bed_create(layer, 1);
+    float *k = new_floats(keys, 1), *v = new_floats(values, 0);
+    float *q = new_floats(query_heads * layer.k_dim, 1), *out = new_floats(outputs, NAN);
+    for (size_t i = 0; i < values; i++)
+        v[i] = (float)(i / layer.v_dim + 1);
+    append_values(b->cache, 1, k, v, query_heads, NULL, q, out);
+    for (size_t i = 0; i < outputs; i++) {
+        if (out[i] != (float)(i / layer.v_dim / group + 1))
+            fail_msg("%s, %zu heads on %zu: head %zu gives %g", name, query_heads, layer.kv_heads,
+                     i / layer.v_dim, (double)out[i]);
+    }
+    free(k);
+    free(v);
+    free(q);
+    free(out);
+    bed_destroy(b);
+}
+
+// PSAL-POSTECH/ONNXim#34: the wrong divisor, silent for 32/8 and out of range for 28/4.
+static void check_N3(kvern_layer layer, const char *name)
+{
+    static const size_t groups[] = {1, 4, 7, 16, 32};
+    for (size_t g = 0; g < COUNT(groups); g++)
+        check_head_map(layer, groups[g] * layer.kv_heads, name);
+    if (layer.kv_heads == 1)
+        return;
+    bed *b = bed_create(layer, 1);
+    kvern_read *read;
+    feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, layer.kv_heads);
+    assert_ok(feed_append(b->cache, KVERN_PHASE_WINDOW, &f, &read));
+    f.queries.query_heads = 2 * layer.kv_heads + 1;
+    assert_status(KVERN_ERR_ARGUMENT, kvern_read_attend(read, &f.queries));
+    kvern_read_release(read);
+    feed_destroy(&f);
+    bed_destroy(b);
+}
+
+static void fault_N3_head_map(void **state)
+{
+    (void)state;
+    static const size_t kv_heads[] = {1, 3, 4, 8, 12};
+    for (size_t h = 0; h < COUNT(kv_heads); h++)
+        for_every_storage(check_N3, kv_heads[h], DIM, 5);
+    check_head_map(layer_of(3, 8, KVERN_BF16), 96, "bf16, head dim 8");
+}
+
+// TheTom/llama-cpp-turboquant#78: the output was shaped by the KV heads.
+static void check_N4(kvern_layer layer, const char *name)
+{
+    layer.v_dim = 2 * DIM;
+    check_head_map(layer, 14, name);
+}
+
+static void fault_N4_output_heads(void **state)
+{
+    (void)state;
+    for_every_storage(check_N4, 2, DIM, 5);
+    kvern_layer narrow = layer_of(2, DIM, KVERN_BF16), wide = layer_of(2, 8, KVERN_BF16);
+    narrow.v_dim = 24;
+    wide.v_dim = 96;
+    check_head_map(narrow, 14, "narrow values");
+    check_head_map(wide, 14, "wide values");
+}
+
 // ---- O: sinks ----
 
 // Scores 0 and values 1, which every storage holds exactly: a sink of z leaves n / (n + exp(z)).
@@ -347,7 +417,7 @@ static void check_Q4(kvern_layer layer, const char *name)
 static void fault_Q4_long_context(void **state)
 {
     (void)state;
-    for (size_t s = 3; s < storage_count; s += 2) // the others: test_fault_numbers.c
+    for (size_t s = 0; s < storage_count; s += s < 3 ? 1 : 2) // all that are dense
         check_Q4(storage_layer(&storages[s], 1, DIM), storages[s].name);
 }
 
@@ -449,6 +519,8 @@ int main(void)
         cmocka_unit_test(fault_I4_trim_past_an_allocation_step),
         cmocka_unit_test(fault_I6_resurrected_tokens),
         cmocka_unit_test(fault_N1_batch_and_groups),
+        cmocka_unit_test(fault_N3_head_map),
+        cmocka_unit_test(fault_N4_output_heads),
         cmocka_unit_test(fault_O4_sink_in_every_path),
         cmocka_unit_test(fault_O6_sink_once_per_row),
         cmocka_unit_test(fault_P1_empty_row_in_a_batch),
