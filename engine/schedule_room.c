@@ -61,9 +61,9 @@ static uint64_t chunk_pages(const room_layer *layer, size_t chunk, uint64_t toke
     return pages > reserved ? pages - reserved : 0;
 }
 
-// Bytes that a layer's row takes beyond its room when it is to be converted: in its first form,
-// with two pages of the other one while it is converted, and afterwards. The pages of the old form
-// may lie where they are of no use to the new one.
+// Bytes that a layer's row takes beyond its room when it is to be converted: in its first form, and
+// in the other one, of which it never has more pages, while it is converted, than afterwards. The
+// pages of the old form may lie where they are of no use to the new one.
 static uint64_t conversion_bytes(const room_layer *layer, size_t chunk, const schedule_sequence *q)
 {
     const uint64_t start = (uint64_t)layer->plan->start;
@@ -77,7 +77,7 @@ static uint64_t conversion_bytes(const room_layer *layer, size_t chunk, const sc
     }
     uint64_t new = pages_at(layer, q->final_length);
     new += chunk_pages(layer, chunk, q->count, new);
-    return (old - reserved) * layer->first + (new + 2) * layer->page;
+    return (old - reserved) * layer->first + new * layer->page;
 }
 
 // Pages of a layer with a window that the row shares with the one that it was taken over from. Each

@@ -88,7 +88,9 @@ typedef struct kvern_layer {
     // bf16 first, quantized later. KVERN_NO_START: k_codec and v_codec from the first position on.
     // Otherwise a row begins in bf16, and the append that leaves it with at least `start` positions
     // is still read in bf16; then the row is converted, once, to k_codec and v_codec, and whatever
-    // follows is stored and read in them. 0 converts after the first append.
+    // follows is stored and read in them. 0 converts after the first append. While a row is
+    // converted it holds at most one page of the planned codecs beside what it held in bf16; but
+    // where a read or a fork holds pages of it, new ones in their place are taken before it starts.
     int64_t start;
 } kvern_layer;
 

@@ -20,16 +20,19 @@ struct kvern_pool {
     _Atomic size_t references;
     kvern_context *context;
     size_t page_bytes;
-    size_t full_pages; // pages of a full-sized arena
+    size_t full_pages; // pages of 2 MiB
+    size_t most_pages; // of an arena
     pthread_mutex_t lock;
     kvern_arena *arenas;
     size_t total_pages; // over all arenas
+    size_t free_pages;  // of them
 };
 
 // Unused bytes at the end of an arena that are worth a whole huge page: a fiftieth.
 #define WASTE_DIVISOR 50
 
-kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, kvern_pool **out)
+kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, bool single,
+                               kvern_pool **out)
 {
     void *block;
     *out = NULL;
@@ -42,6 +45,7 @@ kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, kvern_
     pool->context = context;
     pool->page_bytes = page_bytes;
     pool->full_pages = kvern_max_size(1, KVERN_HUGE_PAGE_BYTES / page_bytes);
+    pool->most_pages = single ? 1 : pool->full_pages;
     pthread_mutex_init(&pool->lock, NULL);
     *out = pool;
     return KVERN_OK;
@@ -133,6 +137,7 @@ static kvern_status add_arena(kvern_pool *pool, size_t capacity)
         arena->next->previous = arena;
     pool->arenas = arena;
     pool->total_pages += capacity;
+    pool->free_pages += capacity;
     return KVERN_OK;
 }
 
@@ -147,17 +152,18 @@ static void remove_arena(kvern_pool *pool, kvern_arena *arena)
     if (arena->next)
         arena->next->previous = arena->previous;
     pool->total_pages -= arena->capacity;
+    pool->free_pages -= arena->capacity;
     kvern_heap_give(heap, arena->data, arena->data_bytes, arena->alignment);
     kvern_heap_give(heap, arena, arena_bytes(arena->capacity), KVERN_HEAP_ALIGNMENT);
 }
 
-// Adds an arena for at least one of `wanted` pages: as large as the pool already is, so that arenas
-// double; if that is refused, as small as the need, so that a budget can be used up to its last
-// page.
-static kvern_status grow(kvern_pool *pool, size_t wanted)
+// Adds an arena of at most `most` pages for at least one of `wanted`: as large as the pool already
+// is, so that arenas double; if that is refused, as small as the need, so that a budget can be used
+// up to its last page.
+static kvern_status grow(kvern_pool *pool, size_t wanted, size_t most)
 {
-    const size_t need = kvern_min_size(wanted, pool->full_pages);
-    const size_t wish = kvern_min_size(kvern_max_size(need, pool->total_pages), pool->full_pages);
+    const size_t need = kvern_min_size(wanted, most);
+    const size_t wish = kvern_min_size(kvern_max_size(need, pool->total_pages), most);
     kvern_status status = add_arena(pool, wish);
     if (status && wish > need)
         status = add_arena(pool, need);
@@ -169,14 +175,16 @@ static kvern_page *pop_page(kvern_arena *arena)
     kvern_page *page = arena->free;
     arena->free = page->next_free;
     arena->used++;
+    arena->pool->free_pages--;
     page->references = 1;
     return page;
 }
 
-// Pages are taken from the newest arenas first; older ones fill up and stay.
+// Pages are taken from the newest arenas first; older ones fill up and stay. With arenas of one
+// page there are many, and none is free.
 static kvern_arena *find_free(kvern_pool *pool)
 {
-    kvern_arena *arena = pool->arenas;
+    kvern_arena *arena = pool->free_pages ? pool->arenas : NULL;
     while (arena && !arena->free)
         arena = arena->next;
     return arena;
@@ -189,19 +197,20 @@ static bool push_page(kvern_page *page)
     kvern_arena *arena = page->arena;
     page->next_free = arena->free;
     arena->free = page;
+    arena->pool->free_pages++;
     if (--arena->used > 0)
         return false;
     remove_arena(arena->pool, arena);
     return true;
 }
 
-static kvern_status take_locked(kvern_pool *pool, size_t count, kvern_page **pages)
+static kvern_status take_locked(kvern_pool *pool, size_t count, size_t most, kvern_page **pages)
 {
     kvern_arena *arena = NULL;
     for (size_t i = 0; i < count; i++) {
         if (!arena || !arena->free)
             arena = find_free(pool);
-        kvern_status status = arena ? KVERN_OK : grow(pool, count - i);
+        kvern_status status = arena ? KVERN_OK : grow(pool, count - i, most);
         if (status) {
             while (i > 0) {
                 if (push_page(pages[--i]))
@@ -216,14 +225,24 @@ static kvern_status take_locked(kvern_pool *pool, size_t count, kvern_page **pag
     return KVERN_OK;
 }
 
-kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages)
+static kvern_status take(kvern_pool *pool, size_t count, size_t most, kvern_page **pages)
 {
     pthread_mutex_lock(&pool->lock);
-    kvern_status status = take_locked(pool, count, pages);
+    kvern_status status = take_locked(pool, count, most, pages);
     pthread_mutex_unlock(&pool->lock);
     if (!status)
         atomic_fetch_add(&pool->context->page_bytes, (uint64_t)count * pool->page_bytes);
     return status;
+}
+
+kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages)
+{
+    return take(pool, count, pool->most_pages, pages);
+}
+
+kvern_status kvern_pool_take_within(kvern_pool *pool, size_t most, kvern_page **page)
+{
+    return take(pool, 1, kvern_min_size(most, pool->most_pages), page);
 }
 
 size_t kvern_page_bytes(const kvern_page *page)

@@ -6,7 +6,8 @@
 //
 // Arenas start small and double until they hold 2 MiB, so that a small cache stays small and a
 // large one lies in huge pages. An arena goes back to the allocator as soon as its last page is
-// free. A pool may be used by several threads; a page's content belongs to whoever holds the only
+// free. Where pages are to go back one by one, each is an arena by itself, without huge pages.
+// A pool may be used by several threads; a page's content belongs to whoever holds the only
 // reference.
 
 #include "src/base/context.h"
@@ -24,8 +25,8 @@ typedef struct kvern_page {
 } kvern_page;
 
 // Makes a pool of pages of `page_bytes` bytes (a positive multiple of 64); one reference for the
-// caller.
-KVERN_CHECK kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes,
+// caller. `single`: each page is an arena by itself.
+KVERN_CHECK kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, bool single,
                                            kvern_pool **out);
 void kvern_pool_retain(kvern_pool *pool);
 
@@ -38,6 +39,9 @@ kvern_context *kvern_pool_context(const kvern_pool *pool);
 
 // Takes `count` pages, each with one reference and undefined content: all or none.
 KVERN_CHECK kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages);
+
+// Takes one page; an arena that has to be added for it has `most` pages at most (not 0).
+KVERN_CHECK kvern_status kvern_pool_take_within(kvern_pool *pool, size_t most, kvern_page **page);
 
 // Of the pool that the page came from.
 size_t kvern_page_bytes(const kvern_page *page);

@@ -1,110 +1,152 @@
 // SPDX-License-Identifier: MIT
 #include "src/rows/convert.h"
 
+#include "src/base/size.h"
+#include "src/rows/convert_page.h"
+
 #include <kvern/composition.h>
 #include <string.h>
 
-static bool is_shared(const kvern_table *table)
+// ---- Prepare ----
+
+// Pages of a table that somebody else holds too. They may become fewer at any time, but not more
+// while nobody else holds the table.
+static size_t count_shared(const kvern_table *table)
 {
-    if (kvern_table_is_shared(table))
-        return true;
-    for (size_t i = 0; table && i < table->count; i++) {
-        if (!kvern_page_is_exclusive(table->pages[i]))
-            return true;
-    }
-    return false;
+    size_t count = 0;
+    for (size_t i = 0; table && i < table->count; i++)
+        count += !kvern_page_is_exclusive(table->pages[i]);
+    return count;
+}
+
+static kvern_status take_pages(kvern_pool *pool, size_t count, kvern_table **out)
+{
+    kvern_status status = kvern_table_create(pool, count, out);
+    if (status)
+        return status;
+    status = kvern_pool_take(pool, count, (*out)->pages);
+    (*out)->count = status ? 0 : count;
+    return status;
 }
 
 kvern_status kvern_conversion_prepare(kvern_pool *pool, const kvern_row *row, size_t count,
                                       bool shared, kvern_conversion *conversion)
 {
     memset(conversion, 0, sizeof *conversion);
-    kvern_status status = kvern_table_create(pool, count, &conversion->table);
-    if (status)
-        return status;
-    if (shared || is_shared(row->table)) {
-        status = kvern_pool_take(pool, count, conversion->table->pages);
-        conversion->taken = status ? 0 : count;
-    } else {
-        status = kvern_pool_take(pool, 1, &conversion->spare);
-    }
-    conversion->table->count = conversion->taken;
+    const bool all = shared || kvern_table_is_shared(row->table);
+    const size_t seen = all ? count : kvern_min_size(count, count_shared(row->table));
+    kvern_status status = KVERN_OK;
+    if (seen > 0)
+        status = take_pages(pool, seen, &conversion->taken);
+    if (!status && seen < count)
+        status = kvern_pool_take_within(pool, 1, &conversion->fresh);
     if (status)
         kvern_conversion_cancel(conversion);
+    else
+        conversion->pool = pool;
     return status;
 }
 
 void kvern_conversion_cancel(kvern_conversion *conversion)
 {
-    kvern_table_release(conversion->table);
-    if (conversion->spare)
-        kvern_page_release(conversion->spare);
+    kvern_table_release(conversion->taken);
+    if (conversion->fresh)
+        kvern_page_release(conversion->fresh);
     memset(conversion, 0, sizeof *conversion);
 }
 
-// One KV head of a page; both codecs see the values in f32, which holds them exactly.
-static void convert_head(const kvern_geometry *from, const kvern_geometry *to, void *old,
-                         void *fresh, size_t head, size_t slots)
+// ---- Commit ----
+
+// Positions in page number `page` of `count`, the last of which may be filled in part.
+static size_t slots_of(const kvern_row *row, size_t page, size_t count)
 {
-    float values[KVERN_MAX_HEAD_DIM];
-    for (size_t slot = 0; slot < slots; slot++) {
-        from->k_layout->decode(&from->k_codec, KVERN_STREAM_K, kvern_page_k(from, old, head),
-                               from->k_dim, slot, values);
-        to->k_kernels.encode(&to->k_codec, KVERN_STREAM_K, kvern_page_k(to, fresh, head), to->k_dim,
-                             slot, KVERN_F32, values);
-        from->v_layout->decode(&from->v_codec, KVERN_STREAM_V, kvern_page_v(from, old, head),
-                               from->v_dim, slot, values);
-        to->v_kernels.encode(&to->v_codec, KVERN_STREAM_V, kvern_page_v(to, fresh, head), to->v_dim,
-                             slot, KVERN_F32, values);
-    }
+    const size_t rest = (size_t)row->length % KVERN_PAGE_POSITIONS;
+    return page + 1 == count && rest ? rest : (size_t)KVERN_PAGE_POSITIONS;
 }
 
-static void convert_page(const kvern_geometry *from, const kvern_geometry *to,
-                         const kvern_page *old, const kvern_page *fresh, size_t slots)
+// The row gets another table, and the old one stays for those who hold it.
+static void convert_to_taken(const kvern_geometry *from, const kvern_geometry *to, kvern_row *row,
+                             kvern_conversion *conversion)
 {
-    for (size_t head = 0; head < from->kv_heads; head++)
-        convert_head(from, to, old->data, fresh->data, head, slots);
+    kvern_table *old = row->table, *table = conversion->taken;
+    for (size_t i = 0; i < table->count; i++)
+        kvern_convert_page(from, to, old->pages[i]->data, table->pages[i]->data,
+                           slots_of(row, i, table->count));
+    table->kept = old->kept;
+    table->gap = old->gap;
+    row->table = table;
+    conversion->taken = NULL;
+    kvern_table_release(old);
 }
 
-// The new form of a page that nobody else sees; the old one is gone afterwards.
-static kvern_page *replace_page(const kvern_geometry *from, const kvern_geometry *to,
-                                kvern_pool *pool, kvern_page *old, kvern_page *spare, size_t slots)
+// The conversion of a table that nobody else holds.
+typedef struct own_work {
+    const kvern_geometry *from, *to;
+    kvern_conversion *conversion;
+    size_t given; // bytes of old pages that were given back, less those of the new ones
+} own_work;
+
+// A page for the new form of `old`; NULL: it has to stay where it is, and nobody else can see it.
+static kvern_page *next_page(own_work *work, const kvern_page *old)
 {
-    kvern_page *fresh;
-    if (kvern_pool_take(pool, 1, &fresh) == KVERN_OK) {
-        convert_page(from, to, old, fresh, slots);
-        kvern_page_release(old);
-        return fresh;
+    kvern_conversion *conversion = work->conversion;
+    kvern_page *page = conversion->fresh;
+    if (!kvern_page_is_exclusive(old))
+        return conversion->taken->pages[--conversion->taken->count];
+    conversion->fresh = NULL;
+    const size_t most = 1 + work->given / work->to->page_bytes;
+    if (!page && kvern_pool_take_within(conversion->pool, most, &page))
+        return NULL;
+    return page;
+}
+
+static void convert_one(own_work *work, kvern_page **page, size_t slots)
+{
+    kvern_page *fresh = next_page(work, *page);
+    if (!fresh) {
+        kvern_convert_in_place(work->from, work->to, (*page)->data, slots);
+        return;
     }
-    convert_page(from, to, old, spare, slots);
-    memcpy(old->data, spare->data, to->page_bytes);
-    return old;
+    kvern_convert_page(work->from, work->to, (*page)->data, fresh->data, slots);
+    if (kvern_page_is_exclusive(*page))
+        work->given += work->from->page_bytes - work->to->page_bytes;
+    kvern_page_release(*page);
+    *page = fresh;
+}
+
+// Pages that were room are of the old form.
+static void drop_room(kvern_table *table, size_t used)
+{
+    for (size_t i = used; i < table->count; i++)
+        kvern_page_release(table->pages[i]);
+    table->count = used;
+}
+
+static void change_pool(kvern_table *table, kvern_pool *pool)
+{
+    kvern_pool_retain(pool);
+    kvern_pool_release(table->pool);
+    table->pool = pool;
+}
+
+static void convert_own_table(const kvern_geometry *from, const kvern_geometry *to, kvern_row *row,
+                              kvern_conversion *conversion)
+{
+    own_work work = {from, to, conversion, 0};
+    kvern_table *table = row->table;
+    drop_room(table, kvern_table_used(table, row->length));
+    for (size_t i = 0; i < table->count; i++)
+        convert_one(&work, &table->pages[i], slots_of(row, i, table->count));
+    change_pool(table, conversion->pool);
 }
 
 void kvern_conversion_commit(const kvern_geometry *from, const kvern_geometry *to, kvern_row *row,
                              kvern_conversion *conversion)
 {
-    kvern_table *old = row->table, *table = conversion->table;
-    const size_t count = kvern_table_used(old, row->length);
-    for (size_t i = 0; i < count; i++) {
-        const bool last = i + 1 == count && row->length % KVERN_PAGE_POSITIONS != 0;
-        const size_t slots =
-            last ? (size_t)row->length % KVERN_PAGE_POSITIONS : (size_t)KVERN_PAGE_POSITIONS;
-        if (i < conversion->taken)
-            convert_page(from, to, old->pages[i], table->pages[i], slots);
-        else
-            table->pages[i] =
-                replace_page(from, to, table->pool, old->pages[i], conversion->spare, slots);
-    }
-    table->count = count;
-    table->kept = old->kept;
-    table->gap = old->gap;
-    if (!conversion->taken) // the pages have moved
-        kvern_table_forget(old, count);
-    kvern_table_release(old);
-    if (conversion->spare)
-        kvern_page_release(conversion->spare);
-    row->table = table;
+    if (conversion->fresh)
+        convert_own_table(from, to, row, conversion);
+    else
+        convert_to_taken(from, to, row, conversion);
     row->converted = true;
-    memset(conversion, 0, sizeof *conversion);
+    kvern_conversion_cancel(conversion); // what turned out not to be needed
 }

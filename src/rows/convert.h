@@ -4,24 +4,29 @@
 
 // The change of a row from the codecs that it had before `start` (bf16) to the planned ones, once.
 //
-// Pages are converted one by one, and each old page is given back before the next new one is
-// taken: above the row in bf16, which is the larger form, memory holds at most two pages of the
-// planned form, the one that is written and a spare one. That must not fail halfway: when no
-// further page can be had although the old ones went, a page's new form, which is never the
-// larger one, is put where its old form was. Pages that somebody else can see, a read or a fork,
-// stay for them; then all new ones are taken beforehand.
+// Pages are converted one by one, in the row's own table, and each old page is given back before
+// the next new one is taken. So above the row in bf16, which is the larger form, memory holds one
+// page of the planned form: for the allocator, too, because pages of the first form are arenas by
+// themselves, and arenas of new ones fit into what has been given back. That must not fail halfway:
+// the first new page is taken beforehand, and where a later one cannot be had although the old ones
+// went, a page is converted where it lies.
+//
+// Pages that somebody else can see, a read or a fork, stay for them; the new ones in their place
+// are all taken beforehand. The same holds for a table that somebody else holds.
 
 #include "src/rows/geometry.h"
 #include "src/rows/row.h"
 
 typedef struct kvern_conversion {
-    kvern_table *table; // of the row afterwards; NULL: no conversion
-    size_t taken;       // pages of it that have been taken beforehand: all, or none
-    kvern_page *spare;  // when none: where a page is encoded that has to stay where it is
+    kvern_pool *pool;   // of pages in the planned form; NULL: no conversion
+    kvern_table *taken; // new pages for those that somebody else can see; NULL: there are none
+    kvern_page *fresh;  // the first new page for the others; NULL: there are none, and `taken` is
+                        // to be the row's table
 } kvern_conversion;
 
-// Takes all that converting the row can fail for, which will have `count` pages then. `shared`:
-// somebody else will hold its table besides those who do now. `pool`: of pages in the planned form.
+// Takes all that converting the row can fail for, which will have `count` pages then, at least one.
+// `shared`: somebody else will hold its table besides those who do now. `pool`: of pages in the
+// planned form.
 KVERN_CHECK kvern_status kvern_conversion_prepare(kvern_pool *pool, const kvern_row *row,
                                                   size_t count, bool shared,
                                                   kvern_conversion *conversion);

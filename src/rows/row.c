@@ -73,12 +73,6 @@ bool kvern_table_is_exclusive(const kvern_table *table)
     return table && !kvern_table_is_shared(table);
 }
 
-void kvern_table_forget(kvern_table *table, size_t count)
-{
-    table->count -= count;
-    memmove(table->pages, table->pages + count, table->count * sizeof table->pages[0]);
-}
-
 size_t kvern_table_used(const kvern_table *table, int64_t length)
 {
     const size_t pages = kvern_pages_of(length);

@@ -98,8 +98,6 @@ KVERN_CHECK kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, k
 bool kvern_table_is_shared(const kvern_table *table);
 bool kvern_table_is_exclusive(const kvern_table *table); // there is one, and nobody else holds it
 
-// Takes the first `count` pages out of an exclusive table without releasing them.
-void kvern_table_forget(kvern_table *table, size_t count);
 void kvern_table_retain(kvern_table *table);
 void kvern_table_release(kvern_table *table); // NULL is allowed
 

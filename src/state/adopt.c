@@ -89,7 +89,7 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     taken.boundary = to->boundary;
     kvern_table_release(to->table);
     *to = taken;
-    if (conversion.table)
+    if (conversion.pool)
         kvern_cache_convert(cache, to, &conversion);
     to->held = kvern_max_i64(to->held, kvern_window_held(&layer->window, to->length));
     return KVERN_OK;

@@ -271,7 +271,7 @@ void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
         kvern_row *row = &cache->rows[r];
         if (counts[r] == 0)
             continue;
-        if (cache->conversions[r].table)
+        if (cache->conversions[r].pool)
             kvern_cache_convert(cache, row, &cache->conversions[r]);
         kvern_row_settle(row, layer->window.keep, kvern_window_held(&layer->window, row->length));
     }

@@ -113,21 +113,21 @@ static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_
     return KVERN_OK;
 }
 
-// A pool that an earlier layer uses, or this one already, with pages of that size; or a new one.
+// A pool that an earlier layer uses for that form, with pages of that size; or a new one. Pages of
+// the first form go back one by one, when rows are converted.
 static kvern_status choose_pool(kvern_composition *composition, size_t index, size_t page_bytes,
-                                kvern_pool **out)
+                                bool first, kvern_pool **out)
 {
-    for (size_t i = 0; i <= index; i++) {
-        kvern_pool *pools[2] = {composition->layers[i].pool, composition->layers[i].first_pool};
-        for (size_t j = 0; j < 2; j++) {
-            if (!pools[j] || kvern_pool_page_bytes(pools[j]) != page_bytes)
-                continue;
-            kvern_pool_retain(pools[j]);
-            *out = pools[j];
-            return KVERN_OK;
-        }
+    for (size_t i = 0; i < index; i++) {
+        const kvern_planned_layer *layer = &composition->layers[i];
+        kvern_pool *pool = first ? layer->first_pool : layer->pool;
+        if (!pool || kvern_pool_page_bytes(pool) != page_bytes)
+            continue;
+        kvern_pool_retain(pool);
+        *out = pool;
+        return KVERN_OK;
     }
-    return kvern_pool_create(composition->context, page_bytes, out);
+    return kvern_pool_create(composition->context, page_bytes, first, out);
 }
 
 // The form of rows before start: bf16.
@@ -143,7 +143,7 @@ static kvern_status plan_first(kvern_composition *composition, size_t index)
     if (layer->geometry.page_bytes > layer->first.page_bytes)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: start with codecs that take more room than bf16", index);
-    return choose_pool(composition, index, layer->first.page_bytes, &layer->first_pool);
+    return choose_pool(composition, index, layer->first.page_bytes, true, &layer->first_pool);
 }
 
 static void plan_window(const kvern_layer *plan, kvern_window *window)
@@ -184,7 +184,7 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     layer->plan = *plan;
     plan_window(plan, &layer->window);
     write_signature(layer, layer->signature);
-    status = choose_pool(composition, index, g->page_bytes, &layer->pool);
+    status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
     return status || plan->start == KVERN_NO_START ? status : plan_first(composition, index);
 }
 

@@ -10,8 +10,8 @@
 
 #define KVERN_SIGNATURE_BYTES 192
 
-// One layer: the caller's plan, what follows from it, and the pool that its pages come from. Layers
-// with pages of one size share a pool.
+// One layer: the caller's plan, what follows from it, and the pools that its pages come from.
+// Layers with pages of one size share a pool, but not one of planned pages and one of first ones.
 typedef struct kvern_planned_layer {
     kvern_layer plan;
     kvern_window window;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-bed *bed_on(kvern_layer layer, size_t rows, kvern_executor executor)
+static bed *create(kvern_layer layer, size_t rows, kvern_executor executor, uint64_t budget_bytes)
 {
     bed *b = calloc(1, sizeof *b);
     assert_non_null(b);
@@ -16,15 +16,26 @@ bed *bed_on(kvern_layer layer, size_t rows, kvern_executor executor)
     kvern_context_options options = kvern_context_options_default();
     options.allocator = ledger_allocator(&b->books);
     options.executor = executor;
+    options.budget_bytes = budget_bytes;
     assert_ok(kvern_context_create(&options, &b->context));
     assert_ok(kvern_composition_create(b->context, &layer, 1, &b->composition));
     assert_ok(kvern_cache_create(b->composition, 0, rows, &b->cache));
     return b;
 }
 
+bed *bed_on(kvern_layer layer, size_t rows, kvern_executor executor)
+{
+    return create(layer, rows, executor, 0);
+}
+
 bed *bed_create(kvern_layer layer, size_t rows)
 {
-    return bed_on(layer, rows, executor_backwards(1));
+    return bed_within(layer, rows, 0);
+}
+
+bed *bed_within(kvern_layer layer, size_t rows, uint64_t budget_bytes)
+{
+    return create(layer, rows, executor_backwards(1), budget_bytes);
 }
 
 void bed_destroy(bed *b)

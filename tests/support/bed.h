@@ -18,6 +18,7 @@ typedef struct bed {
 
 bed *bed_create(kvern_layer layer, size_t rows);
 bed *bed_on(kvern_layer layer, size_t rows, kvern_executor executor);
+bed *bed_within(kvern_layer layer, size_t rows, uint64_t budget_bytes); // 0: no limit
 void bed_destroy(bed *b);
 
 // A layer with both head dims and both codecs alike.

@@ -305,7 +305,7 @@ static kvern_status add_rows(fault_world *w)
 
 static kvern_status add_rows_of_state(fault_world *w)
 {
-    return kvern_state_add_rows(w->state, 1);
+    return kvern_state_add_rows(w->state, 16);
 }
 
 static kvern_status extract_from_cache(fault_world *w)

@@ -56,7 +56,7 @@ static bool is_refused(ledger *books)
         books->refuse_in--;
         return false;
     }
-    books->refuse_in = -1;
+    books->refuse_in = books->refuse_rest ? 0 : -1;
     books->refused = true;
     return true;
 }
@@ -155,7 +155,7 @@ kvern_allocator ledger_allocator(ledger *books)
 
 void ledger_refuse(ledger *books, int64_t granted)
 {
-    books->refused = false;
+    books->refused = books->refuse_rest = false;
     books->refuse_in = granted;
 }
 
@@ -164,6 +164,12 @@ void ledger_refuse_often(ledger *books, uint64_t seed, uint64_t one_in)
     books->refused = false;
     books->random = test_random_seed(seed);
     books->one_in = one_in;
+}
+
+void ledger_refuse_rest(ledger *books, int64_t granted)
+{
+    ledger_refuse(books, granted);
+    books->refuse_rest = true;
 }
 
 bool ledger_relent(ledger *books)

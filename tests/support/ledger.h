@@ -23,6 +23,7 @@ typedef struct ledger {
     uint64_t blocks_held;
     uint64_t allocations; // granted
     int64_t refuse_in;    // this many are granted before one is refused; negative: none is
+    bool refuse_rest;     // and so are all that follow that one
     uint64_t one_in;      // so often one is refused, whichever it is; 0: never
     test_random random;   // for that
     bool refused;         // something was refused since one of these was set
@@ -38,6 +39,9 @@ kvern_allocator ledger_allocator(ledger *books);
 
 // Refuses the allocation after the next `granted` ones, and only that one.
 void ledger_refuse(ledger *books, int64_t granted);
+
+// Refuses all allocations after the next `granted` ones.
+void ledger_refuse_rest(ledger *books, int64_t granted);
 
 // Refuses every allocation with a probability of 1 / one_in.
 void ledger_refuse_often(ledger *books, uint64_t seed, uint64_t one_in);
