@@ -100,8 +100,8 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 // append to avoid it. A row before its start gets the room that it needs up to there; the
 // conversion takes pages of the planned codecs then (kvern_layer.start), which no reservation
 // covers. On failure nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or
-// more than 2^40), KVERN_ERR_ARGUMENT (query heads that do not divide), KVERN_ERR_BUSY (a cache of a
-// state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// more than 2^40), KVERN_ERR_ARGUMENT (query heads that do not divide), KVERN_ERR_BUSY (a cache of
+// a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);
 
