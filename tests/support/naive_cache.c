@@ -2,6 +2,7 @@
 #include "tests/support/naive_cache.h"
 
 #include "tests/support/batch_view.h"
+#include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/rounding.h"
 #include "tests/support/stored.h"
@@ -549,4 +550,23 @@ void naive_tokens_free(naive_tokens *tokens)
     free(tokens->views);
     free(tokens->counts);
     memset(tokens, 0, sizeof *tokens);
+}
+
+void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t appends)
+{
+    test_random random = test_random_seed(check_seed());
+    bed *b = bed_create(layer, 1);
+    naive_row row = {0};
+    for (size_t i = 0; i < appends; i++) {
+        const int64_t base = row.length;
+        kvern_read *read;
+        naive_tokens tokens = naive_append(&random, &layer, &row, 1, &counts[i]);
+        assert_ok(kvern_cache_append_window(b->cache, &tokens.tokens, &read));
+        naive_check_read(&random, read, &layer, &row, &base, 1);
+        kvern_read_release(read);
+        naive_tokens_free(&tokens);
+    }
+    naive_check_stored(&random, b->cache, 0, &row);
+    naive_row_free(&row);
+    bed_destroy(b);
 }

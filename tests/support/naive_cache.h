@@ -80,4 +80,8 @@ naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_r
                           size_t row_count, const int64_t *counts);
 void naive_tokens_free(naive_tokens *tokens);
 
+// Appends counts[i] random tokens to a cache of one row, one append after the other, and checks
+// what every one of them reads and, in the end, what is stored.
+void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t appends);
+
 #endif

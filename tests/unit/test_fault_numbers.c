@@ -17,26 +17,6 @@
 
 // ---- C: storage ----
 
-// Reads of a cache are checked against attention in double precision after every append.
-static void check_appends(kvern_layer layer, const int64_t *counts, size_t appends)
-{
-    test_random random = test_random_seed(check_seed());
-    bed *b = bed_create(layer, 1);
-    naive_row row = {0};
-    for (size_t i = 0; i < appends; i++) {
-        const int64_t base = row.length;
-        kvern_read *read;
-        naive_tokens tokens = naive_append(&random, &layer, &row, 1, &counts[i]);
-        assert_ok(kvern_cache_append_window(b->cache, &tokens.tokens, &read));
-        naive_check_read(&random, read, &layer, &row, &base, 1);
-        kvern_read_release(read);
-        naive_tokens_free(&tokens);
-    }
-    naive_check_stored(&random, b->cache, 0, &row);
-    naive_row_free(&row);
-    bed_destroy(b);
-}
-
 // Blaizzy/mlx-vlm#2061, vllm-project/vllm#41413: head dims that are no powers of two failed after
 // work was done, or gave wrong numbers.
 static void fault_C1_head_dims(void **state)
@@ -45,7 +25,7 @@ static void fault_C1_head_dims(void **state)
     static const size_t dims[] = {72, 80, 96, 112, 40, 8, 576};
     const int64_t counts[] = {6, 60, 1, 4};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        check_appends(kvern_layer_default(2, dims[i]), counts, 4);
+        naive_check_appends(kvern_layer_default(2, dims[i]), counts, 4);
 }
 
 // ml-explore/mlx-examples#1075: the buffer of V grew with the width of K.
@@ -55,10 +35,10 @@ static void fault_C3_growth_with_unequal_dims(void **state)
     const int64_t counts[] = {255, 1, 1, 63, 1, 200, 1};
     kvern_layer layer = kvern_layer_default(2, 192);
     layer.v_dim = 128;
-    check_appends(layer, counts, 7);
+    naive_check_appends(layer, counts, 7);
     layer.k_dim = 64;
     layer.v_dim = 512;
-    check_appends(layer, counts, 7);
+    naive_check_appends(layer, counts, 7);
 }
 
 // Blaizzy/mlx-vlm#967: storing one token at a time lost bits that storing many kept.
@@ -88,7 +68,7 @@ static void fault_C9_scratch(void **state)
     static const size_t dims[] = {64, 128, 192, 256, 512, 576};
     const int64_t counts[] = {1, 3, 65, 1, 3};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        check_appends(kvern_layer_default(1, dims[i]), counts, 5);
+        naive_check_appends(kvern_layer_default(1, dims[i]), counts, 5);
 }
 
 // Blaizzy/mlx-vlm#1310: with one row the prompt was dropped.
