@@ -725,10 +725,17 @@ static void work_on_a_cache_row(world *w, twin_cache *c)
     (void)done;
 }
 
+static void add_cache_row(world *w, twin_cache *c)
+{
+    bool done;
+    if (kvern_cache_rows(c->wanted) == MOST_ROWS)
+        return;
+    ON_BOTH(w, done, kvern_cache_add_rows(c->got, 1), kvern_cache_add_rows(c->wanted, 1));
+    (void)done;
+}
+
 static void operate_on_a_cache(world *w, twin_cache *c)
 {
-    const size_t rows = kvern_cache_rows(c->wanted);
-    bool done;
     switch (below(w, 9)) {
     case 0:
     case 1:
@@ -747,9 +754,7 @@ static void operate_on_a_cache(world *w, twin_cache *c)
         read_donor(w, c->got, c->wanted, c->sequences);
         break;
     case 6:
-        if (rows < MOST_ROWS)
-            ON_BOTH(w, done, kvern_cache_add_rows(c->got, 1), kvern_cache_add_rows(c->wanted, 1));
-        (void)done;
+        add_cache_row(w, c);
         break;
     default:
         append_cache(w, c);
