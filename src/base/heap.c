@@ -2,18 +2,28 @@
 #include "src/base/heap.h"
 
 #include "src/base/fail.h"
+#include "src/base/size.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+// Memory is mapped and given back in whole pages of the system, which have 64 KiB at most. What is
+// mapped beyond a block is never touched.
+#define LARGEST_SYSTEM_PAGE ((size_t)65536)
+
+static size_t mapped_bytes(size_t bytes)
+{
+    return kvern_ceil_div(bytes, LARGEST_SYSTEM_PAGE) * LARGEST_SYSTEM_PAGE;
+}
+
 // Large blocks come straight from the kernel: they are aligned to huge pages, they return to the
 // system at once when they are given back, and they cost no physical memory until they are written.
 static void *map_aligned(size_t bytes, size_t alignment)
 {
-    const size_t length = bytes + alignment;
-    if (length < bytes)
+    const size_t whole = mapped_bytes(bytes), length = whole + alignment;
+    if (whole < bytes || length < whole)
         return NULL;
     char *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
@@ -22,7 +32,7 @@ static void *map_aligned(size_t bytes, size_t alignment)
     if (before)
         munmap(map, before);
     if (alignment - before)
-        munmap(map + before + bytes, alignment - before);
+        munmap(map + before + whole, alignment - before);
     // Best effort: without huge pages the same memory works, only slower.
     (void)madvise(map + before, bytes, MADV_HUGEPAGE);
     return map + before;
@@ -47,7 +57,7 @@ static void system_release(void *user, void *block, size_t bytes, size_t alignme
 {
     (void)user;
     if (is_mapped(bytes, alignment))
-        munmap(block, bytes);
+        munmap(block, mapped_bytes(bytes));
     else
         free(block);
 }
