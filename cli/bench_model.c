@@ -72,7 +72,7 @@ static const struct argp_option MODEL_OPTIONS[] = {
     {.name = "prompt",
      .key = KEY_PROMPT,
      .arg = "N",
-     .doc = "Prompt tokens where the context is 0; default: 512"},
+     .doc = "Tokens of the prompt where the context is 0; default: 512"},
     {.name = "generate", .key = KEY_GENERATE, .arg = "N", .doc = "Tokens generated; default: 32"},
     {.name = "batch",
      .key = KEY_BATCH,

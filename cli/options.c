@@ -212,7 +212,8 @@ static const struct argp_option TEXT_OPTIONS[] = {
     {.name = "file",
      .key = OPTIONS_KEY_FILE,
      .arg = "FILE",
-     .doc = "The text is in this file, every byte of it; - is standard input"},
+     .doc = "The text is in this file; - is standard input. In a template the newline at its end "
+            "is left out"},
     {0}};
 
 const struct argp options_text_argp = {.options = TEXT_OPTIONS, .parser = parse_text};
