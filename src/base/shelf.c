@@ -2,6 +2,7 @@
 #include "src/base/shelf.h"
 
 #include "src/base/context.h"
+#include "src/base/fail.h"
 #include "src/base/size.h"
 
 struct kvern_buffer {
@@ -39,24 +40,32 @@ static kvern_buffer *unlink_fitting(kvern_shelf *shelf, size_t bytes)
     return found;
 }
 
+// A buffer from the allocator.
+static kvern_status take_fresh(kvern_context *context, size_t bytes, kvern_buffer **out)
+{
+    size_t whole;
+    void *block;
+    if (!kvern_size_add(HEADER_BYTES, bytes, &whole))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "a buffer of %zu bytes does not fit memory", bytes);
+    kvern_status status = kvern_heap_take(&context->heap, whole, KVERN_HEAP_ALIGNMENT, &block);
+    if (status)
+        return status;
+    *out = block;
+    (*out)->bytes = bytes;
+    (*out)->fresh = true;
+    return KVERN_OK;
+}
+
 kvern_status kvern_shelf_take(kvern_context *context, kvern_shelf *shelf, size_t bytes, void **out)
 {
     pthread_mutex_lock(&context->lock);
     kvern_buffer *buffer = unlink_fitting(shelf, bytes);
     pthread_mutex_unlock(&context->lock);
     *out = NULL;
-    if (!buffer) {
-        void *block;
-        kvern_status status =
-            kvern_heap_take(&context->heap, HEADER_BYTES + bytes, KVERN_HEAP_ALIGNMENT, &block);
-        if (status)
-            return status;
-        buffer = block;
-        buffer->bytes = bytes;
-        buffer->fresh = true;
-    }
-    *out = (char *)buffer + HEADER_BYTES;
-    return KVERN_OK;
+    kvern_status status = buffer ? KVERN_OK : take_fresh(context, bytes, &buffer);
+    if (!status)
+        *out = (char *)buffer + HEADER_BYTES;
+    return status;
 }
 
 static kvern_buffer *buffer_of(void *data)

@@ -2,6 +2,7 @@
 // What the library holds: exactly what it reports, little more than its positions need, nothing per
 // token, and no byte that was never written reaches a result.
 
+#include "src/base/context.h"
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
@@ -165,6 +166,27 @@ static void decoding_in_reserved_room_allocates_nothing(void **state)
     assert_int_equal(books.allocations, before);
     kvern_state_destroy(s);
     kvern_composition_release(composition);
+    kvern_context_release(context);
+    ledger_finish(&books);
+}
+
+// The largest sizes that scratch may be asked for, as a reservation for an absurd number of query
+// heads does: what lies in front of a buffer must fit, too.
+static void no_buffer_is_smaller_than_asked_for(void **state)
+{
+    (void)state;
+    ledger books;
+    ledger_init(&books);
+    kvern_context *context = new_context(&books, 1);
+    const uint64_t held = books.held_bytes;
+    for (size_t less = 0; less <= 256; less++) {
+        void *buffer = context;
+        const kvern_status status =
+            kvern_shelf_take(context, &context->scratch, SIZE_MAX - less, &buffer);
+        assert_true(status == KVERN_ERR_OVERFLOW || (status == KVERN_ERR_MEMORY && less >= 64));
+        assert_null(buffer);
+    }
+    assert_int_equal(books.held_bytes, held);
     kvern_context_release(context);
     ledger_finish(&books);
 }
@@ -485,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_bytes_stay_within_two_percent_and_an_arena),
         cmocka_unit_test(decoding_in_reserved_room_allocates_nothing),
+        cmocka_unit_test(no_buffer_is_smaller_than_asked_for),
         cmocka_unit_test(reserved_room_covers_reads_of_many_layers),
         cmocka_unit_test(reserved_room_covers_attends_of_few_rows),
         cmocka_unit_test(reserved_room_covers_attends_of_shared_rows),

@@ -65,7 +65,7 @@ static void *take(ledger *books, size_t bytes, size_t alignment)
 {
     void *data = NULL;
     if (alignment > ((size_t)2 << 20) || (alignment & (alignment - 1)) || bytes == 0 ||
-        is_refused(books))
+        bytes > SIZE_MAX - FENCE_BYTES || is_refused(books))
         return NULL;
     ledger_block *block = malloc(sizeof *block);
     const size_t least = alignment < sizeof(void *) ? sizeof(void *) : alignment;
