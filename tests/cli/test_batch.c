@@ -37,37 +37,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 // ---- Files ----
-
-static const char *write_file(const char *name, const char *text)
-{
-    const char *path = program_path(name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-// The whole file as a string; free().
-static char *read_file(const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    char *text = calloc(1, 1 << 22);
-    assert_non_null(file);
-    assert_non_null(text);
-    const size_t size = fread(text, 1, (1 << 22) - 1, file);
-    assert_true(size < (1 << 22) - 1);
-    fclose(file);
-    return text;
-}
 
 static const char *fresh(const char *name)
 {
@@ -79,7 +49,7 @@ static const char *fresh(const char *name)
 // The results of a file by the JSON text of their ids; every line must be whole.
 static json_t *read_results(const char *path)
 {
-    char *text = read_file(path);
+    char *text = program_read(path, NULL);
     json_t *results = json_object();
     for (char *line = text, *end; *line; line = end + 1) {
         end = strchr(line, '\n');
@@ -109,10 +79,7 @@ static void expect_text(const json_t *results, const char *key, const char *text
 
 static void must_run(const program_call *call)
 {
-    program_result result = program_run(call);
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
+    program_result result = program_run_well(call);
     program_free(&result);
 }
 
@@ -129,7 +96,7 @@ static void write_questions(const char *name)
     for (size_t i = 0; i < QUESTION_COUNT; i++) {
         sprintf(text + strlen(text), "{\"id\": \"q%zu\", \"prompt\": \"%s\"}\n", i, QUESTIONS[i]);
     }
-    write_file(name, text);
+    program_write_text(name, text);
 }
 
 static void expect_same_answer(const json_t *result, const json_t *wanted)
@@ -198,7 +165,7 @@ static void test_answers_of_run(void **state)
 static void test_lines_say_how(void **state)
 {
     (void)state;
-    const char *prompts = write_file(
+    const char *prompts = program_write_text(
         "how.jsonl", "{\"id\": 1, \"prompt\": \"hi\", \"max_tokens\": 3}\n"
                      "\n"
                      "{\"id\": \"1\", \"prompt\": \"hi\", \"stop\": \"701\", \"extra\": null}\r\n"
@@ -223,14 +190,14 @@ static void test_lines_say_how(void **state)
 static void test_messages(void **state)
 {
     (void)state;
-    const char *prompts =
-        write_file("messages.jsonl",
-                   "{\"id\": 1, \"prompt\": \"hi\"}\n"
-                   "{\"id\": 2, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
-                   "{\"id\": 3, \"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, "
-                   "{\"role\": \"user\", \"content\": \"hi\"}]}\n"
-                   "{\"id\": 4, \"messages\": [{\"role\": \"system\", \"content\": \"other\"}, "
-                   "{\"role\": \"user\", \"content\": \"hi\"}]}\n");
+    const char *prompts = program_write_text(
+        "messages.jsonl",
+        "{\"id\": 1, \"prompt\": \"hi\"}\n"
+        "{\"id\": 2, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+        "{\"id\": 3, \"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, "
+        "{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+        "{\"id\": 4, \"messages\": [{\"role\": \"system\", \"content\": \"other\"}, "
+        "{\"role\": \"user\", \"content\": \"hi\"}]}\n");
     const char *out = fresh("messages-out.jsonl");
     must_run(&(program_call){.arguments = {"batch", program_path("random.gguf"), "--prompts",
                                            prompts, "--out", out, "--temp", "0", "--system",
@@ -274,7 +241,7 @@ static void test_bad_lines(void **state)
                       "{\"id\": 13, \"prompt\": \"";
     memset(text + strlen(text), 'x', 400);
     strcat(text, "\"}\n\xff\xfe\n{\"id\": 14, \"prompt\": \"hi\"}\n");
-    const char *prompts = write_file("bad.jsonl", text);
+    const char *prompts = program_write_text("bad.jsonl", text);
     const char *out = fresh("bad-out.jsonl");
     program_result result =
         program_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
@@ -302,11 +269,8 @@ static void fault_zero_bytes_passed_for_an_empty_line(void **state)
 {
     (void)state;
     static const char text[] = "\0\0\n{\"id\": 1, \"prompt\": \"hi\"}\n\0";
-    const char *prompts = program_path("zeros.jsonl"), *out = fresh("zeros-out.jsonl");
-    FILE *file = fopen(prompts, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
-    assert_int_equal(fclose(file), 0);
+    const char *prompts = program_write("zeros.jsonl", text, sizeof text - 1);
+    const char *out = fresh("zeros-out.jsonl");
     program_result result = program_run(&(program_call){
         .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", out}});
     assert_int_equal(result.code, 1);
@@ -319,8 +283,9 @@ static void fault_zero_bytes_passed_for_an_empty_line(void **state)
 static void test_byte_order_mark(void **state)
 {
     (void)state;
-    const char *prompts = write_file("mark.jsonl", "\xef\xbb\xbf{\"id\": 1, \"prompt\": \"hi\"}\r\n"
-                                                   "{\"id\": 2, \"prompt\": \"hi\"}\r\n");
+    const char *prompts =
+        program_write_text("mark.jsonl", "\xef\xbb\xbf{\"id\": 1, \"prompt\": \"hi\"}\r\n"
+                                         "{\"id\": 2, \"prompt\": \"hi\"}\r\n");
     const char *out = fresh("mark-out.jsonl");
     must_run(&(program_call){
         .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", out}});
@@ -339,7 +304,7 @@ static const char *write_many(void)
     for (int i = 0; i < MANY; i++) {
         end += sprintf(end, "{\"id\": %d, \"prompt\": \"number %d\"}\n", i, i * 7919);
     }
-    const char *path = write_file("many.jsonl", text);
+    const char *path = program_write_text("many.jsonl", text);
     free(text);
     return path;
 }
@@ -427,7 +392,7 @@ static void test_interrupt_ends_in_order(void **state)
     const program_call call = many_call(out);
     const int status = stop_in_the_middle(&call, out, SIGINT);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    char *errors = read_file(program_path("errors.txt"));
+    char *errors = program_read(program_path("errors.txt"), NULL);
     program_expect_part(errors, "kvern: interrupted");
     program_expect_part(errors, " answered, 0 there before");
     free(errors);
@@ -450,7 +415,7 @@ static void test_full_disk(void **state)
     const pid_t child = start(&call, 3001);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    char *errors = read_file(program_path("errors.txt"));
+    char *errors = program_read(program_path("errors.txt"), NULL);
     program_expect_part(errors, "full.jsonl: File too large");
     free(errors);
     json_t *results = read_results(out); // whole lines
@@ -465,8 +430,8 @@ static void test_full_disk(void **state)
 static void test_torn_line(void **state)
 {
     (void)state;
-    write_file("two.jsonl", "{\"id\": \"a\", \"prompt\": \"hi\"}\n"
-                            "{\"id\": \"b\", \"prompt\": \"hi\"}\n");
+    program_write_text("two.jsonl", "{\"id\": \"a\", \"prompt\": \"hi\"}\n"
+                                    "{\"id\": \"b\", \"prompt\": \"hi\"}\n");
     static const char first[] = "{\"id\":\"a\",\"text\":\"mine\",\"finish\":\"end of turn\"}\n";
     // Longer than what will stand in its place.
     static const char second[] = "{\"id\":\"b\",\"text\":\"torn, and torn, and torn, and torn, and "
@@ -474,7 +439,7 @@ static void test_torn_line(void **state)
     for (size_t bytes = 0; bytes < sizeof second; bytes += 3) {
         char text[512];
         snprintf(text, sizeof text, "%s%.*s", first, (int)bytes, second);
-        const char *out = write_file("torn.jsonl", text);
+        const char *out = program_write_text("torn.jsonl", text);
         must_run(
             &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
                                           program_path("two.jsonl"), "--out", out, "--temp", "0"}});
@@ -492,13 +457,13 @@ static void test_other_files_are_left_alone(void **state)
     (void)state;
     static const char *const others[] = {"my diary", "my diary\n", "{\"id\": 1}\n",
                                          "{\"id\":1,\"text\":\"x\"}\nmore\n"};
-    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const char *out = write_file("other.txt", others[i]);
+        const char *out = program_write_text("other.txt", others[i]);
         program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
                                                              "--prompts", prompts, "--out", out}},
                                "no result of a batch");
-        char *text = read_file(out);
+        char *text = program_read(out, NULL);
         assert_string_equal(text, others[i]);
         free(text);
     }
@@ -509,7 +474,7 @@ static void test_other_files_are_left_alone(void **state)
 static void test_output_that_does_not_arrive(void **state)
 {
     (void)state;
-    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
     program_result result =
         program_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
                                                   prompts, "--out", "/dev/full", "--temp", "0"}});
@@ -530,7 +495,7 @@ static void test_output_that_does_not_arrive(void **state)
                                       program_path("none.txt"), "--out", fresh("new.jsonl")}},
         "none.txt: No such file");
     assert_int_not_equal(access(program_path("new.jsonl"), F_OK), 0);
-    const char *empty = write_file("empty.jsonl", "");
+    const char *empty = program_write_text("empty.jsonl", "");
     program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
                                                          "--prompts", empty, "--out", empty}},
                            "same file");
@@ -540,12 +505,12 @@ static void test_output_that_does_not_arrive(void **state)
 static void expect_left_alone(const char *prompts, const char *input, const char *out,
                               const char *message)
 {
-    char *before = read_file(out);
+    char *before = program_read(out, NULL);
     program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
                                                          "--prompts", prompts, "--out", out},
                                            .input = input},
                            message);
-    char *after = read_file(out);
+    char *after = program_read(out, NULL);
     assert_string_equal(after, before);
     free(before);
     free(after);
@@ -564,16 +529,16 @@ static void test_failures_before_the_first_prompt(void **state)
         {"plain.gguf", "--system", "be brief", "knows no system message"},
     };
     static const char torn[] = "{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"te";
-    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         const char *out = fresh("answers.jsonl");
         const program_call call = {.arguments = {"batch", program_path(CASES[i][0]), "--prompts",
                                                  prompts, "--out", out, CASES[i][1], CASES[i][2]}};
         program_expect_failure(&call, CASES[i][3]);
         assert_int_not_equal(access(out, F_OK), 0);
-        write_file("answers.jsonl", torn);
+        program_write_text("answers.jsonl", torn);
         program_expect_failure(&call, CASES[i][3]);
-        char *text = read_file(out);
+        char *text = program_read(out, NULL);
         assert_string_equal(text, torn);
         free(text);
     }
@@ -584,16 +549,16 @@ static void fault_prompts_taken_for_a_torn_line(void **state)
 {
     (void)state;
     static const char *const texts[] = {"{\"id\":1,\"prompt\":\"hi\"}", "{\"id\":1,\"prom"};
-    const char *good = write_file("good.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *good = program_write_text("good.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
     for (size_t i = 0; i < 2; i++) {
-        const char *prompts = write_file("precious.jsonl", texts[i]);
+        const char *prompts = program_write_text("precious.jsonl", texts[i]);
         const char *link_to = fresh("link.jsonl");
         assert_int_equal(link(prompts, link_to), 0);
         expect_left_alone(prompts, NULL, prompts, "same file");
         expect_left_alone(prompts, NULL, link_to, "same file");
         unlink(link_to);
     }
-    const char *other = write_file("other.jsonl", texts[0]);
+    const char *other = program_write_text("other.jsonl", texts[0]);
     expect_left_alone(good, NULL, other, "line 1: this is no result of a batch");
     expect_left_alone("-", texts[0], other, "line 1: this is no result of a batch");
 }
@@ -601,19 +566,17 @@ static void fault_prompts_taken_for_a_torn_line(void **state)
 static void test_out_is_a_file(void **state)
 {
     (void)state;
-    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
-    program_result result = program_run(&(program_call){
-        .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", "-"}});
-    assert_int_equal(result.code, 2);
-    program_expect_part(result.err, "--out takes a file");
-    program_free(&result);
+    const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    program_expect_usage(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
+                                                       "--prompts", prompts, "--out", "-"}},
+                         "--out takes a file");
 }
 
 static void test_one_job_at_a_time(void **state)
 {
     (void)state;
-    const char *prompts = write_file("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
-    const char *out = write_file("locked.jsonl", "");
+    const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    const char *out = program_write_text("locked.jsonl", "");
     const int fd = open(out, O_RDWR);
     assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
     program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
@@ -627,10 +590,10 @@ static void test_budget(void **state)
 {
     (void)state;
     write_questions("questions.jsonl");
-    const char *prompts = write_file("budget.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n"
-                                                     "{\"id\": 2, \"prompt\": \"hi\", "
-                                                     "\"max_tokens\": 150}\n"
-                                                     "{\"id\": 3, \"prompt\": \"hi\"}\n");
+    const char *prompts = program_write_text("budget.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n"
+                                                             "{\"id\": 2, \"prompt\": \"hi\", "
+                                                             "\"max_tokens\": 150}\n"
+                                                             "{\"id\": 3, \"prompt\": \"hi\"}\n");
     const char *out = fresh("budget-out.jsonl");
     program_result result = program_run(&(program_call){
         .arguments = {"batch", program_path("endless.gguf"), "--prompts", prompts, "--out", out,
@@ -700,30 +663,25 @@ static void test_streams(void **state)
     program_free(&result);
 }
 
-static void expect_usage(const program_call *call, const char *message)
-{
-    program_result result = program_run(call);
-    assert_int_equal(result.code, 2);
-    program_expect_part(result.err, message);
-    program_free(&result);
-}
-
 static void test_usage(void **state)
 {
     (void)state;
-    expect_usage(&(program_call){.arguments = {"batch", "m", "--out", "o"}}, "--prompts FILE");
-    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p"}}, "--out FILE");
-    expect_usage(&(program_call){.arguments = {"batch", "--prompts", "p", "--out", "o"}}, "model");
-    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
-                                               "--parallel", "0"}},
-                 "--parallel takes");
-    expect_usage(
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "--out", "o"}},
+                         "--prompts FILE");
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p"}},
+                         "--out FILE");
+    program_expect_usage(&(program_call){.arguments = {"batch", "--prompts", "p", "--out", "o"}},
+                         "model");
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
+                                                       "--parallel", "0"}},
+                         "--parallel takes");
+    program_expect_usage(
         &(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o", "--out", "q"}},
         "--out is given twice");
-    expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
-                                               "--draft", "other.gguf"}},
-                 "--draft ngram");
-    expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
+                                                       "--draft", "other.gguf"}},
+                         "--draft ngram");
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
 }
 
 int main(void)
@@ -750,5 +708,5 @@ int main(void)
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_usage),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -3,6 +3,7 @@
 // the one under test: it computes attention in double, or misbehaves as KVERN_TEST_PEER says.
 
 #include "tests/support/program.h"
+#include "tests/support/program_json.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tiny_llama.h"
 
@@ -117,63 +118,39 @@ static void set_mode(const char *mode)
     "bench", "attention", "--head-dim", "8", "--group", "2", "--kv-heads", "2", "--new", "3",      \
         "--positions", "20", "--runs", "2", "-t", "1"
 
-static json_t *json_of(const program_call *call)
-{
-    program_result result = program_run(call);
-    if (result.code != 0)
-        fail_msg("code %d: %s", result.code, result.err);
-    json_t *object = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
-    assert_true(json_is_object(object));
-    program_free(&result);
-    return object;
-}
-
-static double real_at(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
-static const char *text_at(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_string(value));
-    return json_string_value(value);
-}
-
 static void test_attention_json(void **state)
 {
     (void)state;
     set_mode("right");
-    json_t *run =
-        json_of(&(program_call){.arguments = {SMALL, "--storage", "bf16,f32", "--json", "--peer",
-                                              own_program(), "--peer-storage", "f16,odd"}});
-    assert_string_equal(text_at(run, "peer"), "naive 1.0");
+    json_t *run = program_json(
+        &(program_call){.arguments = {SMALL, "--storage", "bf16,f32", "--json", "--peer",
+                                      own_program(), "--peer-storage", "f16,odd"}},
+        0);
+    assert_string_equal(json_string_at(run, "peer"), "naive 1.0");
     const json_t *cells = json_object_get(run, "cells");
     assert_int_equal(json_array_size(cells), 4); // 2 phases, 2 storages
     for (size_t i = 0; i < 4; i++) {
         const json_t *cell = json_array_get(cells, i);
         const bool decode = i < 2, bf16 = i % 2 == 0;
-        assert_string_equal(text_at(cell, "phase"), decode ? "decode" : "window");
-        assert_string_equal(text_at(cell, "storage"), bf16 ? "bf16" : "f32");
+        assert_string_equal(json_string_at(cell, "phase"), decode ? "decode" : "window");
+        assert_string_equal(json_string_at(cell, "storage"), bf16 ? "bf16" : "f32");
         const double stored = decode ? 21 : 23;
-        assert_true(real_at(cell, "bytes") == stored * 2 * 2 * 8 * (bf16 ? 2 : 4));
+        assert_true(json_number_at(cell, "bytes") == stored * 2 * 2 * 8 * (bf16 ? 2 : 4));
         // Scores and sums over the keys that each new token sees.
-        assert_true(real_at(cell, "fma") == 2 * 4 * 8 * (decode ? 21 : 21 + 22 + 23));
-        assert_true(real_at(cell, "ms") > 0);
-        assert_true(real_at(cell, "ms_low") <= real_at(cell, "ms"));
-        assert_true(real_at(cell, "ms") <= real_at(cell, "ms_high"));
-        assert_true(real_at(cell, "limit_bytes_per_s") > 0);
-        assert_true(real_at(cell, "limit_fma_per_s") > 0);
+        assert_true(json_number_at(cell, "fma") == 2 * 4 * 8 * (decode ? 21 : 21 + 22 + 23));
+        assert_true(json_number_at(cell, "ms") > 0);
+        assert_true(json_number_at(cell, "ms_low") <= json_number_at(cell, "ms"));
+        assert_true(json_number_at(cell, "ms") <= json_number_at(cell, "ms_high"));
+        assert_true(json_number_at(cell, "limit_bytes_per_s") > 0);
+        assert_true(json_number_at(cell, "limit_fma_per_s") > 0);
         const json_t *peers = json_object_get(cell, "peers");
         assert_int_equal(json_array_size(peers), 2);
         const json_t *right = json_array_get(peers, 0), *odd = json_array_get(peers, 1);
-        assert_string_equal(text_at(right, "storage"), "f16");
-        assert_true(real_at(right, "ms") == 250);
-        assert_true(real_at(right, "difference") < (bf16 ? 0.01 : 1e-5));
-        assert_string_equal(text_at(odd, "storage"), "odd");
-        assert_string_equal(text_at(odd, "refused"), "such storage here");
+        assert_string_equal(json_string_at(right, "storage"), "f16");
+        assert_true(json_number_at(right, "ms") == 250);
+        assert_true(json_number_at(right, "difference") < (bf16 ? 0.01 : 1e-5));
+        assert_string_equal(json_string_at(odd, "storage"), "odd");
+        assert_string_equal(json_string_at(odd, "refused"), "such storage here");
     }
     json_decref(run);
 }
@@ -181,9 +158,10 @@ static void test_attention_json(void **state)
 // The share that a cell of JSON should have, with the bandwidth as a limit or without.
 static double share_of(const json_t *cell, bool from_cache)
 {
-    const double compute = real_at(cell, "fma") / real_at(cell, "limit_fma_per_s");
-    const double memory = real_at(cell, "bytes") / real_at(cell, "limit_bytes_per_s");
-    return (!from_cache && memory > compute ? memory : compute) / (1e-3 * real_at(cell, "ms"));
+    const double compute = json_number_at(cell, "fma") / json_number_at(cell, "limit_fma_per_s");
+    const double memory = json_number_at(cell, "bytes") / json_number_at(cell, "limit_bytes_per_s");
+    return (!from_cache && memory > compute ? memory : compute) /
+           (1e-3 * json_number_at(cell, "ms"));
 }
 
 // Runs the smallest window until it lies in the cache. A run that the system interrupts is too long
@@ -192,10 +170,11 @@ static bool see_cache(void)
 {
     bool seen = false;
     for (int i = 0; i < 20 && !seen; i++) {
-        json_t *run = json_of(&(program_call){.arguments = {SMALL, "--phase", "window", "--json"}});
+        json_t *run =
+            program_json(&(program_call){.arguments = {SMALL, "--phase", "window", "--json"}}, 0);
         const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
         seen = json_is_true(json_object_get(cell, "from_cache"));
-        assert_true(fabs(real_at(cell, "roofline_share") / share_of(cell, seen) - 1) < 1e-9);
+        assert_true(fabs(json_number_at(cell, "roofline_share") / share_of(cell, seen) - 1) < 1e-9);
         json_decref(run);
     }
     return seen;
@@ -206,11 +185,12 @@ static bool see_cache(void)
 static void test_attention_from_cache(void **state)
 {
     (void)state;
-    json_t *run = json_of(&(program_call){.arguments = {SMALL, "--phase", "decode", "--json"}});
+    json_t *run =
+        program_json(&(program_call){.arguments = {SMALL, "--phase", "decode", "--json"}}, 0);
     const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
     const json_t *from_cache = json_object_get(cell, "from_cache");
     assert_true(json_is_false(from_cache) || json_is_null(from_cache));
-    assert_true(fabs(real_at(cell, "roofline_share") / share_of(cell, false) - 1) < 1e-9);
+    assert_true(fabs(json_number_at(cell, "roofline_share") / share_of(cell, false) - 1) < 1e-9);
     const bool known = json_is_false(from_cache);
     json_decref(run);
     assert_true(see_cache() == known);
@@ -273,19 +253,22 @@ static void test_model(void **state)
 {
     (void)state;
     const char *model = program_path("model.gguf");
-    json_t *run = json_of(&(program_call){
-        .arguments = {"bench", "model", model, "--ctx", "0,40", "--threads", "1,2", "--prompt",
-                      "16", "--generate", "4", "--runs", "2", "--json"}});
+    json_t *run =
+        program_json(&(program_call){.arguments = {"bench", "model", model, "--ctx", "0,40",
+                                                   "--threads", "1,2", "--prompt", "16",
+                                                   "--generate", "4", "--runs", "2", "--json"}},
+                     0);
     const json_t *cells = json_object_get(run, "cells");
     assert_int_equal(json_array_size(cells), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *cell = json_array_get(cells, i);
-        assert_true(real_at(cell, "ctx") == (i % 2 ? 40 : 0));
-        assert_true(real_at(cell, "threads") == (i < 2 ? 1 : 2));
-        assert_true(real_at(cell, "batch") == 1);
-        assert_true(real_at(cell, "prompt_tokens_per_s") > 0);
-        assert_true(real_at(cell, "generation_tokens_per_s") > 0);
-        assert_true(real_at(cell, "generation_low") <= real_at(cell, "generation_high"));
+        assert_true(json_number_at(cell, "ctx") == (i % 2 ? 40 : 0));
+        assert_true(json_number_at(cell, "threads") == (i < 2 ? 1 : 2));
+        assert_true(json_number_at(cell, "batch") == 1);
+        assert_true(json_number_at(cell, "prompt_tokens_per_s") > 0);
+        assert_true(json_number_at(cell, "generation_tokens_per_s") > 0);
+        assert_true(json_number_at(cell, "generation_low") <=
+                    json_number_at(cell, "generation_high"));
         assert_int_equal(json_array_size(json_object_get(cell, "peers")), 0);
     }
     json_decref(run);
@@ -295,13 +278,14 @@ static void test_model_batch(void **state)
 {
     (void)state;
     const char *model = program_path("model.gguf");
-    json_t *run = json_of(
+    json_t *run = program_json(
         &(program_call){.arguments = {"bench", "model", model, "--ctx", "0,40", "-t", "1",
-                                      "--prompt", "16", "--batch", "5", "--runs", "1", "--json"}});
+                                      "--prompt", "16", "--batch", "5", "--runs", "1", "--json"}},
+        0);
     const json_t *cells = json_object_get(run, "cells");
     assert_int_equal(json_array_size(cells), 2);
-    assert_true(real_at(json_array_get(cells, 1), "batch") == 5);
-    assert_true(real_at(json_array_get(cells, 1), "generation_tokens_per_s") > 0);
+    assert_true(json_number_at(json_array_get(cells, 1), "batch") == 5);
+    assert_true(json_number_at(json_array_get(cells, 1), "generation_tokens_per_s") > 0);
     json_decref(run);
 }
 
@@ -313,12 +297,14 @@ static void test_model_storage(void **state)
     options.head_dim = 64;
     tiny_llama_save(&options, program_path("tiny.gguf"));
     const char *model = program_path("tiny.gguf");
-    json_t *run = json_of(&(program_call){
-        .arguments = {"bench", "model", model, "--ctx", "0,40", "-t", "1", "--prompt", "16",
-                      "--runs", "1", "--json", "--kv", "q8/q4", "--kv-start", "20"}});
-    assert_string_equal(text_at(run, "kv"), "q8/q4 from 20 on");
-    assert_true(
-        real_at(json_array_get(json_object_get(run, "cells"), 1), "generation_tokens_per_s") > 0);
+    json_t *run =
+        program_json(&(program_call){.arguments = {"bench", "model", model, "--ctx", "0,40", "-t",
+                                                   "1", "--prompt", "16", "--runs", "1", "--json",
+                                                   "--kv", "q8/q4", "--kv-start", "20"}},
+                     0);
+    assert_string_equal(json_string_at(run, "kv"), "q8/q4 from 20 on");
+    assert_true(json_number_at(json_array_get(json_object_get(run, "cells"), 1),
+                               "generation_tokens_per_s") > 0);
     json_decref(run);
     program_call call = {.arguments = {"bench", "model", model, "--ctx", "200", "-t", "1", "--runs",
                                        "1", "--kv", "bf16"}};
@@ -353,18 +339,19 @@ static void test_overhead(void **state)
                                         "step", "trim",   "fork",   "fork_step",   "extract",
                                         "join", "keep",   "round",  "reserve",     "reserve_again"};
     json_t *run =
-        json_of(&(program_call){.arguments = {"bench", "overhead", program_path("model.gguf"),
-                                              "--runs", "3", "--positions", "70", "--json"}});
-    assert_true(real_at(run, "threads") == 1);
-    assert_true(real_at(run, "positions") == 70);
+        program_json(&(program_call){.arguments = {"bench", "overhead", program_path("model.gguf"),
+                                                   "--runs", "3", "--positions", "70", "--json"}},
+                     0);
+    assert_true(json_number_at(run, "threads") == 1);
+    assert_true(json_number_at(run, "positions") == 70);
     const json_t *items = json_object_get(run, "items");
     assert_int_equal(json_array_size(items), sizeof NAMES / sizeof NAMES[0]);
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i);
-        assert_string_equal(text_at(item, "name"), NAMES[i]);
-        assert_true(strlen(text_at(item, "what")) > 0);
-        assert_true(real_at(item, "ns") > 0);
-        assert_true(real_at(item, "ns_low") <= real_at(item, "ns_high"));
+        assert_string_equal(json_string_at(item, "name"), NAMES[i]);
+        assert_true(strlen(json_string_at(item, "what")) > 0);
+        assert_true(json_number_at(item, "ns") > 0);
+        assert_true(json_number_at(item, "ns_low") <= json_number_at(item, "ns_high"));
     }
     json_decref(run);
 }
@@ -373,26 +360,27 @@ static void test_overhead(void **state)
 static void test_sharing(void **state)
 {
     (void)state;
-    json_t *run = json_of(
+    json_t *run = program_json(
         &(program_call){.arguments = {"bench", "sharing", "--rows", "2,5", "--positions", "64,190",
                                       "--head-dim", "64", "--group", "3", "--kv-heads", "1",
-                                      "--storage", "q4", "-t", "2", "--runs", "3", "--json"}});
+                                      "--storage", "q4", "-t", "2", "--runs", "3", "--json"}},
+        0);
     const json_t *cells = json_object_get(run, "cells");
     assert_int_equal(json_array_size(cells), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *cell = json_array_get(cells, i);
         const double rows = i % 2 ? 5 : 2, positions = i < 2 ? 64 : 190;
-        assert_true(real_at(cell, "rows") == rows);
-        assert_true(real_at(cell, "positions") == positions);
-        assert_string_equal(text_at(cell, "storage"), "q4");
+        assert_true(json_number_at(cell, "rows") == rows);
+        assert_true(json_number_at(cell, "positions") == positions);
+        assert_string_equal(json_string_at(cell, "storage"), "q4");
         const json_t *shared = json_object_get(cell, "shared");
         const json_t *apart = json_object_get(cell, "alone");
-        assert_true(real_at(shared, "ms") > 0);
-        assert_true(real_at(apart, "ms_low") <= real_at(apart, "ms_high"));
-        assert_true(real_at(cell, "forked_memory") == 1);
+        assert_true(json_number_at(shared, "ms") > 0);
+        assert_true(json_number_at(apart, "ms_low") <= json_number_at(apart, "ms_high"));
+        assert_true(json_number_at(cell, "forked_memory") == 1);
         const double pages = i < 2 ? (1 + rows) / 2 : (2 + rows) / 3;
-        assert_true(fabs(real_at(cell, "decoded_memory") - pages) < 1e-9);
-        assert_true(real_at(cell, "speed") > 0);
+        assert_true(fabs(json_number_at(cell, "decoded_memory") - pages) < 1e-9);
+        assert_true(json_number_at(cell, "speed") > 0);
     }
     json_decref(run);
     program_result result = program_run(
@@ -404,32 +392,22 @@ static void test_sharing(void **state)
     program_free(&result);
 }
 
-static void expect_usage_error(const program_call *call, const char *message)
-{
-    program_result result = program_run(call);
-    assert_int_equal(result.code, 2);
-    assert_string_equal(result.out, "");
-    program_expect_part(result.err, message);
-    program_expect_part(result.err, "--help");
-    program_free(&result);
-}
-
 static void test_usage(void **state)
 {
     (void)state;
-    expect_usage_error(&(program_call){.arguments = {"bench"}}, "what to measure is missing");
-    expect_usage_error(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is none of");
-    expect_usage_error(&(program_call){.arguments = {"bench", "model"}}, "the model file is");
-    expect_usage_error(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
-    expect_usage_error(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
-                       "-t takes a whole number");
-    expect_usage_error(
+    program_expect_usage(&(program_call){.arguments = {"bench"}}, "what to measure is missing");
+    program_expect_usage(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is none of");
+    program_expect_usage(&(program_call){.arguments = {"bench", "model"}}, "the model file is");
+    program_expect_usage(&(program_call){.arguments = {"bench", "overhead"}}, "the model file is");
+    program_expect_usage(&(program_call){.arguments = {"bench", "overhead", "m", "-t", "1,2"}},
+                         "-t takes a whole number");
+    program_expect_usage(
         &(program_call){.arguments = {"bench", "model", "m", "--batch", "2", "--peer", "p"}},
         "--batch 1");
-    expect_usage_error(&(program_call){.arguments = {"bench", "sharing", "--rows", "1"}},
-                       "--rows takes");
-    expect_usage_error(&(program_call){.arguments = {"bench", "sharing", "--storage", "q7"}},
-                       "not 'q7'");
+    program_expect_usage(&(program_call){.arguments = {"bench", "sharing", "--rows", "1"}},
+                         "--rows takes");
+    program_expect_usage(&(program_call){.arguments = {"bench", "sharing", "--storage", "q7"}},
+                         "not 'q7'");
     static const char *const CASES[][3] = {
         {"--storage", "bf17", "--storage knows bf16, f16, f32, q8"},
         {"--storage", "bf16,", "--storage takes"},
@@ -448,10 +426,10 @@ static void test_usage(void **state)
         {"--peer-storage", "a,b,c,d,e,f,g,h,i", "--peer-storage takes at most 8 names"},
         {"--peer-storage", "a-name-that-is-too-long", "--peer-storage takes"}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
-        expect_usage_error(
+        program_expect_usage(
             &(program_call){.arguments = {"bench", "attention", CASES[i][0], CASES[i][1]}},
             CASES[i][2]);
-    expect_usage_error(
+    program_expect_usage(
         &(program_call){.arguments = {"bench", "attention", "-t", "1", "--threads", "2"}},
         "-t is given twice");
     static const char *const TWICE[][3] = {
@@ -464,8 +442,8 @@ static void test_usage(void **state)
         {"model", "--generate", "2"},       {"draft", "--generate", "2"}};
     for (size_t i = 0; i < sizeof TWICE / sizeof TWICE[0]; i++) {
         const char *const *c = TWICE[i];
-        expect_usage_error(&(program_call){.arguments = {"bench", c[0], c[1], c[2], c[1], c[2]}},
-                           "given twice");
+        program_expect_usage(&(program_call){.arguments = {"bench", c[0], c[1], c[2], c[1], c[2]}},
+                             "given twice");
     }
 }
 
@@ -493,13 +471,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const char *mode = getenv(PEER_VARIABLE);
@@ -513,5 +484,5 @@ int main(void)
         cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -45,13 +45,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 // Starts the program with these arguments, NULL-terminated, its own name first.
 static void start_program(const char *const *arguments)
 {
@@ -310,5 +303,5 @@ int main(void)
         cmocka_unit_test(test_conversation_needs_a_template),
         cmocka_unit_test(test_conversation_needs_a_terminal),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

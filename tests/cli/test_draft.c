@@ -2,7 +2,6 @@
 // kvern run --draft, and kvern bench draft: the same text, what is told about it, and what is
 // refused.
 
-#include "tests/support/byte_buffer.h"
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tiny_llama.h"
@@ -24,27 +23,8 @@ static int set_up(void **state)
     small_model_save(&(small_model){.context = 2048}, program_path("random.gguf"));
     tiny_llama other = tiny_llama_default(GGUF_TYPE_F32);
     tiny_llama_save(&other, program_path("other.gguf"));
-    byte_buffer broken = {0};
-    byte_buffer_bytes(&broken, "not a model", 11);
-    byte_buffer_save(&broken, program_path("broken.gguf"));
-    byte_buffer_free(&broken);
+    program_write_text("broken.gguf", "not a model");
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
-static program_result must_run(const program_call *call)
-{
-    program_result result = program_run(call);
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
-    return result;
 }
 
 // The text with drafts of a kind equals the text without; what stderr says about them holds `fact`.
@@ -57,7 +37,7 @@ static void expect_same_text(const program_call *plain, const char *source, cons
     }
     drafted.arguments[count] = "--draft";
     drafted.arguments[count + 1] = source;
-    program_result without = must_run(plain), with = must_run(&drafted);
+    program_result without = program_run_well(plain), with = program_run_well(&drafted);
     assert_true(without.out_size >= 5);
     assert_int_equal(with.out_size, without.out_size);
     assert_memory_equal(with.out, without.out, without.out_size);
@@ -87,7 +67,7 @@ static void test_same_text(void **state)
 
 static json_t *run_json(const program_call *call)
 {
-    program_result result = must_run(call);
+    program_result result = program_run_well(call);
     json_t *object = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(object);
     program_free(&result);
@@ -158,10 +138,7 @@ static void test_refusals(void **state)
                                            {"--draft-tokens=8", "--draft-tokens needs --draft"}};
     for (size_t i = 0; i < 3; i++) {
         program_call call = {.arguments = {"run", model, "-p", "hi", WRONG[i][0]}};
-        program_result result = program_run(&call);
-        assert_int_equal(result.code, 2);
-        program_expect_part(result.err, WRONG[i][1]);
-        program_free(&result);
+        program_expect_usage(&call, WRONG[i][1]);
     }
 }
 
@@ -181,7 +158,7 @@ static void test_bench(void **state)
     const char *model = program_path("random.gguf");
     program_call call = {
         .arguments = {"bench", "draft", model, "--runs", "2", "--generate", "20", "-t", "1"}};
-    program_result table = must_run(&call);
+    program_result table = program_run_well(&call);
     program_expect_part(table.out, "repeats itself");
     program_expect_part(table.out, "does not");
     program_expect_part(table.out, "KV cache: bf16; drafts: ngram");
@@ -203,10 +180,7 @@ static void test_bench(void **state)
     assert_true(json_real_value(json_object_get(text, "draft_tokens_per_s")) > 0);
     json_decref(object);
     call.arguments[8] = "1,2";
-    program_result result = program_run(&call);
-    assert_int_equal(result.code, 2);
-    program_expect_part(result.err, "-t takes a whole number");
-    program_free(&result);
+    program_expect_usage(&call, "-t takes a whole number");
 }
 
 int main(void)
@@ -216,5 +190,5 @@ int main(void)
         cmocka_unit_test(test_refusals),  cmocka_unit_test(test_budget),
         cmocka_unit_test(test_bench),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

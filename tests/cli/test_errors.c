@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Failures: bad model files, contexts and budgets that do not fit, output that cannot be written.
 
-#include "tests/support/byte_buffer.h"
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
 
@@ -17,24 +16,13 @@
 
 #include <cmocka.h>
 
-static void save_bytes(const char *path, const void *data, size_t size)
-{
-    byte_buffer buffer = {0};
-    byte_buffer_bytes(&buffer, data, size);
-    byte_buffer_save(&buffer, path);
-    byte_buffer_free(&buffer);
-}
-
 // The first `size` bytes of a good model.
-static void save_cut_model(const char *path, size_t size)
+static void save_cut_model(const char *name, size_t size)
 {
-    FILE *file = fopen(program_path("model.gguf"), "rb");
-    assert_non_null(file);
-    char *data = malloc(size);
-    assert_non_null(data);
-    assert_int_equal(fread(data, 1, size, file), size);
-    fclose(file);
-    save_bytes(path, data, size);
+    size_t whole;
+    char *data = program_read(program_path("model.gguf"), &whole);
+    assert_true(size < whole);
+    program_write(name, data, size);
     free(data);
 }
 
@@ -46,17 +34,10 @@ static int set_up(void **state)
     small_model_save(&(small_model){.chat = ""}, program_path("base.gguf"));
     small_model_save(&(small_model){.chat = "{{ messages[0].strange }}"},
                      program_path("strange.gguf"));
-    save_bytes(program_path("empty.gguf"), "", 0);
-    save_bytes(program_path("text.gguf"), "This is no model, it is a text.\n", 32);
-    save_cut_model(program_path("cut-header.gguf"), 12);
-    save_cut_model(program_path("cut-data.gguf"), 100000);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
+    program_write_text("empty.gguf", "");
+    program_write_text("text.gguf", "This is no model, it is a text.\n");
+    save_cut_model("cut-header.gguf", 12);
+    save_cut_model("cut-data.gguf", 100000);
     return 0;
 }
 
@@ -281,5 +262,5 @@ int main(void)
         cmocka_unit_test(test_needed_bytes),       cmocka_unit_test(test_texts),
         cmocka_unit_test(test_lost_output),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -25,14 +25,6 @@
 
 static char text[TEXT_BYTES + 1];
 
-static void save(const char *path, size_t bytes)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -45,20 +37,10 @@ static int set_up(void **state)
     for (size_t i = 0; i < TEXT_BYTES; i++) {
         text[i] = (char)('a' + (i * i / 7 + i * 11) % 26);
     }
-    save(program_path("text"), TEXT_BYTES);
-    save(program_path("short"), WINDOW - 1);
-    save(program_path("empty"), 0);
-    FILE *file = fopen(program_path("kv.json"), "w");
-    assert_non_null(file);
-    fputs("[{\"layer_idx\": 1, \"bits\": 4}]", file);
-    assert_int_equal(fclose(file), 0);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
+    program_write("text", text, TEXT_BYTES);
+    program_write("short", text, WINDOW - 1);
+    program_write("empty", text, 0);
+    program_write_text("kv.json", "[{\"layer_idx\": 1, \"bits\": 4}]");
     return 0;
 }
 
@@ -120,12 +102,9 @@ static float *window_logits(size_t window, const char *kv, const char *start)
     const char *out = program_path("logits.npy");
     char prompt[WINDOW + 1] = "";
     memcpy(prompt, text + window * WINDOW, WINDOW);
-    program_result result = program_run(&(program_call){
+    program_result result = program_run_well(&(program_call){
         .arguments = {"logits", program_path("model.gguf"), "-p", prompt, "--out", out, "--kv", kv,
                       "--chunk", "7", "-t", "1", start ? "--kv-start" : NULL, start}});
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
     program_free(&result);
     float *logits = malloc((size_t)WINDOW * VOCABULARY * sizeof *logits);
     FILE *file = fopen(out, "rb");
@@ -304,23 +283,15 @@ static void test_usage(void **state)
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         const program_call call = eval_call(CASES[i][0], NULL, NULL);
-        program_result result = program_run(&call);
-        assert_int_equal(result.code, 2);
-        program_expect_part(result.err, CASES[i][1]);
-        program_free(&result);
+        program_expect_usage(&call, CASES[i][1]);
     }
-    program_result result =
-        program_run(&(program_call){.arguments = {"eval", "m", "--text", "none", "--ctx", "0"}});
-    assert_int_equal(result.code, 2);
-    program_expect_part(result.err, "--ctx takes a whole number from 1 to");
-    program_free(&result);
-    result = program_run(&(program_call){.arguments = {"eval", "--help"}});
+    program_expect_usage(
+        &(program_call){.arguments = {"eval", "m", "--text", "none", "--ctx", "0"}},
+        "--ctx takes a whole number from 1 to");
+    program_result result = program_run(&(program_call){.arguments = {"eval", "--help"}});
     program_expect_part(result.out, "--ctx=N                Tokens of a window");
     program_free(&result);
-    result = program_run(&(program_call){.arguments = {"eval", "m"}});
-    assert_int_equal(result.code, 2);
-    program_expect_part(result.err, "--text FILE is missing");
-    program_free(&result);
+    program_expect_usage(&(program_call){.arguments = {"eval", "m"}}, "--text FILE is missing");
 }
 
 int main(void)
@@ -331,5 +302,5 @@ int main(void)
         cmocka_unit_test(test_table),   cmocka_unit_test(test_failures),
         cmocka_unit_test(test_usage),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

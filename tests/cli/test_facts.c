@@ -22,13 +22,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 // Runs a call that prints JSON and nothing else; the caller releases the object.
 static json_t *run_json(const program_call *call, int code)
 {
@@ -240,5 +233,5 @@ int main(void)
         cmocka_unit_test(test_tokenize_template),
         cmocka_unit_test(test_tokenize_text),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -34,13 +34,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 static void test_json(void **state)
 {
     (void)state;
@@ -168,8 +161,7 @@ static bool runs(const char *const c[4], const char *threads, json_int_t context
 }
 
 // The longest context that fits is one that runs, and the next one is not. Of a case: model,
-// budget,
-// --kv, --kv-start.
+// budget, --kv, --kv-start.
 static void test_longest(void **state)
 {
     (void)state;
@@ -217,5 +209,5 @@ int main(void)
         cmocka_unit_test(test_table),   cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_longest), cmocka_unit_test(test_failures),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

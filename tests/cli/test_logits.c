@@ -32,35 +32,9 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
-// A whole file; free().
-static char *load(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    struct stat info;
-    assert_int_equal(fstat(fileno(file), &info), 0);
-    *size = (size_t)info.st_size;
-    char *data = malloc(*size + 1);
-    assert_non_null(data);
-    assert_int_equal(fread(data, 1, *size, file), *size);
-    fclose(file);
-    data[*size] = 0;
-    return data;
-}
-
 static void run_well(const program_call *call)
 {
-    program_result result = program_run(call);
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
+    program_result result = program_run_well(call);
     assert_string_equal(result.out, "");
     program_free(&result);
 }
@@ -72,7 +46,7 @@ static void test_format(void **state)
     run_well(&(program_call){
         .arguments = {"logits", program_path("model.gguf"), "-p", TEXT, "--out", out}});
     size_t size;
-    char *data = load(out, &size);
+    char *data = program_read(out, &size);
     static const char HEADER[] =
         "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (10, 261), }";
     assert_int_equal(size, HEADER_BYTES + 10 * VOCABULARY * sizeof(float));
@@ -92,7 +66,7 @@ static void test_numbers(void **state)
     run_well(&(program_call){.arguments = {"logits", program_path("model.gguf"), "--tokens",
                                            "259,5,260,0", "--out", out}});
     size_t size;
-    char *data = load(out, &size);
+    char *data = program_read(out, &size);
     assert_int_equal(size, HEADER_BYTES + 4 * VOCABULARY * sizeof(float));
 
     kvern_context *context;
@@ -130,7 +104,7 @@ static void test_numbers(void **state)
 static void expect_same_file(const char *path, const char *other)
 {
     size_t size, other_size;
-    char *data = load(path, &size), *other_data = load(other, &other_size);
+    char *data = program_read(path, &size), *other_data = program_read(other, &other_size);
     assert_int_equal(size, other_size);
     assert_memory_equal(data, other_data, size);
     free(data);
@@ -233,16 +207,13 @@ static void test_replacement(void **state)
     (void)state;
     const char *path = program_path("model.gguf");
     const char *target = program_path("target.npy"), *link = program_path("link.npy");
-    FILE *file = fopen(target, "w");
-    assert_non_null(file);
-    fputs("old", file);
-    fclose(file);
+    program_write_text("target.npy", "old");
     assert_int_equal(symlink(target, link), 0);
     program_expect_failure(
         &(program_call){.arguments = {"logits", path, "--tokens", "1,261", "--out", link}},
         "token 261");
     size_t size;
-    char *data = load(target, &size);
+    char *data = program_read(target, &size);
     assert_string_equal(data, "old");
     free(data);
     run_well(&(program_call){.arguments = {"logits", path, "-p", "ab", "--out", link}});
@@ -313,5 +284,5 @@ int main(void)
         cmocka_unit_test(test_permissions),
         cmocka_unit_test(test_signal_leaves_nothing),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

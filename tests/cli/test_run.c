@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // kvern run with a prompt: what is answered, where it goes, and when it ends.
 
-#include "tests/support/byte_buffer.h"
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
 
@@ -27,19 +26,9 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
-    return 0;
-}
-
 static void expect_output(const program_call *call, const char *expected)
 {
-    program_result result = program_run(call);
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
+    program_result result = program_run_well(call);
     assert_string_equal(result.out, expected);
     program_free(&result);
 }
@@ -62,11 +51,7 @@ static void test_answer(void **state)
 static void test_prompt_file(void **state)
 {
     (void)state;
-    const char *text = program_path("prompt.txt");
-    byte_buffer buffer = {0};
-    byte_buffer_bytes(&buffer, "hi\n", 3);
-    byte_buffer_save(&buffer, text);
-    byte_buffer_free(&buffer);
+    const char *text = program_write_text("prompt.txt", "hi\n");
     const char *path = program_path("chain.gguf");
     expect_output(&(program_call){.arguments = {"run", path, "--temp", "0", "--file", text}},
                   ANSWER "\n");
@@ -243,5 +228,5 @@ int main(void)
         cmocka_unit_test(test_same_text_whatever_computes_it),
         cmocka_unit_test(test_system_message),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

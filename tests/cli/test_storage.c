@@ -21,14 +21,6 @@
 #define TEXT "The miller's wife had a hand mill of stone, and it ground salt." // 63 bytes
 #define POSITIONS 63
 
-static void save_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -39,17 +31,10 @@ static int set_up(void **state)
     model.byte_tokenizer = true;
     model.separate_output = true;
     tiny_llama_save(&model, program_path("model.gguf"));
-    save_text(program_path("kv.json"), "[{\"layer_idx\": 1, \"bits\": 8},\n"
-                                       " {\"layer_idx\": 2, \"bits\": 2, \"group_size\": 32}]");
-    save_text(program_path("far.json"), "[{\"layer_idx\": 3, \"bits\": 8}]");
-    save_text(program_path("odd.json"), "[{\"layer_idx\": 0, \"bits\": 7}]");
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    program_remove_folder();
+    program_write_text("kv.json", "[{\"layer_idx\": 1, \"bits\": 8},\n"
+                                  " {\"layer_idx\": 2, \"bits\": 2, \"group_size\": 32}]");
+    program_write_text("far.json", "[{\"layer_idx\": 3, \"bits\": 8}]");
+    program_write_text("odd.json", "[{\"layer_idx\": 0, \"bits\": 7}]");
     return 0;
 }
 
@@ -147,10 +132,7 @@ static void read_logits(float values[POSITIONS * VOCABULARY], const char *const 
 {
     const char *out = program_path("logits.npy");
     program_call call = logits(out, extra);
-    program_result result = program_run(&call);
-    if (result.code != 0) {
-        fail_msg("code %d; stderr: %s", result.code, result.err);
-    }
+    program_result result = program_run_well(&call);
     program_free(&result);
     FILE *file = fopen(out, "rb");
     assert_non_null(file);
@@ -336,12 +318,7 @@ static void test_usage(void **state)
             program_call call = {.arguments = {NULL}};
             memcpy(call.arguments, COMMANDS[c], sizeof COMMANDS[c]);
             call = with(call, CASES[i].options);
-            program_result result = program_run(&call);
-            assert_int_equal(result.code, 2);
-            assert_string_equal(result.out, "");
-            program_expect_part(result.err, CASES[i].message);
-            program_expect_part(result.err, "--help");
-            program_free(&result);
+            program_expect_usage(&call, CASES[i].message);
         }
     }
 }
@@ -354,5 +331,5 @@ int main(void)
         cmocka_unit_test(test_run),     cmocka_unit_test(test_failures),
         cmocka_unit_test(test_usage),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -106,30 +106,16 @@ static void test_shared_options_read_the_same(void **state)
     program_free(&logits);
 }
 
-// Wrong usage: code 2, nothing on stdout, a message that names the fault, and the way to the help.
-static void expect_usage_error(const program_call *call, const char *message)
-{
-    program_result result = program_run(call);
-    if (result.code != 2) {
-        fail_msg("code %d instead of 2; stderr: %s", result.code, result.err);
-    }
-    assert_string_equal(result.out, "");
-    assert_memory_equal(result.err, "kvern", 5);
-    program_expect_part(result.err, message);
-    program_expect_part(result.err, "--help");
-    program_free(&result);
-}
-
 static void test_wrong_commands(void **state)
 {
     (void)state;
-    expect_usage_error(&(program_call){.arguments = {NULL}}, "kvern: the command is missing");
-    expect_usage_error(&(program_call){.arguments = {"walk"}}, "kvern: 'walk' is no command");
-    expect_usage_error(&(program_call){.arguments = {"--walk", "run"}}, "--walk");
-    expect_usage_error(&(program_call){.arguments = {"-t", "2", "run", "m"}}, "'t'");
-    expect_usage_error(&(program_call){.arguments = {"help", "walk"}}, "kvern: 'walk' is no");
-    expect_usage_error(&(program_call){.arguments = {"help", "run", "a", "b"}}, "one command");
-    expect_usage_error(&(program_call){.arguments = {"help", "bench", "walk"}}, "'walk' is none");
+    program_expect_usage(&(program_call){.arguments = {NULL}}, "kvern: the command is missing");
+    program_expect_usage(&(program_call){.arguments = {"walk"}}, "kvern: 'walk' is no command");
+    program_expect_usage(&(program_call){.arguments = {"--walk", "run"}}, "--walk");
+    program_expect_usage(&(program_call){.arguments = {"-t", "2", "run", "m"}}, "'t'");
+    program_expect_usage(&(program_call){.arguments = {"help", "walk"}}, "kvern: 'walk' is no");
+    program_expect_usage(&(program_call){.arguments = {"help", "run", "a", "b"}}, "one command");
+    program_expect_usage(&(program_call){.arguments = {"help", "bench", "walk"}}, "'walk' is none");
 }
 
 static void test_wrong_arguments(void **state)
@@ -137,14 +123,14 @@ static void test_wrong_arguments(void **state)
     (void)state;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         const char *command = COMMANDS[i];
-        expect_usage_error(&(program_call){.arguments = {command}}, "the model file is missing");
-        expect_usage_error(&(program_call){.arguments = {command, "a", "b"}}, "'b'");
-        expect_usage_error(&(program_call){.arguments = {command, "m", "--walk"}}, "--walk");
-        expect_usage_error(&(program_call){.arguments = {command, "m", "--json", "--json"}},
-                           "--json is given twice");
+        program_expect_usage(&(program_call){.arguments = {command}}, "the model file is missing");
+        program_expect_usage(&(program_call){.arguments = {command, "a", "b"}}, "'b'");
+        program_expect_usage(&(program_call){.arguments = {command, "m", "--walk"}}, "--walk");
+        program_expect_usage(&(program_call){.arguments = {command, "m", "--json", "--json"}},
+                             "--json is given twice");
     }
-    expect_usage_error(&(program_call){.arguments = {"inspect", "m", "-p", "x"}}, "'p'");
-    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p"}}, "'p'");
+    program_expect_usage(&(program_call){.arguments = {"inspect", "m", "-p", "x"}}, "'p'");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p"}}, "'p'");
 }
 
 // Option, an argument that is no good for it.
@@ -175,10 +161,10 @@ static void test_wrong_numbers(void **state)
         char quoted[40];
         snprintf(quoted, sizeof quoted, "not '%s'", CASES[i][1]);
         program_call call = {.arguments = {"run", "m", "-p", "x", CASES[i][0], CASES[i][1]}};
-        expect_usage_error(&call, CASES[i][0]);
-        expect_usage_error(&call, quoted);
+        program_expect_usage(&call, CASES[i][0]);
+        program_expect_usage(&call, quoted);
     }
-    expect_usage_error(
+    program_expect_usage(
         &(program_call){.arguments = {"logits", "m", "--out", "o", "-p", "x", "--chunk", "0"}},
         "--chunk");
 }
@@ -193,34 +179,35 @@ static void test_options_given_twice(void **state)
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         const char *option = CASES[i][0], *value = CASES[i][1];
-        expect_usage_error(&(program_call){.arguments = {"run", "m", option, value, option, value}},
-                           "is given twice");
+        program_expect_usage(
+            &(program_call){.arguments = {"run", "m", option, value, option, value}},
+            "is given twice");
     }
-    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "a", "-p", "b"}},
-                       "-p is given twice");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p", "a", "-p", "b"}},
+                         "-p is given twice");
 }
 
 static void test_options_that_exclude_each_other(void **state)
 {
     (void)state;
-    expect_usage_error(
+    program_expect_usage(
         &(program_call){.arguments = {"run", "m", "-p", "x", "--raw", "--template", "chatml"}},
         "--raw and --template");
-    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "x", "--file", "f"}},
-                       "-p and --file");
-    expect_usage_error(
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p", "x", "--file", "f"}},
+                         "-p and --file");
+    program_expect_usage(
         &(program_call){.arguments = {"run", "m", "-p", "x", "--raw", "--system", "s"}},
         "--system");
-    expect_usage_error(&(program_call){.arguments = {"run", "m", "-p", "x", "--stop", ""}},
-                       "--stop");
-    expect_usage_error(&(program_call){.arguments = {"logits", "m", "-p", "x"}}, "--out");
-    expect_usage_error(
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p", "x", "--stop", ""}},
+                         "--stop");
+    program_expect_usage(&(program_call){.arguments = {"logits", "m", "-p", "x"}}, "--out");
+    program_expect_usage(
         &(program_call){.arguments = {"logits", "m", "-p", "x", "--tokens", "1", "--out", "o"}},
         "--tokens excludes");
     static const char *const LISTS[] = {"",  ",",  "1,",  ",1",        "1,,2",
                                         "a", "-1", "1;2", "2147483648"};
     for (size_t i = 0; i < sizeof LISTS / sizeof LISTS[0]; i++) {
-        expect_usage_error(
+        program_expect_usage(
             &(program_call){.arguments = {"logits", "m", "--out", "o", "--tokens", LISTS[i]}},
             "--tokens takes");
     }

@@ -124,6 +124,15 @@ program_result program_run(const program_call *call)
     return result;
 }
 
+program_result program_run_well(const program_call *call)
+{
+    program_result result = program_run(call);
+    if (result.code != 0) {
+        fail_msg("code %d; stderr: %s", result.code, result.err);
+    }
+    return result;
+}
+
 void program_free(program_result *result)
 {
     free(result->out);
@@ -148,6 +157,19 @@ void program_expect_failure(const program_call *call, const char *message)
     assert_memory_equal(result.err, "kvern: ", 7);
     const char *newline = strchr(result.err, '\n');
     assert_ptr_equal(newline, result.err + result.err_size - 1);
+    program_free(&result);
+}
+
+void program_expect_usage(const program_call *call, const char *message)
+{
+    program_result result = program_run(call);
+    if (result.code != 2) {
+        fail_msg("code %d instead of 2; stderr: %s", result.code, result.err);
+    }
+    assert_string_equal(result.out, "");
+    assert_memory_equal(result.err, "kvern", 5);
+    program_expect_part(result.err, message);
+    program_expect_part(result.err, "--help");
     program_free(&result);
 }
 
@@ -182,4 +204,41 @@ void program_remove_folder(void)
     }
     closedir(folder);
     check(rmdir(program_folder()) == 0, "rmdir");
+}
+
+int program_tear_down(void **state)
+{
+    (void)state;
+    program_remove_folder();
+    return 0;
+}
+
+const char *program_write(const char *name, const void *data, size_t bytes)
+{
+    const char *path = program_path(name);
+    FILE *file = fopen(path, "wb");
+    check(file != NULL, path);
+    check(fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0, path);
+    return path;
+}
+
+const char *program_write_text(const char *name, const char *text)
+{
+    return program_write(name, text, strlen(text));
+}
+
+char *program_read(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    struct stat info;
+    check(file != NULL && fstat(fileno(file), &info) == 0, path);
+    const size_t size = (size_t)info.st_size;
+    char *data = malloc(size + 1);
+    check(data != NULL && fread(data, 1, size, file) == size, path);
+    fclose(file);
+    data[size] = 0;
+    if (bytes) {
+        *bytes = size;
+    }
+    return data;
 }

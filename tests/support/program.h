@@ -34,6 +34,10 @@ typedef struct program_result {
 } program_result;
 
 program_result program_run(const program_call *call);
+
+// The same for a call that must end with code 0.
+program_result program_run_well(const program_call *call);
+
 void program_free(program_result *result);
 
 // Fails the test when `part` is not in `text`.
@@ -43,11 +47,23 @@ void program_expect_part(const char *text, const char *part);
 // that holds `message`.
 void program_expect_failure(const program_call *call, const char *message);
 
+// Fails the test unless the call is wrong usage: code 2, nothing on stdout, and on stderr a message
+// of the program that holds `message`, and the way to the help.
+void program_expect_usage(const program_call *call, const char *message);
+
 // A folder of its own for the files of a test program, and paths in it (the next 16 calls of
 // program_path leave a path intact).
 const char *program_folder(void);
 const char *program_path(const char *name);
-// Removes the folder and the files in it.
+// Removes the folder and the files in it; the tear-down of a group does no more.
 void program_remove_folder(void);
+int program_tear_down(void **state);
+
+// Writes a file of the folder, and returns its path.
+const char *program_write(const char *name, const void *data, size_t bytes);
+const char *program_write_text(const char *name, const char *text);
+
+// Reads a whole file, and puts a zero byte behind it; free(). `bytes` may be NULL.
+char *program_read(const char *path, size_t *bytes);
 
 #endif
