@@ -6,7 +6,7 @@
 #include "tests/support/feed.h"
 #include "tests/support/ledger.h"
 #include "tests/support/mixed_state.h"
-#include "tests/support/rounding.h"
+#include "tests/support/slot_store.h"
 #include "tests/support/storages.h"
 
 #include <kvern/kvern.h>
@@ -28,25 +28,6 @@ static kvern_memory memory_of(const kvern_context *context)
 
 // ---- A caller's kernel ----
 
-// Stores the values of all heads through a slot's pointers, rounded to its type.
-static void store(const kvern_slot_stream *s, size_t heads, size_t dim, const float *values)
-{
-    for (size_t h = 0; h < heads; h++) {
-        for (int64_t d = 0; d < (int64_t)dim; d++) {
-            const float value = values[h * dim + (size_t)d];
-            const int64_t head = (int64_t)h * s->head_stride;
-            if (d < s->whole)
-                element_set(
-                    s->type, s->data,
-                    (size_t)(head + d / s->group * s->group_stride + d % s->group * s->dim_stride),
-                    value);
-            else
-                element_set(s->type, s->rest, (size_t)(head + (d - s->whole) * s->dim_stride),
-                            value);
-        }
-    }
-}
-
 static void token_of(const kvern_layer *layer, uint64_t sequence, int64_t position, float *k,
                      float *v)
 {
@@ -67,8 +48,8 @@ static void put(kvern_state *s, size_t layer, size_t row, bool in_place)
         return;
     }
     assert_ok(kvern_step_slot(s, layer, row, &slot));
-    store(&slot.k, plan->kv_heads, plan->k_dim, k);
-    store(&slot.v, plan->kv_heads, plan->v_dim, v);
+    slot_store(&slot.k, plan->kv_heads, plan->k_dim, k);
+    slot_store(&slot.v, plan->kv_heads, plan->v_dim, v);
 }
 
 static void attend(kvern_state *s, size_t layer, kvern_read *read, const int64_t *counts,
@@ -424,8 +405,8 @@ static void reads_between_slots(void **state)
     assert_ok(kvern_cache_export(kvern_state_cache(w.by_slots, 0), 0, 99, 1, NULL, before));
     put(w.by_slots, 0, 1, true); // the page is the read's as well
     token_of(layer, sequences[0], 100, k, v);
-    store(&slot.k, 2, 64, k);
-    store(&slot.v, 2, 64, v);
+    slot_store(&slot.k, 2, 64, k);
+    slot_store(&slot.v, 2, 64, v);
     put(w.by_slots, 0, 2, true);
     assert_ok(kvern_step_slots_done(w.by_slots, 0, &read));
     attend(w.by_slots, 0, read, one, got);
@@ -461,8 +442,8 @@ static void fault_a_slot_moved_when_asked_for_again(void **state)
         assert_ok(kvern_cache_read_donor(kvern_state_cache(w.by_slots, 0), one, &donor));
         assert_ok(kvern_step_slot(w.by_slots, 0, 0, &second));
         token_of(kvern_composition_layer(w.composition, 0), sequences[0], lengths[i][0], k, v);
-        store(&first.k, 2, 64, k);
-        store(&second.v, 2, 64, v);
+        slot_store(&first.k, 2, 64, k);
+        slot_store(&second.v, 2, 64, v);
         assert_ok(kvern_step_slots_done(w.by_slots, 0, &read));
         attend(w.by_slots, 0, read, one, got);
         assert_ok(kvern_step_end(w.by_slots));
