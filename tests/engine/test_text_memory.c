@@ -11,6 +11,7 @@
 #include "engine/stop.h"
 #include "engine/tokenizer.h"
 #include "engine/utf8.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"
 
@@ -22,16 +23,7 @@
 
 #include <cmocka.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define SANITIZED
-#endif
-#endif
-
-#if !defined(__GLIBC__) || defined(SANITIZED)
+#if !defined(__GLIBC__) || HAS_SANITIZER
 
 int main(void)
 {

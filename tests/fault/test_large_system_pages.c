@@ -4,6 +4,7 @@
 
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
+#include "tests/support/sanitizer.h"
 
 #include <kvern/kvern.h>
 
@@ -17,19 +18,7 @@
 
 #define SYSTEM_PAGE ((size_t)65536)
 
-// Sanitizers have such calls of their own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER 0
-#endif
-
-#if HAS_SANITIZER
+#if HAS_SANITIZER // which has such calls of its own
 
 static void all_that_is_mapped_is_given_back(void **state)
 {

@@ -4,6 +4,7 @@
 
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
+#include "tests/support/sanitizer.h"
 
 #include <kvern/kvern.h>
 
@@ -17,18 +18,6 @@
 #include <unistd.h>
 
 #define SPACE ((size_t)400 << 20)
-
-// Sanitizers need all of the address space for themselves.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER 0
-#endif
 
 // Ways for a child to end.
 enum { AS_WANTED = 0, OTHERWISE = 1, NO_LIMIT = 2 };

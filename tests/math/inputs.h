@@ -7,6 +7,7 @@
 #include "src/math/half.h"
 #include "tests/support/check.h"
 #include "tests/support/random.h"
+#include "tests/support/sanitizer.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -51,10 +52,8 @@ static inline bool same_bits_or_nan(float a, float b)
     return same_bits(a, b) || (a != a && b != b);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#if HAS_SANITIZER || !defined(__x86_64__)
 #define EVERY_FLOAT_TAKES_DAYS 1 // sanitizers, and the emulators of other processors
-#elif defined(__has_feature)
-#define EVERY_FLOAT_TAKES_DAYS (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
 #else
 #define EVERY_FLOAT_TAKES_DAYS 0
 #endif

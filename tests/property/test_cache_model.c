@@ -26,14 +26,6 @@ typedef struct pair {
     naive_row naive[MOST_ROWS];
 } pair;
 
-// A read, and what its rows held.
-typedef struct kept {
-    kvern_read *read;
-    size_t rows;
-    naive_row naive[MOST_ROWS];
-    int64_t base[MOST_ROWS];
-} kept;
-
 typedef struct world {
     test_random random;
     ledger books;
@@ -41,7 +33,7 @@ typedef struct world {
     kvern_composition *composition;
     kvern_layer layer;
     pair pairs[MOST_CACHES];
-    kept reads[MOST_READS];
+    naive_read reads[MOST_READS];
 } world;
 
 static uint64_t below(world *w, uint64_t bound)
@@ -106,14 +98,6 @@ static void drop_pair(pair *p)
     memset(p, 0, sizeof *p);
 }
 
-static void drop_read(kept *k)
-{
-    kvern_read_release(k->read);
-    for (size_t r = 0; r < k->rows; r++)
-        naive_row_free(&k->naive[r]);
-    memset(k, 0, sizeof *k);
-}
-
 static void world_finish(world *w)
 {
     for (size_t i = 0; i < MOST_CACHES; i++)
@@ -121,7 +105,7 @@ static void world_finish(world *w)
     kvern_composition_release(w->composition);
     kvern_context_release(w->context);
     for (size_t i = 0; i < MOST_READS; i++)
-        drop_read(&w->reads[i]);
+        naive_read_drop(&w->reads[i]);
     ledger_finish(&w->books);
 }
 
@@ -157,18 +141,6 @@ static int64_t random_count(world *w, bool decode)
     }
 }
 
-static void keep_read(world *w, const pair *p, kvern_read *read, const int64_t *base)
-{
-    kept *k = &w->reads[below(w, MOST_READS)];
-    drop_read(k);
-    k->read = read;
-    k->rows = p->rows;
-    for (size_t r = 0; r < p->rows; r++) {
-        naive_row_copy(&p->naive[r], &w->layer, &k->naive[r]);
-        k->base[r] = base[r];
-    }
-}
-
 static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *base)
 {
     if (below(w, 3))
@@ -176,7 +148,7 @@ static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *b
     if (below(w, 3))
         kvern_read_release(read);
     else
-        keep_read(w, p, read, base);
+        naive_read_keep(&w->reads[below(w, MOST_READS)], read, &w->layer, p->naive, base, p->rows);
 }
 
 static kvern_status append_as(kvern_phase phase, pair *p, const kvern_tokens *tokens,
@@ -313,16 +285,6 @@ static void destroy(world *w, pair *p)
     drop_pair(p);
 }
 
-static void attend_kept(world *w)
-{
-    kept *k = &w->reads[below(w, MOST_READS)];
-    if (!k->read)
-        return;
-    naive_check_read(&w->random, k->read, &w->layer, k->naive, k->base, k->rows);
-    if (below(w, 4) == 0)
-        drop_read(k);
-}
-
 static void check_all_stored(world *w)
 {
     for (size_t i = 0; i < MOST_CACHES; i++) {
@@ -364,7 +326,7 @@ static void operate(world *w)
         break;
     case 7:
     case 8:
-        attend_kept(w);
+        naive_read_check(&w->random, &w->reads[below(w, MOST_READS)]);
         break;
     default:
         append(w, p);

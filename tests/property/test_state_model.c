@@ -30,13 +30,6 @@ typedef struct pair {
     naive_row naive[MOST_LAYERS][MOST_ROWS];
 } pair;
 
-typedef struct kept {
-    kvern_read *read;
-    size_t layer, rows;
-    naive_row naive[MOST_ROWS];
-    int64_t base[MOST_ROWS];
-} kept;
-
 typedef struct world {
     test_random random;
     ledger books;
@@ -46,7 +39,7 @@ typedef struct world {
     kvern_layer plan[MOST_LAYERS];
     pair pairs[MOST_STATES];
     int64_t *drafts_left; // per row, within a round; or NULL
-    kept reads[MOST_READS];
+    naive_read reads[MOST_READS];
 } world;
 
 static uint64_t below(world *w, uint64_t bound)
@@ -95,20 +88,12 @@ static void drop_pair(world *w, pair *p)
     memset(p, 0, sizeof *p);
 }
 
-static void drop_read(kept *k)
-{
-    kvern_read_release(k->read);
-    for (size_t r = 0; r < k->rows; r++)
-        naive_row_free(&k->naive[r]);
-    memset(k, 0, sizeof *k);
-}
-
 static void world_finish(world *w)
 {
     for (size_t i = 0; i < MOST_STATES; i++)
         drop_pair(w, &w->pairs[i]);
     for (size_t i = 0; i < MOST_READS; i++)
-        drop_read(&w->reads[i]);
+        naive_read_drop(&w->reads[i]);
     kvern_composition_release(w->composition);
     kvern_context_release(w->context);
     ledger_finish(&w->books);
@@ -177,19 +162,6 @@ static void check_refusals(world *w, pair *p, const step *s)
         assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
 }
 
-static void keep_read(world *w, const pair *p, size_t layer, kvern_read *read, const int64_t *base)
-{
-    kept *k = &w->reads[below(w, MOST_READS)];
-    drop_read(k);
-    k->read = read;
-    k->layer = layer;
-    k->rows = p->rows;
-    for (size_t r = 0; r < p->rows; r++) {
-        naive_row_copy(&p->naive[layer][r], &w->plan[layer], &k->naive[r]);
-        k->base[r] = base[r];
-    }
-}
-
 static void append_layer(world *w, pair *p, step *s, size_t layer)
 {
     const kvern_layer *plan = &w->plan[layer];
@@ -215,7 +187,8 @@ static void append_layer(world *w, pair *p, step *s, size_t layer)
     if (below(w, 3))
         kvern_read_release(read);
     else
-        keep_read(w, p, layer, read, s->base);
+        naive_read_keep(&w->reads[below(w, MOST_READS)], read, plan, p->naive[layer], s->base,
+                        p->rows);
 }
 
 // Takes back what the layers of an abandoned step have appended.
@@ -462,16 +435,6 @@ static void keep(world *w, pair *p)
     p->rows = count;
 }
 
-static void attend_kept(world *w)
-{
-    kept *k = &w->reads[below(w, MOST_READS)];
-    if (!k->read)
-        return;
-    naive_check_read(&w->random, k->read, &w->plan[k->layer], k->naive, k->base, k->rows);
-    if (below(w, 4) == 0)
-        drop_read(k);
-}
-
 // The caches of a state are for looking only.
 static void check_caches_are_owned(const pair *p)
 {
@@ -514,7 +477,7 @@ static void operate(world *w)
                                       4 * below(w, 3)));
         break;
     case 4:
-        attend_kept(w);
+        naive_read_check(&w->random, &w->reads[below(w, MOST_READS)]);
         break;
     case 11:
         plan_boundary(w, p);

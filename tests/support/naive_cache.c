@@ -570,3 +570,34 @@ void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t append
     naive_row_free(&row);
     bed_destroy(b);
 }
+
+// ---- Reads that are kept ----
+
+void naive_read_keep(naive_read *kept, kvern_read *read, const kvern_layer *layer,
+                     const naive_row *rows, const int64_t *base, size_t row_count)
+{
+    assert_true(row_count <= NAIVE_READ_ROWS);
+    naive_read_drop(kept);
+    *kept = (naive_read){.read = read, .layer = layer, .row_count = row_count};
+    for (size_t r = 0; r < row_count; r++) {
+        naive_row_copy(&rows[r], layer, &kept->rows[r]);
+        kept->base[r] = base[r];
+    }
+}
+
+void naive_read_drop(naive_read *kept)
+{
+    kvern_read_release(kept->read);
+    for (size_t r = 0; r < kept->row_count; r++)
+        naive_row_free(&kept->rows[r]);
+    memset(kept, 0, sizeof *kept);
+}
+
+void naive_read_check(test_random *random, naive_read *kept)
+{
+    if (!kept->read)
+        return;
+    naive_check_read(random, kept->read, kept->layer, kept->rows, kept->base, kept->row_count);
+    if (test_random_below(random, 4) == 0)
+        naive_read_drop(kept);
+}

@@ -64,6 +64,24 @@ void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_qu
 void naive_check_read(test_random *random, const kvern_read *read, const kvern_layer *layer,
                       const naive_row *rows, const int64_t *base, size_t row_count);
 
+// A read that is kept, and what its rows held. All zero: none.
+#define NAIVE_READ_ROWS 8
+typedef struct naive_read {
+    kvern_read *read;
+    const kvern_layer *layer; // of the caller
+    size_t row_count;
+    naive_row rows[NAIVE_READ_ROWS];
+    int64_t base[NAIVE_READ_ROWS];
+} naive_read;
+
+// Takes a read over, with copies of its rows; drops what was kept before.
+void naive_read_keep(naive_read *kept, kvern_read *read, const kvern_layer *layer,
+                     const naive_row *rows, const int64_t *base, size_t row_count);
+void naive_read_drop(naive_read *kept);
+
+// naive_check_read, if there is one; then it is dropped, now and then.
+void naive_read_check(test_random *random, naive_read *kept);
+
 // Fails the test unless a row of a cache holds exactly what `row` says.
 void naive_check_stored(test_random *random, const kvern_cache *cache, size_t index,
                         const naive_row *row);
