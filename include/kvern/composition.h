@@ -91,6 +91,8 @@ typedef struct kvern_layer {
     // follows is stored and read in them. 0 converts after the first append. While a row is
     // converted it holds at most one page of the planned codecs beside what it held in bf16; but
     // where a read or a fork holds pages of it, new ones in their place are taken before it starts.
+    // Under a budget the same holds for the bytes that the allocator gave; without one, pages lie
+    // in arenas of up to 2 MiB, which go back with their last page.
     int64_t start;
 } kvern_layer;
 

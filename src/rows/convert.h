@@ -6,10 +6,10 @@
 //
 // Pages are converted one by one, in the row's own table, and each old page is given back before
 // the next new one is taken. So above the row in bf16, which is the larger form, memory holds one
-// page of the planned form: for the allocator, too, because pages of the first form are arenas by
-// themselves, and arenas of new ones fit into what has been given back. That must not fail halfway:
-// the first new page is taken beforehand, and where a later one cannot be had although the old ones
-// went, a page is converted where it lies.
+// page of the planned form: under a budget for the allocator, too, where pages of the first form
+// are arenas by themselves, and arenas of new ones fit into what has been given back. That must not
+// fail halfway: the first new page is taken beforehand, and where a later one cannot be had
+// although the old ones went, a page is converted where it lies.
 //
 // Pages that somebody else can see, a read or a fork, stay for them; the new ones in their place
 // are all taken beforehand. The same holds for a table that somebody else holds.

@@ -113,8 +113,9 @@ static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_
     return KVERN_OK;
 }
 
-// A pool that an earlier layer uses for that form, with pages of that size; or a new one. Pages of
-// the first form go back one by one, when rows are converted.
+// A pool that an earlier layer uses for that form, with pages of that size; or a new one. Under a
+// budget, pages of the first form are to go back one by one when rows are converted: then there is
+// room for the new ones. That costs them their huge pages.
 static kvern_status choose_pool(kvern_composition *composition, size_t index, size_t page_bytes,
                                 bool first, kvern_pool **out)
 {
@@ -127,7 +128,8 @@ static kvern_status choose_pool(kvern_composition *composition, size_t index, si
         *out = pool;
         return KVERN_OK;
     }
-    return kvern_pool_create(composition->context, page_bytes, first, out);
+    return kvern_pool_create(composition->context, page_bytes,
+                             first && composition->context->heap.budget_bytes != 0, out);
 }
 
 // The form of rows before start: bf16.

@@ -89,6 +89,9 @@ static bed *bed_before_conversion(kvern_layer layer)
     return bed_before_start(layer, 0);
 }
 
+// A budget that is never reached. Pages of a row before its start are arenas by themselves then.
+#define WIDE (UINT64_C(1) << 40)
+
 // A row that got there in another way: in one append. `start`: where it is converted.
 static bed *bed_in_one_append(const kvern_cache *cache, int64_t start)
 {
@@ -155,8 +158,9 @@ static void expect_converted(kvern_cache *cache, const char *what)
 #define HEADER 256
 
 // The most that the allocator gave during the conversion is a planned page above what it had given
-// before: for pages so large that an arena is one page, and for many small ones. Their new arenas
-// hold several pages then, but no more than fit into what has been given back.
+// before: for pages so large that an arena is one page in any case, and for many small ones under a
+// budget. Their new arenas hold several pages then, but no more than fit into what has been given
+// back.
 static void peak_is_one_planned_page_above_bf16(void **state)
 {
     (void)state;
@@ -167,7 +171,7 @@ static void peak_is_one_planned_page_above_bf16(void **state)
     for (size_t i = 0; i < 3 * PLANNED_COUNT; i++) {
         const kvern_layer layer =
             layer_planned(&PLANNED[i / 3], sizes[i % 3].kv_heads, sizes[i % 3].start);
-        bed *b = bed_before_conversion(layer);
+        bed *b = bed_before_start(layer, i % 3 ? WIDE : 0);
         const uint64_t before = b->books.held_bytes, first = first_page_bytes(&layer);
         const uint64_t planned = planned_page_bytes(b), pages = (uint64_t)(layer.start + 63) / 64;
         assert_true(planned <= first);
@@ -189,7 +193,7 @@ static void peak_is_one_planned_page_above_bf16(void **state)
 // nothing changes.
 static bool converts_within(kvern_layer layer, uint64_t more)
 {
-    bed *measured = bed_before_conversion(layer);
+    bed *measured = bed_before_start(layer, WIDE);
     const uint64_t budget = measured->books.held_bytes + more;
     bed_destroy(measured);
     bed *b = bed_before_start(layer, budget);
@@ -239,7 +243,7 @@ static void any_budget_converts_or_refuses(void **state)
 {
     (void)state;
     int converted = 0, refused = 0;
-    for (uint64_t more = 0; more < 4096 + 20 * 64 * 2 * DIM * 2; more += 1531) {
+    for (uint64_t more = 0; more < 3 * 64 * 2 * DIM * 2; more += 1531) {
         if (converts_within(affine(4, 1, START), more))
             converted++;
         else
@@ -248,12 +252,13 @@ static void any_budget_converts_or_refuses(void **state)
     assert_true(converted > 1 && refused > 1);
 }
 
-// One allocation of the converting append is refused, or that and all that follow. Returns whether
-// none was reached; *completed counts appends that did without.
+// One allocation of the converting append is refused, or, with pages in arenas of their own, that
+// and all that follow. Returns whether none was reached; *completed counts appends that did
+// without.
 static bool converts_without(const struct planned *p, int64_t granted, bool rest, int *completed)
 {
-    const int64_t start = 500;
-    bed *b = bed_before_conversion(layer_planned(p, 2, start));
+    const int64_t start = 300;
+    bed *b = bed_before_start(layer_planned(p, 2, start), rest ? WIDE : 0);
     const uint64_t bytes = kvern_cache_bytes(b->cache), held = b->books.held_bytes;
     feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 2);
     (rest ? ledger_refuse_rest : ledger_refuse)(&b->books, granted);
@@ -352,13 +357,13 @@ static void shared_rows_take_all_pages_beforehand(void **state)
 }
 
 // A row of 4 pages that a fork shares and 8 of its own behind them, all but one of its positions.
-static bed *bed_partly_shared(uint32_t bits, size_t kv_heads, kvern_cache **fork)
+static bed *bed_partly_shared(kvern_cache **fork)
 {
     static const size_t row = 0;
-    bed *b = bed_create(affine(bits, kv_heads, 12 * 64), 1);
-    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 4 * 64, kv_heads, NULL);
+    bed *b = bed_within(affine(4, 2, 12 * 64), 1, WIDE);
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 4 * 64, 2, NULL);
     assert_ok(kvern_cache_fork(b->cache, &row, 1, fork));
-    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 8 * 64 - 1, kv_heads, NULL);
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 8 * 64 - 1, 2, NULL);
     assert_int_equal(page_bytes(b), 12 * first_page_bytes(kvern_cache_layer(b->cache)));
     return b;
 }
@@ -367,20 +372,17 @@ static bed *bed_partly_shared(uint32_t bits, size_t kv_heads, kvern_cache **fork
 static void own_pages_go_one_by_one_beside_shared_ones(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        const size_t kv_heads = i ? 128 : 1; // large pages are arenas by themselves
-        kvern_cache *fork;
-        bed *b = bed_partly_shared(i ? 8 : 4, kv_heads, &fork);
-        const uint64_t before = b->books.held_bytes, planned = planned_page_bytes(b);
-        b->books.most_bytes = before;
-        feed_one(b->cache, KVERN_PHASE_DECODE, 1, 1, kv_heads, NULL);
-        assert_true(b->books.most_bytes - before <= 5 * planned + 5 * HEADER);
-        assert_int_equal(page_bytes(b),
-                         4 * first_page_bytes(kvern_cache_layer(b->cache)) + 12 * planned);
-        kvern_cache_destroy(fork);
-        expect_converted(b->cache, "beside a fork");
-        bed_destroy(b);
-    }
+    kvern_cache *fork;
+    bed *b = bed_partly_shared(&fork);
+    const uint64_t before = b->books.held_bytes, planned = planned_page_bytes(b);
+    b->books.most_bytes = before;
+    feed_one(b->cache, KVERN_PHASE_DECODE, 1, 1, 2, NULL);
+    assert_true(b->books.most_bytes - before <= 5 * planned + 5 * HEADER);
+    assert_int_equal(page_bytes(b),
+                     4 * first_page_bytes(kvern_cache_layer(b->cache)) + 12 * planned);
+    kvern_cache_destroy(fork);
+    expect_converted(b->cache, "beside a fork");
+    bed_destroy(b);
 }
 
 static void refusals_beside_shared_pages(void **state)
@@ -390,7 +392,7 @@ static void refusals_beside_shared_pages(void **state)
     int completed = 0;
     for (int64_t granted = 0; !done; granted++) {
         kvern_cache *fork;
-        bed *b = bed_partly_shared(4, 2, &fork);
+        bed *b = bed_partly_shared(&fork);
         const uint64_t bytes = kvern_cache_bytes(b->cache), held = b->books.held_bytes;
         feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 2);
         ledger_refuse(&b->books, granted);
