@@ -2,6 +2,7 @@
 #include "bench/measure/cache_size.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 // More levels than there are; instructions have an entry of their own.
 #define MOST_CACHES 16
@@ -10,16 +11,14 @@
 // times as much, and not every C library knows of caches.
 static size_t size_of(int index)
 {
-    char path[80];
-    size_t size = 0;
+    char path[80], text[32] = "";
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
     FILE *file = fopen(path, "r");
     if (!file)
         return 0;
-    if (fscanf(file, "%9zuK", &size) != 1)
-        size = 0;
+    const char *line = fgets(text, sizeof text, file);
     fclose(file);
-    return size << 10;
+    return line ? (size_t)strtoul(line, NULL, 10) << 10 : 0;
 }
 
 size_t cache_size_bytes(void)
