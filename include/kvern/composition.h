@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-// How numbers are stored, and the element type of a caller's tensor.
+// How numbers are stored, and the element type of a caller's tensor. Tensors are aligned to their
+// elements.
 typedef enum kvern_type {
     KVERN_F32 = 0,
     KVERN_BF16 = 1, // the upper half of an f32; rounded to nearest, ties to even

@@ -273,7 +273,8 @@ void kvern_page_rehome(kvern_page **page)
     kvern_pool *pool = (*page)->arena->pool;
     bool gone = false;
     pthread_mutex_lock(&pool->lock);
-    kvern_arena *arena = (*page)->arena->next; // newest ones come first
+    // Newest ones come first. As in find_free, many are not looked through in vain.
+    kvern_arena *arena = pool->free_pages ? (*page)->arena->next : NULL;
     while (arena && !arena->free)
         arena = arena->next;
     if (arena) {
