@@ -463,6 +463,15 @@ static void every_range_of_slots_gives_equal_sums(void **state)
 
 // ---- The definition ----
 
+static float stated_tree(float sums[16])
+{
+    for (size_t step = 8; step; step /= 2) {
+        for (size_t i = 0; i < step; i++)
+            sums[i] += sums[i + step];
+    }
+    return sums[0];
+}
+
 // docs/arithmetic.md, "Affine codes", from what the slots hold.
 static float stated_score(const affine_block *block, const float *q, size_t slot)
 {
@@ -477,12 +486,8 @@ static float stated_score(const affine_block *block, const float *q, size_t slot
             if (d >= 16)
                 sums[d % 16] += group[d];
         }
-        for (size_t step = 8; step; step /= 2) {
-            for (size_t i = 0; i < step; i++)
-                sums[i] += sums[i + step];
-        }
         s = fmaf(block->scale[slot][g], t, s);
-        s = fmaf(block->bias[slot][g], sums[0], s);
+        s = fmaf(block->bias[slot][g], stated_tree(sums), s);
     }
     return s;
 }
@@ -490,10 +495,12 @@ static float stated_score(const affine_block *block, const float *q, size_t slot
 static float stated_sum(const affine_block *block, const float *w, size_t d, float sum)
 {
     const size_t g = d / block->codec.group;
-    for (size_t p = 5; p < 60; p++) {
-        const float v = fmaf(block->scale[p][g], block->code[p][d], block->bias[p][g]);
-        sum = fmaf(w[p], v, sum);
-    }
+    float biases[16] = {0};
+    for (size_t p = 5; p < 60; p++)
+        biases[p % 16] = fmaf(w[p], block->bias[p][g], biases[p % 16]);
+    sum += stated_tree(biases);
+    for (size_t p = 5; p < 60; p++)
+        sum = fmaf(w[p] * block->scale[p][g], block->code[p][d], sum);
     return sum;
 }
 

@@ -546,6 +546,46 @@ static void zeros_keep_their_sign_at_the_border_of_a_span(void **state)
 
 // ---- The definition ----
 
+// What a codec stores of all positions, and how it is laid out.
+typedef struct what_is_stored {
+    const float *x;
+    size_t heads, dim, groups; // of a head; no groups: x are values
+    float *scales, *biases;    // [token][head][group]
+} what_is_stored;
+
+// Replaces the values at x, [tokens][heads][dim].
+static what_is_stored stored_stream(const kvern_codec *codec, float *x, size_t tokens, size_t heads,
+                                    size_t dim)
+{
+    const size_t groups = codec->group ? dim / codec->group : 0;
+    what_is_stored s = {x,
+                        heads,
+                        dim,
+                        groups,
+                        new_floats(tokens * heads * groups),
+                        new_floats(tokens * heads * groups)};
+    for (size_t i = 0; i < tokens * heads; i++, x += dim) {
+        if (groups)
+            stored_codes(codec, x, dim, x, s.scales + i * groups, s.biases + i * groups);
+        else
+            stored_values(codec, x, dim, x);
+    }
+    return s;
+}
+
+static reference_stream stream_of(const what_is_stored *s, size_t head)
+{
+    return (reference_stream){
+        .x = s->x + head * s->dim,
+        .dim = (int64_t)s->dim,
+        .stride = (int64_t)(s->heads * s->dim),
+        .group = s->groups ? (int64_t)(s->dim / s->groups) : 0,
+        .scales = s->scales + head * s->groups,
+        .biases = s->biases + head * s->groups,
+        .side_stride = (int64_t)(s->heads * s->groups),
+    };
+}
+
 // The library against docs/arithmetic.md as written down in tests/support, for positions around the
 // borders of blocks and spans.
 static void results_are_those_of_the_arithmetic_page(void **state)
@@ -558,20 +598,12 @@ static void results_are_those_of_the_arithmetic_page(void **state)
     const setting at = {"", variants.features[variants.count - 1], {NULL, NULL, 0}, 1};
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *sh = &shapes[i];
-        const size_t k_floats = sh->kv_heads * sh->k_dim, v_floats = sh->kv_heads * sh->v_dim;
         server s = server_create(sh, &at, 1, 0);
         feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, sh->query_heads);
         kvern_read *read;
         assert_ok(feed_append(s.cache, KVERN_PHASE_WINDOW, &f, &read));
-        const size_t group = sh->k_codec.group, sides = group ? k_floats / group : 0;
-        float *scales = new_floats(TOKENS * sides), *biases = new_floats(TOKENS * sides);
-        for (size_t j = 0; j < TOKENS && !group; j++)
-            stored_values(&sh->k_codec, f.k + j * k_floats, k_floats, f.k + j * k_floats);
-        for (size_t j = 0; j < TOKENS && group; j++)
-            stored_codes(&sh->k_codec, f.k + j * k_floats, k_floats, f.k + j * k_floats,
-                         scales + j * sides, biases + j * sides);
-        for (size_t j = 0; j < TOKENS * sh->kv_heads; j++)
-            stored_values(&sh->v_codec, f.v + j * sh->v_dim, sh->v_dim, f.v + j * sh->v_dim);
+        const what_is_stored k = stored_stream(&sh->k_codec, f.k, TOKENS, sh->kv_heads, sh->k_dim);
+        const what_is_stored v = stored_stream(&sh->v_codec, f.v, TOKENS, sh->kv_heads, sh->v_dim);
         for (size_t j = 0; j < sizeof positions / sizeof positions[0]; j++) {
             kvern_queries queries = options_of(&s, &f);
             const int64_t one = 1;
@@ -580,18 +612,7 @@ static void results_are_those_of_the_arithmetic_page(void **state)
             assert_ok(kvern_read_attend(read, &queries));
             for (size_t h = 0; h < sh->query_heads; h++) {
                 const size_t head = h / (sh->query_heads / sh->kv_heads);
-                const reference_head stored = {
-                    .k = f.k + head * sh->k_dim,
-                    .v = f.v + head * sh->v_dim,
-                    .k_dim = (int64_t)sh->k_dim,
-                    .v_dim = (int64_t)sh->v_dim,
-                    .k_stride = (int64_t)k_floats,
-                    .v_stride = (int64_t)v_floats,
-                    .group = (int64_t)group,
-                    .scales = scales + head * (sides / sh->kv_heads),
-                    .biases = biases + head * (sides / sh->kv_heads),
-                    .side_stride = (int64_t)sides,
-                };
+                const reference_head stored = {stream_of(&k, head), stream_of(&v, head)};
                 const reference_query query = {
                     .position = positions[j],
                     .recent = sh->window - sh->keep,
@@ -607,8 +628,10 @@ static void results_are_those_of_the_arithmetic_page(void **state)
                                  "docs/arithmetic.md");
             }
         }
-        free(scales);
-        free(biases);
+        free(k.scales);
+        free(k.biases);
+        free(v.scales);
+        free(v.biases);
         kvern_read_release(read);
         feed_destroy(&f);
         server_destroy(&s);

@@ -34,27 +34,27 @@ static float tree(const float *t)
 }
 
 // Step 2 for keys in codes, of one group.
-static float add_group(const reference_head *head, const float *q, int64_t p, int64_t g, float s)
+static float add_group(const reference_stream *k, const float *q, int64_t p, int64_t g, float s)
 {
     float sums[16], t = 0;
-    for (int64_t i = 0; i < head->group; i++)
+    for (int64_t i = 0; i < k->group; i++)
         sums[i % 16] = i < 16 ? q[i] : sums[i % 16] + q[i];
-    for (int64_t i = 0; i < head->group; i++)
-        t = fmaf(q[i], head->k[p * head->k_stride + g * head->group + i], t);
-    s = fmaf(head->scales[p * head->side_stride + g], t, s);
-    return fmaf(head->biases[p * head->side_stride + g], tree(sums), s);
+    for (int64_t i = 0; i < k->group; i++)
+        t = fmaf(q[i], k->x[p * k->stride + g * k->group + i], t);
+    s = fmaf(k->scales[p * k->side_stride + g], t, s);
+    return fmaf(k->biases[p * k->side_stride + g], tree(sums), s);
 }
 
 // Steps 1 to 3.
-static float score(const reference_head *head, const reference_query *query, int64_t p)
+static float score(const reference_stream *k, const reference_query *query, int64_t p)
 {
     float scaled[KVERN_MAX_HEAD_DIM], s = 0;
-    for (int64_t d = 0; d < head->k_dim; d++)
+    for (int64_t d = 0; d < k->dim; d++)
         scaled[d] = query->q[d] * query->scale;
-    for (int64_t g = 0; head->group && g < head->k_dim / head->group; g++)
-        s = add_group(head, scaled + g * head->group, p, g, s);
-    for (int64_t d = 0; !head->group && d < head->k_dim; d++)
-        s = fmaf(scaled[d], head->k[p * head->k_stride + d], s);
+    for (int64_t g = 0; k->group && g < k->dim / k->group; g++)
+        s = add_group(k, scaled + g * k->group, p, g, s);
+    for (int64_t d = 0; !k->group && d < k->dim; d++)
+        s = fmaf(scaled[d], k->x[p * k->stride + d], s);
     return query->softcap > 0 ? query->softcap * kvern_tanh(s / query->softcap) : s;
 }
 
@@ -73,6 +73,39 @@ static bool sees_any(const reference_query *query, int64_t begin, int64_t count)
     return false;
 }
 
+// The end of step 4 for values in codes: the visible positions [begin, end) of a block, which
+// follow each other.
+static void add_run(const reference_stream *v, const float *w, int64_t begin, int64_t end,
+                    float *acc)
+{
+    for (int64_t d = 0; d < v->dim; d++) {
+        const int64_t g = d / v->group;
+        float lanes[16] = {0};
+        for (int64_t p = begin; p < end; p++)
+            lanes[p % 16] = fmaf(w[p % BLOCK], v->biases[p * v->side_stride + g], lanes[p % 16]);
+        acc[d] = acc[d] + tree(lanes);
+        for (int64_t p = begin; p < end; p++)
+            acc[d] = fmaf(w[p % BLOCK] * v->scales[p * v->side_stride + g], v->x[p * v->stride + d],
+                          acc[d]);
+    }
+}
+
+static void add_values(const reference_stream *v, const reference_query *query, const float *w,
+                       int64_t begin, float *acc)
+{
+    for (int64_t p = begin, end; p < begin + BLOCK; p = end) {
+        end = p + 1;
+        if (!sees(query, p))
+            continue;
+        while (v->group && end < begin + BLOCK && sees(query, end))
+            end++;
+        if (v->group)
+            add_run(v, w, p, end, acc);
+        for (int64_t d = 0; !v->group && d < v->dim; d++)
+            acc[d] = fmaf(w[p - begin], v->x[p * v->stride + d], acc[d]);
+    }
+}
+
 // Step 4 for the block that starts at position `begin`.
 static void add_block(const reference_head *head, const reference_query *query, int64_t begin,
                       triple *t)
@@ -81,14 +114,14 @@ static void add_block(const reference_head *head, const reference_query *query, 
     for (int64_t i = 0; i < BLOCK; i++) {
         if (!sees(query, begin + i))
             continue;
-        s[i] = score(head, query, begin + i);
+        s[i] = score(&head->k, query, begin + i);
         if (s[i] > larger)
             larger = s[i];
     }
     if (larger > t->m) {
         const float c = kvern_exp(t->m - larger);
         t->l *= c;
-        for (int64_t d = 0; d < head->v_dim; d++)
+        for (int64_t d = 0; d < head->v.dim; d++)
             t->acc[d] *= c;
         t->m = larger;
     }
@@ -97,10 +130,7 @@ static void add_block(const reference_head *head, const reference_query *query, 
     for (int i = 0; i < 16; i++)
         lanes[i] = ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48];
     t->l += tree(lanes);
-    for (int64_t i = 0; i < BLOCK; i++) {
-        for (int64_t d = 0; sees(query, begin + i) && d < head->v_dim; d++)
-            t->acc[d] = fmaf(w[i], head->v[(begin + i) * head->v_stride + d], t->acc[d]);
-    }
+    add_values(&head->v, query, w, begin, t->acc);
 }
 
 static triple reduce_span(const reference_head *head, const reference_query *query, int64_t begin)
@@ -143,13 +173,13 @@ void reference_attend(const reference_head *head, const reference_query *query, 
             continue;
         const triple part = reduce_span(head, query, span);
         if (begun)
-            merge(head->v_dim, &total, &part);
+            merge(head->v.dim, &total, &part);
         else
             total = part;
         begun = true;
     }
     if (query->sink)
-        add_sink(head->v_dim, &total, *query->sink);
-    for (int64_t d = 0; d < head->v_dim; d++)
+        add_sink(head->v.dim, &total, *query->sink);
+    for (int64_t d = 0; d < head->v.dim; d++)
         out[d] = total.l == 0 ? 0 : total.acc[d] / total.l;
 }

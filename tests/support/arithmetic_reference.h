@@ -16,14 +16,17 @@ typedef struct reference_query {
     const float *sink; // NULL: none
 } reference_query;
 
-// The stored values of one KV head, as f32: position p at k + p * k_stride and v + p * v_stride.
-typedef struct reference_head {
-    const float *k, *v;
-    int64_t k_dim, v_dim;
-    int64_t k_stride, v_stride;
-    int64_t group; // 0: keys are values; else they are codes, this many of which share a scale
+// What is stored of the keys or of the values of one KV head, as f32: position p at x + p * stride.
+typedef struct reference_stream {
+    const float *x;
+    int64_t dim, stride;
+    int64_t group; // 0: x are the values; else codes, this many of which share a scale and a bias
     const float *scales, *biases; // of position p at p * side_stride
     int64_t side_stride;
+} reference_stream;
+
+typedef struct reference_head {
+    reference_stream k, v;
 } reference_head;
 
 // out[v_dim] before the rounding to the output type.

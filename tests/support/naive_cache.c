@@ -154,12 +154,15 @@ void naive_row_free(naive_row *row)
 //    w'_p = w_p (1 + e), |e| <= e_w = exp(2 E + u D + 3 u (18 + spans)) - 1, with D the largest m -
 //    s_p, at most 87: E once for the score and once for m.
 //  - acc is a chain of fma over at most 1024 positions of a span, then one fma and one product per
-//    merge: g(1024 + 2 spans) relative to sum w'_p |v_p|. L is a tree per block (8 roundings), 16
-//    blocks, and the merges: g(24 + 2 spans).
+//    merge: g(1024 + 2 spans) relative to sum w'_p |v_p|. Affine codes add a sum per run of visible
+//    positions (17 runs in a span with kept positions, 16 otherwise), the 8 roundings of that sum,
+//    which outweigh the one of weight times scale, and the rounding of the stored value that is
+//    compared with: g(1024 + 26 + 2 spans), relative to the sizes of scale * code and bias.
+//    L is a tree per block (8 roundings), 16 blocks, and the merges: g(24 + 2 spans).
 //  - The division rounds once, and the result is rounded once to its type.
 //
 // Together: |out' - out| <= A ((1 + e_w) (1 + g_acc) / ((1 - e_w) (1 - g_L)) (1 + u) - 1) +
-// rounding, with A = sum w_p |v_p| / L.
+// rounding, with A = sum w_p |v_p| / L, or of the sizes for affine codes.
 
 #define U 0x1p-24
 
@@ -229,13 +232,14 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
 }
 
 // The factor of A above.
-static double relative_bound(const scored *all, int64_t position)
+static double relative_bound(const scored *all, const kvern_codec *v_codec, int64_t position)
 {
+    const double chain = v_codec->kind == KVERN_CODEC_AFFINE ? 1024 + 26 : 1024;
     const double spans = 1 + (double)(position / 1024);
     const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
     if (weight >= 1) // scores so large that rounding decides: nothing can be said
         return INFINITY;
-    return (1 + weight) * (1 + g(1024 + 2 * spans)) / ((1 - weight) * (1 - g(24 + 2 * spans))) *
+    return (1 + weight) * (1 + g(chain + 2 * spans)) / ((1 - weight) * (1 - g(24 + 2 * spans))) *
                (1 + U) -
            1;
 }
@@ -244,21 +248,26 @@ void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_qu
                   double *out, double *bound)
 {
     scored all = score_all(row, layer, query);
-    const double relative = relative_bound(&all, query->position);
-    for (size_t d = 0; d < layer->v_dim; d++) {
-        const float *v = row->v + query->kv_head * layer->v_dim + d;
-        double sum = 0, size = 0, lost = 0; // lost: weights that are 0 for the library
-        for (int64_t p = 0; p <= query->position; p++) {
-            if (!is_visible(layer, query->position, p))
-                continue;
-            const double part =
-                exp(all.s[p] - all.largest) * (double)v[(size_t)p * v_floats(layer)];
-            sum += part;
-            size += fabs(part);
-            lost += exp(-87) * fabs((double)v[(size_t)p * v_floats(layer)]);
+    const kvern_codec codec = naive_row_codec(row, layer, 1);
+    const double relative = relative_bound(&all, &codec, query->position);
+    double size[KVERN_MAX_HEAD_DIM] = {0}, lost[KVERN_MAX_HEAD_DIM] = {0};
+    memset(out, 0, layer->v_dim * sizeof *out);
+    for (int64_t p = 0; p <= query->position; p++) {
+        if (!is_visible(layer, query->position, p))
+            continue;
+        const float *v = row->v + (size_t)p * v_floats(layer) + query->kv_head * layer->v_dim;
+        const double weight = exp(all.s[p] - all.largest);
+        double sizes[KVERN_MAX_HEAD_DIM];
+        stored_sizes(&codec, v, layer->v_dim, sizes);
+        for (size_t d = 0; d < layer->v_dim; d++) {
+            out[d] += weight * (double)v[d];
+            size[d] += weight * sizes[d];
+            lost[d] += exp(-87) * sizes[d]; // weights that are 0 for the library
         }
-        out[d] = sum / all.sum;
-        bound[d] = size / all.sum * relative + lost / all.sum;
+    }
+    for (size_t d = 0; d < layer->v_dim; d++) {
+        out[d] /= all.sum;
+        bound[d] = size[d] / all.sum * relative + lost[d] / all.sum;
         bound[d] += rounding_error(query->out_type, fabs(out[d]) + bound[d]);
     }
     free(all.s);

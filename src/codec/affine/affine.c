@@ -62,8 +62,8 @@ void kvern_affine_store_side(kvern_type type, void *sides, size_t at, float valu
             type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
 }
 
-static uint32_t code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
-                        size_t dim, size_t slot, size_t d)
+uint32_t kvern_affine_code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
+                              size_t dim, size_t slot, size_t d)
 {
     const uint32_t *words = kvern_affine_words(codec, block, dim);
     const size_t column = KVERN_AFFINE_COLUMN;
@@ -81,11 +81,10 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
                    size_t slot, float *values)
 {
     for (size_t d = 0; d < dim; d++) {
-        size_t bias;
-        const size_t at = kvern_affine_side_at(codec, stream, dim, slot, d / codec->group, &bias);
-        values[d] = fmaf(load_side(codec->scales, block, at),
-                         (float)code_at(codec, stream, block, dim, slot, d),
-                         load_side(codec->scales, block, at + bias));
+        const size_t g = d / codec->group;
+        values[d] = fmaf(load_side(codec->scales, block, kvern_affine_scale_at(slot, g)),
+                         (float)kvern_affine_code_at(codec, stream, block, dim, slot, d),
+                         load_side(codec->scales, block, kvern_affine_bias_at(slot, g)));
     }
 }
 
@@ -94,7 +93,7 @@ void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const vo
 {
     memset(words, 0, dim * codec->bits / 8);
     for (size_t d = 0; d < dim; d++) {
-        const uint64_t code = code_at(codec, stream, block, dim, slot, d);
+        const uint64_t code = kvern_affine_code_at(codec, stream, block, dim, slot, d);
         const size_t bit = d * codec->bits, word = bit / 32;
         const uint64_t placed = code << bit % 32;
         words[word] |= (uint32_t)placed;
@@ -103,10 +102,10 @@ void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const vo
     }
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
-        size_t bias;
-        const size_t at = kvern_affine_side_at(codec, stream, dim, slot, g, &bias);
-        memcpy((char *)scales + g * bytes, (const char *)block + at * bytes, bytes);
-        memcpy((char *)biases + g * bytes, (const char *)block + (at + bias) * bytes, bytes);
+        memcpy((char *)scales + g * bytes,
+               (const char *)block + kvern_affine_scale_at(slot, g) * bytes, bytes);
+        memcpy((char *)biases + g * bytes,
+               (const char *)block + kvern_affine_bias_at(slot, g) * bytes, bytes);
     }
 }
 
@@ -133,10 +132,10 @@ void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *bl
         kvern_affine_place_v(codec->bits, to, dim, slot, codes);
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
-        size_t bias;
-        const size_t at = kvern_affine_side_at(codec, stream, dim, slot, g, &bias);
-        memcpy((char *)block + at * bytes, (const char *)scales + g * bytes, bytes);
-        memcpy((char *)block + (at + bias) * bytes, (const char *)biases + g * bytes, bytes);
+        memcpy((char *)block + kvern_affine_scale_at(slot, g) * bytes,
+               (const char *)scales + g * bytes, bytes);
+        memcpy((char *)block + kvern_affine_bias_at(slot, g) * bytes,
+               (const char *)biases + g * bytes, bytes);
     }
 }
 

@@ -9,8 +9,7 @@
 // slots (for keys) or dimensions (for values):
 //
 //   scales and biases, in the codec's type
-//       keys:    [dim / group][scale, bias][64 slots]
-//       values:  [64 slots][dim / group][scale, bias]
+//       [dim / group][scale, bias][64 slots]
 //   codes, in columns of 32: 32 consecutive dims of a slot (keys), or 32 slots of a dim (values).
 //   A column takes `bits` words of 32 bits
 //       keys:    [dim / 32][bits words][64 slots]
@@ -44,16 +43,15 @@ static inline size_t kvern_affine_sides(const kvern_codec *codec, size_t dim)
     return 2 * (dim / codec->group) * KVERN_PAGE_POSITIONS;
 }
 
-// Which of them is the scale of a slot and group; its bias is `*bias` further.
-static inline size_t kvern_affine_side_at(const kvern_codec *codec, kvern_stream stream, size_t dim,
-                                          size_t slot, size_t group, size_t *bias)
+// Which of them is the scale of a slot and group, and which is its bias.
+static inline size_t kvern_affine_scale_at(size_t slot, size_t group)
 {
-    if (stream == KVERN_STREAM_V) {
-        *bias = 1;
-        return 2 * (slot * (dim / codec->group) + group);
-    }
-    *bias = KVERN_PAGE_POSITIONS;
     return 2 * group * KVERN_PAGE_POSITIONS + slot;
+}
+
+static inline size_t kvern_affine_bias_at(size_t slot, size_t group)
+{
+    return kvern_affine_scale_at(slot, group) + KVERN_PAGE_POSITIONS;
 }
 
 // The words of codes behind them.
@@ -180,14 +178,11 @@ static inline void kvern_affine_place_v(uint32_t bits, uint32_t *words, size_t d
 void kvern_affine_store_side(kvern_type type, void *sides, size_t at, float value);
 
 // Puts the line of a group of a slot into its block.
-static inline void kvern_affine_place_line(const kvern_codec *codec, kvern_stream stream,
-                                           void *block, size_t dim, size_t slot, size_t group,
-                                           kvern_affine_line line)
+static inline void kvern_affine_place_line(const kvern_codec *codec, void *block, size_t slot,
+                                           size_t group, kvern_affine_line line)
 {
-    size_t bias;
-    const size_t at = kvern_affine_side_at(codec, stream, dim, slot, group, &bias);
-    kvern_affine_store_side(codec->scales, block, at, line.scale);
-    kvern_affine_store_side(codec->scales, block, at + bias, line.bias);
+    kvern_affine_store_side(codec->scales, block, kvern_affine_scale_at(slot, group), line.scale);
+    kvern_affine_store_side(codec->scales, block, kvern_affine_bias_at(slot, group), line.bias);
 }
 
 // ---- The codec ----
@@ -196,6 +191,10 @@ extern const kvern_codec_layout kvern_affine_layout;
 
 // Whether the parameters are ones that exist.
 bool kvern_affine_exists(const kvern_codec *codec);
+
+// The code of dim d of a slot.
+uint32_t kvern_affine_code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
+                              size_t dim, size_t slot, size_t d);
 
 // What a slot stores, in the layout of MLX: the codes as one stream of bits, low bits first, in
 // dim * bits / 32 words; scales and biases in the codec's type, one per group.

@@ -4,23 +4,6 @@
 
 #include <stdbool.h>
 
-// What turns the codes of a group into values. Up to three bits: all values of the grid in `first`,
-// twice, so that a code is an index, of which the instruction ignores the bits above. More: scale
-// and bias.
-typedef struct affine_grid {
-    lanes first, second;
-} affine_grid;
-
-LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
-{
-    if (bits > 3)
-        return (affine_grid){scale, bias};
-    const float m = bits == 2 ? 0 : 4; // what the upper half of the codes adds
-    const __m256 steps = _mm256_setr_ps(0, 1, 2, 3, m, 1 + m, 2 + m, 3 + m);
-    const lanes values = lanes_fma(scale, (lanes){steps, steps}, bias);
-    return (affine_grid){values, values};
-}
-
 // A code in the middle of a word as a float, without a shift: put below the exponent of the number
 // whose last place is the code's, it is added to that number.
 LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
@@ -39,22 +22,21 @@ LANES_INLINE lanes affine_byte(lanes_int words, int byte)
         (lanes_int){_mm256_shuffle_epi8(words.low, from), _mm256_shuffle_epi8(words.high, from)});
 }
 
-// The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
-LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
+// The code that begins at bit `shift` of each word. Up to three bits it is an index into all codes,
+// of which the instruction ignores the bits above.
+LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
-    lanes code;
-    if (bits == 8) {
-        code = affine_byte(words, shift / 8);
-    } else if (bits > 3 && shift + bits <= 23) {
-        code = affine_field(bits, words, shift);
-    } else {
-        const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
-        if (bits <= 3)
-            return (lanes){_mm256_permutevar8x32_ps(grid.first.low, shifted.low),
-                           _mm256_permutevar8x32_ps(grid.first.high, shifted.high)};
-        code = affine_field(bits, shifted, 0);
-    }
-    return plain ? code : lanes_fma(grid.first, code, grid.second);
+    if (bits == 8)
+        return affine_byte(words, shift / 8);
+    if (bits > 3 && shift + bits <= 23)
+        return affine_field(bits, words, shift);
+    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+    if (bits > 3)
+        return affine_field(bits, shifted, 0);
+    const float m = bits == 2 ? 0 : 4; // what the upper half of the codes adds
+    const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, m, 1 + m, 2 + m, 3 + m);
+    return (lanes){_mm256_permutevar8x32_ps(codes, shifted.low),
+                   _mm256_permutevar8x32_ps(codes, shifted.high)};
 }
 
 #define AFFINE_SUFFIX avx2

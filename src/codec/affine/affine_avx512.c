@@ -4,29 +4,15 @@
 
 #include <stdbool.h>
 
-// What turns the codes of a group into values. Up to five bits: all values of the grid, so that a
-// code is an index, of which the instruction ignores the bits above. More: scale and bias.
-typedef struct affine_grid {
-    lanes first, second;
-} affine_grid;
-
-// The values that codes of `bits` bits have in lanes 0 to 15.
-LANES_INLINE lanes affine_steps(int bits)
+// The codes of up to four bits as floats, in lanes 0 to 15: an index, of which the instruction
+// ignores the bits above.
+LANES_INLINE lanes affine_codes(int bits)
 {
     const int m = bits == 2 ? 3 : bits == 3 ? 7 : 15;
     return _mm512_setr_ps(0, 1, 2, 3, (float)(4 & m), (float)(5 & m), (float)(6 & m),
                           (float)(7 & m), (float)(8 & m), (float)(9 & m), (float)(10 & m),
                           (float)(11 & m), (float)(12 & m), (float)(13 & m), (float)(14 & m),
                           (float)(15 & m));
-}
-
-LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
-{
-    if (bits > 5)
-        return (affine_grid){scale, bias};
-    const lanes steps = affine_steps(bits);
-    return (affine_grid){lanes_fma(scale, steps, bias),
-                         lanes_fma(scale, lanes_add(steps, lanes_set(16)), bias)};
 }
 
 // A code in the middle of a word as a float, without a shift: put below the exponent of the number
@@ -39,26 +25,24 @@ LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
     return lanes_sub(lanes_from_bits(sum), one);
 }
 
-// The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
-LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
+// The code that begins at bit `shift` of each word.
+LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
-    lanes code;
     if (bits == 8) {
         const lanes_int bytes = _mm512_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244,
                                                   -256, -252, -248, -244, -256, -252, -248, -244);
         const lanes_int from = lanes_int_add(bytes, lanes_int_set(shift / 8));
-        code = lanes_from_int(_mm512_shuffle_epi8(words, from));
-    } else if (bits == 6 && shift + 6 <= 23) {
-        code = affine_field(6, words, shift);
-    } else {
-        const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
-        if (bits <= 4)
-            return _mm512_permutexvar_ps(shifted, grid.first);
-        if (bits == 5)
-            return _mm512_permutex2var_ps(grid.first, shifted, grid.second);
-        code = affine_field(6, shifted, 0);
+        return lanes_from_int(_mm512_shuffle_epi8(words, from));
     }
-    return plain ? code : lanes_fma(grid.first, code, grid.second);
+    if (bits == 6 && shift + 6 <= 23)
+        return affine_field(6, words, shift);
+    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+    if (bits <= 4)
+        return _mm512_permutexvar_ps(shifted, affine_codes(bits));
+    if (bits == 5)
+        return _mm512_permutex2var_ps(affine_codes(4), shifted,
+                                      lanes_add(affine_codes(4), lanes_set(16)));
+    return affine_field(6, shifted, 0);
 }
 
 #define AFFINE_SUFFIX avx512

@@ -4,23 +4,11 @@
 
 #include <stdbool.h>
 
-// What turns the codes of a group into values.
-typedef struct affine_grid {
-    lanes scale, bias;
-} affine_grid;
-
-LANES_INLINE affine_grid affine_grid_of(int bits, lanes scale, lanes bias)
-{
-    (void)bits;
-    return (affine_grid){scale, bias};
-}
-
-// The value of the code that begins at bit `shift` of each word. `plain`: the code itself.
-LANES_INLINE lanes affine_value(int bits, bool plain, affine_grid grid, lanes_int words, int shift)
+// The code that begins at bit `shift` of each word.
+LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
     const lanes_int mask = lanes_int_set((1 << bits) - 1);
-    const lanes code = lanes_from_int(lanes_int_and(lanes_int_shr_logical(words, shift), mask));
-    return plain ? code : lanes_fma(grid.scale, code, grid.bias);
+    return lanes_from_int(lanes_int_and(lanes_int_shr_logical(words, shift), mask));
 }
 
 #define AFFINE_SUFFIX neon

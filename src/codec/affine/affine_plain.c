@@ -4,6 +4,7 @@
 #include "src/codec/affine/affine.h"
 
 #include "src/math/half.h"
+#include "src/math/sum.h"
 
 #include <math.h>
 
@@ -64,7 +65,7 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
         wide[d] = rounded_to(codec->scales, value_at(type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
-        kvern_affine_place_line(codec, stream, block, dim, slot, g,
+        kvern_affine_place_line(codec, block, slot, g,
                                 encode_group(codec->bits, codec->group, wide + d, codes + d));
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
@@ -76,13 +77,22 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
 
 // ---- Reading ----
 
-// The codes of 32 dims of a slot, as floats.
-static void load_codes(const kvern_codec *codec, const void *block, size_t dim, size_t slot,
-                       size_t d, float codes[KVERN_AFFINE_COLUMN])
+static float scale_of(const kvern_codec *codec, const void *block, size_t slot, size_t group)
 {
-    const uint32_t *words = kvern_affine_words(codec, block, dim) + d * 2 * codec->bits + slot;
-    for (uint32_t i = 0; i < KVERN_AFFINE_COLUMN; i++)
-        codes[i] = (float)kvern_affine_code(codec->bits, words, KVERN_PAGE_POSITIONS, i);
+    return value_at(codec->scales, block, kvern_affine_scale_at(slot, group));
+}
+
+static float bias_of(const kvern_codec *codec, const void *block, size_t slot, size_t group)
+{
+    return value_at(codec->scales, block, kvern_affine_bias_at(slot, group));
+}
+
+// The codes of a slot, as floats.
+static void load_codes(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
+                       size_t slot, float *codes)
+{
+    for (size_t d = 0; d < dim; d++)
+        codes[d] = (float)kvern_affine_code_at(codec, stream, block, dim, slot, d);
 }
 
 static void score(const kvern_codec *codec, const void *block, size_t dim, size_t tile_begin,
@@ -92,8 +102,7 @@ static void score(const kvern_codec *codec, const void *block, size_t dim, size_
     (void)next;
     float codes[KVERN_MAX_HEAD_DIM];
     for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
-        for (size_t d = 0; d < dim; d += KVERN_AFFINE_COLUMN)
-            load_codes(codec, block, dim, p, d, codes + d);
+        load_codes(codec, KVERN_STREAM_K, block, dim, p, codes);
         for (size_t i = 0; i < n; i++) {
             const float *query = q + i * q_stride;
             float s = 0;
@@ -101,13 +110,34 @@ static void score(const kvern_codec *codec, const void *block, size_t dim, size_
                 float t = 0;
                 for (size_t d = g * codec->group; d < (g + 1) * codec->group; d++)
                     t = fmaf(query[d], codes[d], t);
-                size_t bias;
-                const size_t at = kvern_affine_side_at(codec, KVERN_STREAM_K, dim, p, g, &bias);
-                s = fmaf(value_at(codec->scales, block, at), t, s);
-                s = fmaf(value_at(codec->scales, block, at + bias), query[dim + g], s);
+                s = fmaf(scale_of(codec, block, p, g), t, s);
+                s = fmaf(bias_of(codec, block, p, g), query[dim + g], s);
             }
             scores[i * KVERN_PAGE_POSITIONS + p] = s;
         }
+    }
+}
+
+// The sum of weight times bias over the slots [begin, end), by sixteen sums and the canonical tree.
+static float sum_of_biases(const kvern_codec *codec, const void *block, size_t group, size_t begin,
+                           size_t end, const float *w)
+{
+    float sums[16] = {0};
+    for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
+        const bool inside = p >= begin && p < end;
+        sums[p % 16] =
+            fmaf(inside ? w[p] : 0, inside ? bias_of(codec, block, p, group) : 0, sums[p % 16]);
+    }
+    return kvern_sum16(sums);
+}
+
+static void add_biases(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                       size_t end, const float *w, float *acc)
+{
+    for (size_t g = 0; g < dim / codec->group; g++) {
+        const float bias = sum_of_biases(codec, block, g, begin, end, w);
+        for (size_t d = g * codec->group; d < (g + 1) * codec->group; d++)
+            acc[d] += bias;
     }
 }
 
@@ -115,13 +145,16 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
                        size_t end, size_t n, const float *w, float *acc, const void *next)
 {
     (void)next;
-    float values[KVERN_MAX_HEAD_DIM];
+    float codes[KVERN_MAX_HEAD_DIM];
+    for (size_t i = 0; i < n && begin < end; i++)
+        add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
     for (size_t p = begin; p < end; p++) {
-        kvern_affine_layout.decode(codec, KVERN_STREAM_V, block, dim, p, values);
-        for (size_t i = 0; i < n; i++) {
-            for (size_t d = 0; d < dim; d++)
+        load_codes(codec, KVERN_STREAM_V, block, dim, p, codes);
+        for (size_t d = 0; d < dim; d++) {
+            const float scale = scale_of(codec, block, p, d / codec->group);
+            for (size_t i = 0; i < n; i++)
                 acc[i * dim + d] =
-                    fmaf(w[i * KVERN_PAGE_POSITIONS + p], values[d], acc[i * dim + d]);
+                    fmaf(w[i * KVERN_PAGE_POSITIONS + p] * scale, codes[d], acc[i * dim + d]);
         }
     }
 }

@@ -7,14 +7,14 @@
 //   AFFINE_MOST      query vectors that are worked on at once, 4 or 8
 //   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
 //   AFFINE_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
-//   affine_grid, affine_grid_of, affine_value
-//                    the values of a group's codes, as the instruction set looks them up best (see
+//   affine_code      picks the codes out of words, as the instruction set does it best (see
 //                    affine_avx2.c)
 //
 // Few query vectors take the codes as they are unpacked, in registers. For many, the codes of 64
 // rows by 64 lanes (rows are dims of keys, or slots of values) are unpacked into a tile in the
 // first-level cache first, and all vectors are multiplied with the tile. Both do the same
-// operations in the same order.
+// operations in the same order. Nowhere is a code made into its value: scale and bias of a key join
+// the sum of its group, those of a value join its weight.
 #include "src/codec/affine/affine.h"
 #include "src/math/unroll.h"
 
@@ -36,18 +36,8 @@ typedef struct affine_columns {
     const uint32_t *words;
     size_t stride;             // from one word of a column to its next
     ptrdiff_t next;            // bytes from words to memory of its shape that is read next
-    const float *scales;       // scale and bias of row 0; NULL: the codes themselves are wanted
-    size_t scale_stride;       // from one row's to the next row's
     float (*to)[AFFINE_LANES]; // row 0, first lane
 } affine_columns;
-
-LANES_INLINE affine_grid grid_of_row(int bits, bool plain, const affine_columns *c, size_t row)
-{
-    if (plain)
-        return affine_grid_of(bits, lanes_set(1), lanes_zero());
-    const float *at = c->scales + row * c->scale_stride;
-    return affine_grid_of(bits, lanes_set(at[0]), lanes_set(at[1]));
-}
 
 LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_int words[4])
 {
@@ -59,100 +49,103 @@ LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_
     }
 }
 
-// The two upper bits of all words, put together: the last two codes.
-LANES_INLINE void load_rest(int bits, int T, const affine_columns *c, lanes_int rest[4])
+// The last two codes of a column lie in the two upper bits of its words, the first word's lowest.
+// They are gathered on the way, at the upper end of `rest`.
+LANES_INLINE void gather_rest(int bits, int T, const lanes_int words[4], lanes_int rest[4])
 {
+    if (32 % bits == 0)
+        return;
     KVERN_UNROLL
-    for (int t = 0; t < T; t++) {
-        rest[t] = lanes_int_set(0);
-        KVERN_UNROLL
-        for (int w = 0; w < bits; w++) {
-            const uint32_t *at = c->words + (size_t)w * c->stride + t * 16;
-            const lanes_int upper = lanes_int_and(lanes_int_load((const int32_t *)at),
-                                                  lanes_int_set((int32_t)0xc0000000));
-            rest[t] = lanes_int_or(rest[t], lanes_int_shr_logical(upper, 30 - 2 * w));
-        }
-    }
+    for (int t = 0; t < T; t++)
+        rest[t] = lanes_int_or(lanes_int_shr_logical(rest[t], 2),
+                               lanes_int_and(words[t], lanes_int_set((int32_t)0xc0000000)));
+}
+
+// One of the last two codes, 0 or 1, of a column whose words have been gathered.
+LANES_INLINE lanes rest_code(int bits, lanes_int rest, int number)
+{
+    return affine_code(bits, lanes_int_shr_logical(rest, 32 - 2 * bits + number * bits), 0);
 }
 
 // The codes of one word of T strips: consecutive rows.
-LANES_INLINE void unpack_word(int bits, int T, bool plain, const affine_columns *c, size_t word)
+LANES_INLINE void unpack_word(int bits, int T, const affine_columns *c, size_t word,
+                              lanes_int rest[4])
 {
     const size_t row = word * (size_t)(32 / bits);
     lanes_int words[4];
     load_words(T, c, word, words);
+    gather_rest(bits, T, words, rest);
     KVERN_UNROLL
     for (int j = 0; j < 32 / bits; j++) {
-        const affine_grid grid = grid_of_row(bits, plain, c, row + (size_t)j);
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            lanes_store(c->to[row + (size_t)j] + t * 16,
-                        affine_value(bits, plain, grid, words[t], j * bits));
+            lanes_store(c->to[row + (size_t)j] + t * 16, affine_code(bits, words[t], j * bits));
     }
 }
 
-LANES_INLINE void unpack_rest(int bits, int T, bool plain, const affine_columns *c)
+LANES_INLINE void unpack_strips(int bits, int T, const affine_columns *c)
 {
-    const affine_grid grid30 = grid_of_row(bits, plain, c, 30);
-    const affine_grid grid31 = grid_of_row(bits, plain, c, 31);
     lanes_int rest[4];
-    load_rest(bits, T, c, rest);
     KVERN_UNROLL
-    for (int t = 0; t < T; t++) {
-        lanes_store(c->to[30] + t * 16, affine_value(bits, plain, grid30, rest[t], 0));
-        lanes_store(c->to[31] + t * 16, affine_value(bits, plain, grid31, rest[t], bits));
-    }
-}
-
-LANES_INLINE void unpack_strips(int bits, int T, bool plain, const affine_columns *c)
-{
+    for (int t = 0; t < T; t++)
+        rest[t] = lanes_int_set(0);
     for (size_t word = 0; word < (size_t)bits; word++)
-        unpack_word(bits, T, plain, c, word);
-    if (32 % bits)
-        unpack_rest(bits, T, plain, c);
+        unpack_word(bits, T, c, word, rest);
+    if (32 % bits == 0)
+        return;
+    KVERN_UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        lanes_store(c->to[30 + i / T] + i % T * 16, rest_code(bits, rest[i % T], i / T));
 }
 
 // Columns of `strips` times 16 lanes.
-LANES_INLINE void unpack(int bits, bool plain, affine_columns c, size_t strips)
+LANES_INLINE void unpack(int bits, affine_columns c, size_t strips)
 {
     if (strips == 4) {
-        unpack_strips(bits, 4, plain, &c);
+        unpack_strips(bits, 4, &c);
         return;
     }
     for (size_t t = 0; t < strips; t++) {
-        unpack_strips(bits, 1, plain, &c);
+        unpack_strips(bits, 1, &c);
         c.words += 16;
         c.to = (float(*)[AFFINE_LANES])(c.to[0] + 16);
     }
 }
 
-// All scales and biases of a block as floats. `next`: bytes to those that are read next.
-LANES_INLINE void load_sides(const kvern_codec *codec, const void *block, size_t dim,
-                             ptrdiff_t next, float *sides)
+// ---- Scales and biases ----
+
+// Where they are in a block, and memory of the same shape that is read next.
+typedef struct affine_sides {
+    const kvern_codec *codec;
+    const char *block;
+    ptrdiff_t next; // bytes from one to the other
+} affine_sides;
+
+// 16 of them, from number `at` on (kvern_affine_scale_at, kvern_affine_bias_at).
+LANES_INLINE lanes load_sides(const affine_sides *sides, size_t at)
 {
-    const size_t count = kvern_affine_sides(codec, dim);
-    for (size_t i = 0; i < count; i += 16) {
-        const uint16_t *half = (const uint16_t *)block + i;
-        lanes_prefetch((const char *)block + i * kvern_type_bytes(codec->scales) + next);
-        lanes_store(sides + i, codec->scales == KVERN_F32    ? lanes_load((const float *)block + i)
-                               : codec->scales == KVERN_BF16 ? lanes_load_bf16(half)
-                                                             : lanes_load_f16(half));
-    }
+    const char *from = sides->block + at * kvern_type_bytes(sides->codec->scales);
+    lanes_prefetch(from + sides->next);
+    return sides->codec->scales == KVERN_BF16  ? lanes_load_bf16((const uint16_t *)from)
+           : sides->codec->scales == KVERN_F16 ? lanes_load_f16((const uint16_t *)from)
+                                               : lanes_load((const float *)from);
 }
 
-#define AFFINE_MOST_SIDES (2 * KVERN_AFFINE_MOST_GROUPS * KVERN_PAGE_POSITIONS)
+// All of a block as floats.
+static __attribute__((noinline)) void load_all_sides(const affine_sides *sides, size_t dim,
+                                                     float *to)
+{
+    const size_t count = kvern_affine_sides(sides->codec, dim);
+    for (size_t at = 0; at < count; at += 16)
+        lanes_store(to + at, load_sides(sides, at));
+}
 
 // ---- Few vectors ----
 
 // One row of codes for R vectors and T strips: a[i * a_stride] is the row's factor of vector i.
-LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
-                          const lanes_int words[4], int shift, const float *a, size_t a_stride,
+LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, size_t a_stride,
                           lanes acc[AFFINE_MOST][4])
 {
-    lanes strip[4];
-    KVERN_UNROLL
-    for (int t = 0; t < T; t++)
-        strip[t] = affine_value(bits, plain, grid, words[t], shift);
     KVERN_UNROLL
     for (int i = 0; i < R; i++) {
         const lanes weight = lanes_set(a[(size_t)i * a_stride]);
@@ -162,26 +155,31 @@ LANES_INLINE void add_row(int bits, int R, int T, bool plain, affine_grid grid,
     }
 }
 
-// How many codes of a word are taken by constants before the words are shifted: as many as the
-// instruction sets pick without a shift of their own, so that the loop need not be unrolled fully.
+// How many codes of a word are taken by constants before the words are shifted.
 LANES_INLINE int codes_at_once(int bits)
 {
-    return bits <= 3 ? 1 : bits == 5 ? 3 : bits == 6 ? 5 : 4;
+    return bits == 2 ? 4 : bits == 3 ? 5 : 32 / bits;
 }
 
 // The codes of one word of T strips.
-LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_columns *c, size_t word,
-                           const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
+LANES_INLINE void add_word(int bits, int R, int T, const affine_columns *c, size_t word,
+                           const float *a, size_t a_stride, lanes_int rest[4],
+                           lanes acc[AFFINE_MOST][4])
 {
     const size_t per_word = (size_t)(32 / bits), first = word * per_word;
     const int at_once = codes_at_once(bits);
     lanes_int words[4];
     load_words(T, c, word, words);
+    gather_rest(bits, T, words, rest);
     for (size_t row = first; row < first + per_word; row += (size_t)at_once) {
         KVERN_UNROLL
-        for (int j = 0; j < at_once; j++)
-            add_row(bits, R, T, plain, grid_of_row(bits, plain, c, row + (size_t)j), words,
-                    j * bits, a + row + j, a_stride, acc);
+        for (int j = 0; j < at_once; j++) {
+            lanes strip[4];
+            KVERN_UNROLL
+            for (int t = 0; t < T; t++)
+                strip[t] = affine_code(bits, words[t], j * bits);
+            add_row(R, T, strip, a + row + j, a_stride, acc);
+        }
         if (at_once == 32 / bits)
             return;
         KVERN_UNROLL
@@ -191,17 +189,24 @@ LANES_INLINE void add_word(int bits, int R, int T, bool plain, const affine_colu
 }
 
 // All 32 rows of T strips.
-LANES_INLINE void add_columns(int bits, int R, int T, bool plain, const affine_columns *c,
-                              const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
+LANES_INLINE void add_columns(int bits, int R, int T, const affine_columns *c, const float *a,
+                              size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
+    lanes_int rest[4];
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++)
+        rest[t] = lanes_int_set(0);
     for (size_t word = 0; word < (size_t)bits; word++)
-        add_word(bits, R, T, plain, c, word, a, a_stride, acc);
-    if (32 % bits) {
-        lanes_int rest[4];
-        load_rest(bits, T, c, rest);
-        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, 30), rest, 0, a + 30, a_stride, acc);
-        add_row(bits, R, T, plain, grid_of_row(bits, plain, c, 31), rest, bits, a + 31, a_stride,
-                acc);
+        add_word(bits, R, T, c, word, a, a_stride, rest, acc);
+    if (32 % bits == 0)
+        return;
+    KVERN_UNROLL
+    for (int number = 0; number < 2; number++) {
+        lanes strip[4];
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            strip[t] = rest_code(bits, rest[t], number);
+        add_row(R, T, strip, a + 30 + number, a_stride, acc);
     }
 }
 
@@ -216,8 +221,18 @@ typedef struct affine_product {
     size_t a_stride;
     float *c; // c[i * c_stride + lane]
     size_t c_stride;
-    bool fresh; // start from +0 instead of c
+    bool fresh;        // start from +0 instead of c
+    const float *bias; // added to c first: bias[i] to all lanes; NULL: nothing is
 } affine_product;
+
+// What the sum of vector i starts from.
+LANES_INLINE lanes first_sum(const affine_product *p, size_t i, size_t lane)
+{
+    if (p->fresh)
+        return lanes_zero();
+    const lanes sum = lanes_load(p->c + i * p->c_stride + lane);
+    return p->bias ? lanes_add(sum, lanes_set(p->bias[i])) : sum;
+}
 
 LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t first, size_t lane)
 {
@@ -228,7 +243,7 @@ LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t fi
     for (int i = 0; i < R; i++) {
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            acc[i][t] = p->fresh ? lanes_zero() : lanes_load(c + (size_t)i * p->c_stride + t * 16);
+            acc[i][t] = first_sum(p, first + (size_t)i, lane + (size_t)t * 16);
     }
     for (size_t row = 0; row < p->count; row++) {
         const float *b = p->rows[row] + lane;
@@ -286,22 +301,24 @@ static __attribute__((noinline)) void multiply(size_t n, const affine_product *p
 
 // Where a group's sums go into the scores.
 typedef struct affine_fold {
-    const float *scales, *biases; // of the first lane
-    const float *sums;            // of the queries: sums[i * stride]
+    affine_sides sides;
+    size_t number;     // of the group
+    const float *sums; // of the queries: sums[i * stride]
     size_t stride;
-    size_t width;                       // lanes
+    size_t slot, width;                 // first lane, and lanes
     const float (*group)[AFFINE_LANES]; // sum of query times code, of each vector
-    float *scores;                      // of the first lane; KVERN_PAGE_POSITIONS apart
-    bool fresh;                         // the first group
+    float *scores;                      // of slot 0; KVERN_PAGE_POSITIONS apart
 } affine_fold;
 
 static __attribute__((noinline)) void fold_group(size_t n, const affine_fold *f)
 {
     for (size_t lane = 0; lane < f->width; lane += 16) {
-        const lanes scale = lanes_load(f->scales + lane), bias = lanes_load(f->biases + lane);
+        const size_t slot = f->slot + lane;
+        const lanes scale = load_sides(&f->sides, kvern_affine_scale_at(slot, f->number));
+        const lanes bias = load_sides(&f->sides, kvern_affine_bias_at(slot, f->number));
         for (size_t i = 0; i < n; i++) {
-            float *to = f->scores + i * KVERN_PAGE_POSITIONS + lane;
-            lanes s = f->fresh ? lanes_zero() : lanes_load(to);
+            float *to = f->scores + i * KVERN_PAGE_POSITIONS + slot;
+            lanes s = f->number == 0 ? lanes_zero() : lanes_load(to);
             s = lanes_fma(scale, lanes_load(f->group[i] + lane), s);
             s = lanes_fma(bias, lanes_set(f->sums[i * f->stride]), s);
             lanes_store(to, s);
@@ -311,75 +328,70 @@ static __attribute__((noinline)) void fold_group(size_t n, const affine_fold *f)
 
 // Scores of at most AFFINE_VECTORS vectors: tile by tile, and at the end of each group its scale
 // and bias.
-LANES_INLINE void score_some(int bits, const kvern_codec *codec, const void *block, size_t dim,
+LANES_INLINE void score_some(int bits, affine_sides sides, affine_columns columns, size_t dim,
                              size_t tile_begin, size_t tile_end, size_t n, const float *q,
-                             size_t q_stride, float *scores, const void *next)
+                             size_t q_stride, float *scores)
 {
     affine_tile tile;
-    _Alignas(64) float sides[AFFINE_MOST_SIDES], group[AFFINE_VECTORS][AFFINE_LANES];
+    _Alignas(64) float group[AFFINE_VECTORS][AFFINE_LANES];
     const size_t slot = tile_begin * 16, width = (tile_end - tile_begin) * 16;
-    affine_columns columns = {
-        .words = kvern_affine_words(codec, block, dim) + slot,
-        .stride = KVERN_PAGE_POSITIONS,
-        .next = next ? (const char *)next - (const char *)block : 0,
-    };
-    load_sides(codec, block, dim, columns.next, sides);
+    const size_t size = sides.codec->group;
     affine_product product = {.rows = tile.rows,
-                              .count = codec->group < AFFINE_ROWS ? codec->group : AFFINE_ROWS,
+                              .count = size < AFFINE_ROWS ? size : AFFINE_ROWS,
                               .width = width,
                               .a_stride = q_stride,
                               .c = group[0],
                               .c_stride = AFFINE_LANES};
-    affine_fold fold = {.scales = sides + slot,
-                        .biases = sides + slot + KVERN_PAGE_POSITIONS,
+    affine_fold fold = {.sides = sides,
                         .sums = q + dim,
                         .stride = q_stride,
+                        .slot = slot,
                         .width = width,
                         .group = group,
-                        .scores = scores + slot,
-                        .fresh = true};
+                        .scores = scores};
+    columns.words += slot;
     for (size_t d = 0; d < dim; d += product.count) {
         for (size_t row = 0; row < product.count; row += KVERN_AFFINE_COLUMN) {
             columns.to = tile.rows + row;
-            unpack(bits, true, columns, tile_end - tile_begin);
+            unpack(bits, columns, tile_end - tile_begin);
             columns.words += (size_t)bits * KVERN_PAGE_POSITIONS;
         }
         product.a = q + d;
-        product.fresh = d % codec->group == 0;
+        product.fresh = d % size == 0;
         multiply(n, &product);
-        if ((d + product.count) % codec->group)
+        if ((d + product.count) % size)
             continue;
         fold_group(n, &fold);
-        fold.scales += 2 * KVERN_PAGE_POSITIONS;
-        fold.biases += 2 * KVERN_PAGE_POSITIONS;
+        fold.number++;
         fold.sums++;
-        fold.fresh = false;
     }
 }
 
-// Scores of R vectors in T strips. `c` and `scores` begin at the first slot, `sides` at the scale
-// of its first group.
-LANES_INLINE void score_strips(int bits, int R, int T, size_t groups, size_t group,
-                               affine_columns c, const float *sides, const float *q,
+// Scores of R vectors in T strips from `slot` on. `sides`: scales and biases of the block.
+LANES_INLINE void score_strips(int bits, int R, int T, size_t group, const float *sides,
+                               affine_columns c, size_t dim, size_t slot, const float *q,
                                size_t q_stride, float *scores)
 {
-    const float *sums = q + groups * group;
-    for (size_t g = 0; g < groups; g++, sides += 2 * KVERN_PAGE_POSITIONS) {
+    const float *sums = q + dim;
+    c.words += slot;
+    scores += slot;
+    for (size_t g = 0; g < dim / group; g++) {
         lanes acc[AFFINE_MOST][4];
         KVERN_UNROLL
         for (int i = 0; i < R * T; i++)
             acc[i / T][i % T] = lanes_zero();
         for (size_t d = 0; d < group; d += KVERN_AFFINE_COLUMN, q += KVERN_AFFINE_COLUMN) {
-            add_columns(bits, R, T, true, &c, q, q_stride, acc);
+            add_columns(bits, R, T, &c, q, q_stride, acc);
             c.words += (size_t)bits * KVERN_PAGE_POSITIONS;
         }
+        const float *scale = sides + kvern_affine_scale_at(slot, g);
+        const float *bias = sides + kvern_affine_bias_at(slot, g);
         KVERN_UNROLL
         for (int i = 0; i < R * T; i++) {
-            const float *side = sides + i % T * 16;
             float *to = scores + (size_t)(i / T) * KVERN_PAGE_POSITIONS + i % T * 16;
             lanes s = g == 0 ? lanes_zero() : lanes_load(to);
-            s = lanes_fma(lanes_load(side), acc[i / T][i % T], s);
-            s = lanes_fma(lanes_load(side + KVERN_PAGE_POSITIONS),
+            s = lanes_fma(lanes_load(scale + i % T * 16), acc[i / T][i % T], s);
+            s = lanes_fma(lanes_load(bias + i % T * 16),
                           lanes_set(sums[(size_t)(i / T) * q_stride + g]), s);
             lanes_store(to, s);
         }
@@ -387,41 +399,39 @@ LANES_INLINE void score_strips(int bits, int R, int T, size_t groups, size_t gro
 }
 
 // All scores of a block for R vectors.
-LANES_INLINE void score_few(int bits, int R, const kvern_codec *codec, const void *block,
-                            size_t dim, const float *q, size_t q_stride, float *scores,
-                            const void *next)
+LANES_INLINE void score_few(int bits, int R, const affine_sides *sides, affine_columns c,
+                            size_t dim, const float *q, size_t q_stride, float *scores)
 {
-    _Alignas(64) float sides[AFFINE_MOST_SIDES];
-    const uint32_t *words = kvern_affine_words(codec, block, dim);
-    affine_columns c = {.stride = KVERN_PAGE_POSITIONS,
-                        .next = next ? (const char *)next - (const char *)block : 0};
-    load_sides(codec, block, dim, c.next, sides);
-    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R)) {
-        c.words = words + slot;
-        score_strips(bits, R, AFFINE_FEW_WIDE(R), dim / codec->group, codec->group, c, sides + slot,
-                     q, q_stride, scores + slot);
-    }
+    _Alignas(64) float all[2 * KVERN_AFFINE_MOST_GROUPS * KVERN_PAGE_POSITIONS];
+    load_all_sides(sides, dim, all);
+    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R))
+        score_strips(bits, R, AFFINE_FEW_WIDE(R), sides->codec->group, all, c, dim, slot, q,
+                     q_stride, scores);
 }
 
-LANES_INLINE void score_by_few(int bits, const kvern_codec *codec, const void *block, size_t dim,
-                               size_t n, const float *q, size_t q_stride, float *scores,
-                               const void *next)
+LANES_INLINE void score_by_few(int bits, const affine_sides *sides, affine_columns c, size_t dim,
+                               size_t n, const float *q, size_t q_stride, float *scores)
 {
     size_t i = 0;
     for (; AFFINE_MOST > 4 && i + AFFINE_MOST <= n; i += AFFINE_MOST)
-        score_few(bits, AFFINE_MOST, codec, block, dim, q + i * q_stride, q_stride,
-                  scores + i * KVERN_PAGE_POSITIONS, next);
+        score_few(bits, AFFINE_MOST, sides, c, dim, q + i * q_stride, q_stride,
+                  scores + i * KVERN_PAGE_POSITIONS);
     for (; i + 4 <= n; i += 4)
-        score_few(bits, 4, codec, block, dim, q + i * q_stride, q_stride,
-                  scores + i * KVERN_PAGE_POSITIONS, next);
+        score_few(bits, 4, sides, c, dim, q + i * q_stride, q_stride,
+                  scores + i * KVERN_PAGE_POSITIONS);
     q += i * q_stride;
     scores += i * KVERN_PAGE_POSITIONS;
     if (n - i == 3)
-        score_few(bits, 3, codec, block, dim, q, q_stride, scores, next);
+        score_few(bits, 3, sides, c, dim, q, q_stride, scores);
     else if (n - i == 2)
-        score_few(bits, 2, codec, block, dim, q, q_stride, scores, next);
+        score_few(bits, 2, sides, c, dim, q, q_stride, scores);
     else if (n - i == 1)
-        score_few(bits, 1, codec, block, dim, q, q_stride, scores, next);
+        score_few(bits, 1, sides, c, dim, q, q_stride, scores);
+}
+
+LANES_INLINE affine_sides sides_of(const kvern_codec *codec, const void *block, const void *next)
+{
+    return (affine_sides){codec, block, next ? (const char *)next - (const char *)block : 0};
 }
 
 LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, size_t dim,
@@ -430,121 +440,174 @@ LANES_INLINE void score(int bits, const kvern_codec *codec, const void *block, s
 {
     if (tile_begin == tile_end)
         return;
+    const affine_sides sides = sides_of(codec, block, next);
+    const affine_columns c = {.words = kvern_affine_words(codec, block, dim),
+                              .stride = KVERN_PAGE_POSITIONS,
+                              .next = sides.next};
     if (tile_end - tile_begin == 4 && n <= AFFINE_FEW) {
-        score_by_few(bits, codec, block, dim, n, q, q_stride, scores, next);
+        score_by_few(bits, &sides, c, dim, n, q, q_stride, scores);
         return;
     }
     for (size_t i = 0; i < n; i += AFFINE_VECTORS)
-        score_some(bits, codec, block, dim, tile_begin, tile_end,
+        score_some(bits, sides, c, dim, tile_begin, tile_end,
                    n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS, q + i * q_stride, q_stride,
-                   scores + i * KVERN_PAGE_POSITIONS, next);
+                   scores + i * KVERN_PAGE_POSITIONS);
 }
 
 // ---- Weighted sums ----
 
-// One half of a panel, 32 slots of up to 64 dims, into a tile of all slots.
-LANES_INLINE void unpack_half(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
-                              const float *sides, size_t first, size_t half, affine_tile *tile)
+// What scales and biases of a group make of the weights of the vectors.
+typedef struct affine_weights {
+    _Alignas(64) float scaled[AFFINE_VECTORS][KVERN_PAGE_POSITIONS]; // weight times scale
+    float bias[AFFINE_VECTORS];                                      // sum of weight times bias
+} affine_weights;
+
+// Which slots count: the bits of one strip each.
+typedef struct affine_slots {
+    lanes_mask inside[4];
+} affine_slots;
+
+LANES_INLINE affine_slots slots_between(size_t begin, size_t end)
 {
-    const size_t groups = dim / codec->group, width = kvern_affine_panel_width(dim, first);
-    const size_t run = codec->group < width ? codec->group : width; // lanes with one scale
-    const size_t slot = half * KVERN_AFFINE_COLUMN;
-    c.words += kvern_affine_panel_at((uint32_t)bits, dim, first, half);
-    c.stride = width;
-    c.scale_stride = 2 * groups;
-    for (size_t lane = 0; lane < width; lane += run) {
-        c.scales = sides + 2 * (slot * groups + (first + lane) / codec->group);
-        c.to = (float(*)[AFFINE_LANES])(tile->rows[slot] + lane);
-        if (run == 64)
-            unpack_strips(bits, 4, false, &c);
-        else
-            unpack_strips(bits, 2, false, &c);
-        c.words += run;
+    const uint64_t below = end == KVERN_PAGE_POSITIONS ? UINT64_MAX : (UINT64_C(1) << end) - 1;
+    const uint64_t slots = below >> begin << begin;
+    affine_slots out;
+    for (int t = 0; t < 4; t++)
+        out.inside[t] = lanes_mask_from_bits((uint32_t)(slots >> 16 * t) & 0xffff);
+    return out;
+}
+
+// One vector; returns the sums of weight times bias, which the tree adds up. Slots that do not
+// count have a bias of 0 already. `slots` NULL: all count.
+LANES_INLINE lanes weigh_vector(const lanes scale[4], const lanes bias[4],
+                                const affine_slots *slots, const float *w, float *scaled)
+{
+    lanes sum = lanes_zero();
+    KVERN_UNROLL
+    for (int t = 0; t < 4; t++) {
+        const lanes weight = lanes_load(w + t * 16);
+        lanes_store(scaled + t * 16, lanes_mul(weight, scale[t]));
+        sum = lanes_fma(slots ? lanes_keep(slots->inside[t], weight) : weight, bias[t], sum);
+    }
+    return sum;
+}
+
+LANES_INLINE void weigh(const affine_sides *sides, size_t group, const affine_slots *slots,
+                        size_t n, const float *w, affine_weights *out)
+{
+    lanes scale[4], bias[4];
+    KVERN_UNROLL
+    for (int t = 0; t < 4; t++) {
+        scale[t] = load_sides(sides, kvern_affine_scale_at((size_t)t * 16, group));
+        bias[t] = load_sides(sides, kvern_affine_bias_at((size_t)t * 16, group));
+        if (slots)
+            bias[t] = lanes_keep(slots->inside[t], bias[t]);
+    }
+    for (size_t i = 0; i < n; i += 4) {
+        lanes sums[4];
+        KVERN_UNROLL
+        for (size_t j = 0; j < 4; j++)
+            sums[j] = i + j < n
+                          ? weigh_vector(scale, bias, slots, w + (i + j) * KVERN_PAGE_POSITIONS,
+                                         out->scaled[i + j])
+                          : lanes_zero();
+        lanes_sum_each(sums, out->bias + i);
     }
 }
 
-// T strips of a panel with one scale and bias per slot, all 64 slots, R vectors.
-LANES_INLINE void add_strips(int bits, int R, int T, affine_columns c, size_t half_words,
-                             const float *w, float *acc, size_t dim)
+// The columns of the panel that holds dim d, from d on.
+LANES_INLINE void enter_panel(int bits, size_t dim, size_t d, size_t half, const uint32_t *words,
+                              affine_columns *c)
 {
+    const size_t first = d - d % KVERN_AFFINE_PANEL;
+    c->words = words + kvern_affine_panel_at((uint32_t)bits, dim, first, half) + (d - first);
+    c->stride = kvern_affine_panel_width(dim, first);
+}
+
+// T strips of a group from dim d on, all slots, R vectors.
+LANES_INLINE void add_strips(int bits, int R, int T, size_t dim, size_t d, affine_columns c,
+                             const affine_weights *weights, float *acc)
+{
+    const uint32_t *words = c.words;
     lanes sums[AFFINE_MOST][4];
     KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
-        sums[i / T][i % T] = lanes_load(acc + (size_t)(i / T) * dim + i % T * 16);
-    for (int half = 0; half < 2; half++, w += KVERN_AFFINE_COLUMN) {
-        add_columns(bits, R, T, false, &c, w, KVERN_PAGE_POSITIONS, sums);
-        c.words += half_words;
-        c.scales += KVERN_AFFINE_COLUMN * c.scale_stride;
+        sums[i / T][i % T] = lanes_add(lanes_load(acc + (size_t)(i / T) * dim + d + i % T * 16),
+                                       lanes_set(weights->bias[i / T]));
+    for (size_t half = 0; half < 2; half++) {
+        enter_panel(bits, dim, d, half, words, &c);
+        add_columns(bits, R, T, &c, weights->scaled[0] + half * KVERN_AFFINE_COLUMN,
+                    KVERN_PAGE_POSITIONS, sums);
     }
     KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
-        lanes_store(acc + (size_t)(i / T) * dim + i % T * 16, sums[i / T][i % T]);
+        lanes_store(acc + (size_t)(i / T) * dim + d + i % T * 16, sums[i / T][i % T]);
 }
 
-// All slots for R vectors.
-LANES_INLINE void accumulate_few(int bits, int R, const kvern_codec *codec, size_t dim,
-                                 affine_columns c, const float *sides, const float *w, float *acc)
+// All slots for R vectors, group by group. A group is two strips at least.
+LANES_INLINE void accumulate_few(int bits, int R, const affine_sides *sides, affine_columns c,
+                                 size_t dim, const float *w, float *acc)
 {
-    c.scale_stride = 2 * (dim / codec->group);
-    const uint32_t *words = c.words;
-    for (size_t first = 0; first < dim; first += KVERN_AFFINE_PANEL) {
-        c.stride = kvern_affine_panel_width(dim, first);
-        const size_t half_words = (size_t)bits * c.stride;
-        const bool wide = AFFINE_FEW_WIDE(R) == 4 && c.stride == 64 && codec->group >= 64;
-        for (size_t lane = 0; lane < c.stride; lane += wide ? 64 : 32) {
-            const size_t d = first + lane;
-            c.words = words + kvern_affine_panel_at((uint32_t)bits, dim, first, 0) + lane;
-            c.scales = sides + 2 * (d / codec->group);
-            if (wide) {
-                add_strips(bits, R, AFFINE_FEW_WIDE(R) == 4 ? 4 : 1, c, half_words, w, acc + d,
-                           dim);
-            } else if (AFFINE_FEW_WIDE(R) >= 2) {
-                add_strips(bits, R, 2, c, half_words, w, acc + d, dim);
-            } else {
-                add_strips(bits, R, 1, c, half_words, w, acc + d, dim);
-                c.words += 16;
-                add_strips(bits, R, 1, c, half_words, w, acc + d + 16, dim);
-            }
-        }
+    affine_weights weights;
+    const size_t group = sides->codec->group;
+    const int wide = AFFINE_FEW_WIDE(R), narrow = AFFINE_FEW_WIDE(R) > 2 ? 2 : AFFINE_FEW_WIDE(R);
+    for (size_t g = 0, d = 0; d < dim; g++) {
+        const size_t end = d + group;
+        weigh(sides, g, NULL, (size_t)R, w, &weights);
+        if (group >= KVERN_AFFINE_PANEL)
+            for (; d < end; d += 16 * (size_t)wide)
+                add_strips(bits, R, wide, dim, d, c, &weights, acc);
+        else
+            for (; d < end; d += 16 * (size_t)narrow)
+                add_strips(bits, R, narrow, dim, d, c, &weights, acc);
     }
 }
 
-LANES_INLINE void accumulate_by_few(int bits, const kvern_codec *codec, size_t dim,
-                                    affine_columns c, const float *sides, size_t n, const float *w,
-                                    float *acc)
+LANES_INLINE void accumulate_by_few(int bits, const affine_sides *sides, affine_columns c,
+                                    size_t dim, size_t n, const float *w, float *acc)
 {
     size_t i = 0;
     for (; AFFINE_MOST > 4 && i + AFFINE_MOST <= n; i += AFFINE_MOST)
-        accumulate_few(bits, AFFINE_MOST, codec, dim, c, sides, w + i * KVERN_PAGE_POSITIONS,
+        accumulate_few(bits, AFFINE_MOST, sides, c, dim, w + i * KVERN_PAGE_POSITIONS,
                        acc + i * dim);
     for (; i + 4 <= n; i += 4)
-        accumulate_few(bits, 4, codec, dim, c, sides, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
+        accumulate_few(bits, 4, sides, c, dim, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
     w += i * KVERN_PAGE_POSITIONS;
     acc += i * dim;
     if (n - i == 3)
-        accumulate_few(bits, 3, codec, dim, c, sides, w, acc);
+        accumulate_few(bits, 3, sides, c, dim, w, acc);
     else if (n - i == 2)
-        accumulate_few(bits, 2, codec, dim, c, sides, w, acc);
+        accumulate_few(bits, 2, sides, c, dim, w, acc);
     else if (n - i == 1)
-        accumulate_few(bits, 1, codec, dim, c, sides, w, acc);
+        accumulate_few(bits, 1, sides, c, dim, w, acc);
 }
 
-// The slots [begin, end) for any number of vectors.
-LANES_INLINE void accumulate_many(int bits, const kvern_codec *codec, size_t dim, affine_columns c,
-                                  const float *sides, size_t begin, size_t end, size_t n,
-                                  const float *w, float *acc)
+// The slots [begin, end) for at most AFFINE_VECTORS vectors, group by group, at most a panel at a
+// time.
+LANES_INLINE void accumulate_some(int bits, const affine_sides *sides, affine_columns c, size_t dim,
+                                  size_t begin, size_t end, size_t n, const float *w, float *acc)
 {
     affine_tile tile;
+    affine_weights weights;
+    const affine_slots slots = slots_between(begin, end);
+    const uint32_t *words = c.words;
+    const size_t group = sides->codec->group;
     affine_product product = {.rows = tile.rows + begin,
                               .count = end - begin,
-                              .a = w + begin,
+                              .width = group < KVERN_AFFINE_PANEL ? group : KVERN_AFFINE_PANEL,
+                              .a = weights.scaled[0] + begin,
                               .a_stride = KVERN_PAGE_POSITIONS,
-                              .c_stride = dim};
-    for (size_t first = 0; first < dim && begin < end; first += KVERN_AFFINE_PANEL) {
-        for (size_t half = begin / KVERN_AFFINE_COLUMN; half * KVERN_AFFINE_COLUMN < end; half++)
-            unpack_half(bits, codec, dim, c, sides, first, half, &tile);
-        product.width = kvern_affine_panel_width(dim, first);
-        product.c = acc + first;
+                              .c_stride = dim,
+                              .bias = weights.bias};
+    for (size_t d = 0; d < dim; d += product.width) {
+        if (d % group == 0)
+            weigh(sides, d / group, &slots, n, w, &weights);
+        for (size_t half = begin / KVERN_AFFINE_COLUMN; half * KVERN_AFFINE_COLUMN < end; half++) {
+            enter_panel(bits, dim, d, half, words, &c);
+            c.to = tile.rows + half * KVERN_AFFINE_COLUMN;
+            unpack(bits, c, product.width / 16);
+        }
+        product.c = acc + d;
         multiply(n, &product);
     }
 }
@@ -553,15 +616,18 @@ LANES_INLINE void accumulate(int bits, const kvern_codec *codec, const void *blo
                              size_t begin, size_t end, size_t n, const float *w, float *acc,
                              const void *next)
 {
-    _Alignas(64) float sides[AFFINE_MOST_SIDES];
-    const bool whole = begin == 0 && end == KVERN_PAGE_POSITIONS;
-    const affine_columns c = {.words = kvern_affine_words(codec, block, dim),
-                              .next = next ? (const char *)next - (const char *)block : 0};
-    load_sides(codec, block, dim, c.next, sides);
-    if (whole && n <= AFFINE_FEW)
-        accumulate_by_few(bits, codec, dim, c, sides, n, w, acc);
-    else
-        accumulate_many(bits, codec, dim, c, sides, begin, end, n, w, acc);
+    if (begin == end)
+        return;
+    const affine_sides sides = sides_of(codec, block, next);
+    const affine_columns c = {.words = kvern_affine_words(codec, block, dim), .next = sides.next};
+    if (begin == 0 && end == KVERN_PAGE_POSITIONS && n <= AFFINE_FEW) {
+        accumulate_by_few(bits, &sides, c, dim, n, w, acc);
+        return;
+    }
+    for (size_t i = 0; i < n; i += AFFINE_VECTORS)
+        accumulate_some(bits, &sides, c, dim, begin, end,
+                        n - i < AFFINE_VECTORS ? n - i : AFFINE_VECTORS,
+                        w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
 // ---- Encoding ----
@@ -623,7 +689,7 @@ LANES_INLINE void encode(int bits, const kvern_codec *codec, kvern_stream stream
         lanes_store(wide + d, load_rounded(codec->scales, type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
-        kvern_affine_place_line(codec, stream, block, dim, slot, g,
+        kvern_affine_place_line(codec, block, slot, g,
                                 encode_group(bits, codec->group, wide + d, codes + d));
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
