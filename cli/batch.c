@@ -3,7 +3,6 @@
 
 #include "cli/batch_job.h"
 #include "cli/command.h"
-#include "cli/draft.h"
 #include "cli/json.h"
 #include "cli/number.h"
 #include "cli/report.h"
@@ -33,10 +32,6 @@ static void check_batch(const struct argp_state *state, const batch_options *opt
     }
     if (strcmp(options->out, "-") == 0) {
         options_fail(state, "--out takes a file that a job can go on with, not '-'");
-    }
-    const char *draft = options->session.common.draft.source;
-    if (draft && strcmp(draft, DRAFT_NGRAM) != 0) {
-        options_fail(state, "a batch makes its drafts from n-grams: --draft ngram");
     }
 }
 
@@ -84,11 +79,11 @@ static const struct argp_option BATCH_OPTIONS[] = {
     {0}};
 
 static const struct argp_child BATCH_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},       {&sampling_argp, 0, NULL, 0},
-    {&options_template_argp, 0, NULL, 0},    {&options_compute_argp, 0, NULL, 0},
-    {&options_context_argp, 0, NULL, 0},     {&options_json_argp, 0, NULL, 0},
-    {&options_draft_ngram_argp, 0, NULL, 0}, {&options_codec_argp, 0, NULL, 0},
-    {&options_storage_argp, 0, NULL, 0},     {0}};
+    {&options_model_argp, 0, NULL, 0},    {&sampling_argp, 0, NULL, 0},
+    {&options_template_argp, 0, NULL, 0}, {&options_compute_argp, 0, NULL, 0},
+    {&options_context_argp, 0, NULL, 0},  {&options_json_argp, 0, NULL, 0},
+    {&options_draft_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
+    {&options_storage_argp, 0, NULL, 0},  {0}};
 
 static const struct argp BATCH_ARGP = {
     .options = BATCH_OPTIONS,

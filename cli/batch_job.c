@@ -2,6 +2,7 @@
 #include "cli/batch_job.h"
 
 #include "cli/batch_input.h"
+#include "cli/draft.h"
 #include "cli/json.h"
 #include "cli/number.h"
 #include "cli/report.h"
@@ -120,26 +121,36 @@ static size_t draft_tokens_of(const draft_options *options)
     return options->tokens ? options->tokens : GENERATOR_DRAFT_TOKENS;
 }
 
+static kvern_status make_schedule(batch_job *job, engine_error *error)
+{
+    const schedule_options wanted = {.context_length = job->loaded.context_length,
+                                     .most_rows = job->options->parallel,
+                                     .draft_tokens =
+                                         draft_tokens_of(&job->options->session.common.draft),
+                                     .draft = job->draft.model,
+                                     .draft_composition = job->draft.composition};
+    return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
+                           error);
+}
+
 static kvern_status load(batch_job *job, engine_error *error)
 {
     const session_options *options = &job->options->session;
-    kvern_status status = load_model(&options->common, &job->loaded, error);
-    if (status != KVERN_OK) {
-        return status;
+    kvern_status status = check_draft(&options->common, error);
+    if (status == KVERN_OK) {
+        status = load_model(&options->common, &job->loaded, error);
     }
-    if (!model_tokenizer(job->loaded.model)) {
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
-                           options->common.model);
+    if (status == KVERN_OK && !model_tokenizer(job->loaded.model)) {
+        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
+                             options->common.model);
     }
-    status = session_template(options, model_file(job->loaded.model), false, &job->chat, error);
-    if (status != KVERN_OK) {
-        return status;
+    if (status == KVERN_OK) {
+        status = session_template(options, model_file(job->loaded.model), false, &job->chat, error);
     }
-    const schedule_options wanted = {.context_length = job->loaded.context_length,
-                                     .most_rows = job->options->parallel,
-                                     .draft_tokens = draft_tokens_of(&options->common.draft)};
-    return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
-                           error);
+    if (status == KVERN_OK) {
+        status = load_draft_beside(&options->common, &job->loaded, &job->draft, error);
+    }
+    return status == KVERN_OK ? make_schedule(job, error) : status;
 }
 
 // The file of results comes last: whatever fails before neither makes it nor changes it.
@@ -163,6 +174,7 @@ kvern_status batch_job_close(batch_job *job, engine_error *error)
 {
     schedule_destroy(job->schedule); // tells of the ends of what still runs
     chat_template_destroy(job->chat);
+    unload_model(&job->draft);
     unload_model(&job->loaded);
     json_decref(job->seen);
     text_buffer_free(&job->text);

@@ -27,6 +27,7 @@ typedef struct batch_job {
     json_t *seen;     // object: keys of the ids so far, and the lines that they are in
     batch_output output;
     loaded_model loaded;
+    loaded_model draft;  // all zero: none
     chat_template *chat; // NULL: text is used as it is
     schedule *schedule;
     size_t active; // requests of the scheduler

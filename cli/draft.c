@@ -34,38 +34,20 @@ static error_t parse_draft(int key, char *argument, struct argp_state *state)
     }
 }
 
-#define DRAFT_HEADER                                                                               \
-    {                                                                                              \
-        .doc = "Speculative decoding, which gives the same text sooner:", .group = 2               \
-    }
-#define DRAFT_TOKENS                                                                               \
-    {                                                                                              \
-        .name = "draft-tokens", .key = OPTIONS_KEY_DRAFT_TOKENS, .arg = "N",                       \
-        .doc = "At most N guesses at a time, up to 32 (default: 8)"                                \
-    }
-
 static const struct argp_option DRAFT_OPTIONS[] = {
-    DRAFT_HEADER,
+    {.doc = "Speculative decoding, which gives the same text sooner:", .group = 2},
     {.name = "draft",
      .key = OPTIONS_KEY_DRAFT,
      .arg = "MODEL|ngram",
      .doc = "Guess the next tokens with a smaller model of the same vocabulary, or from what the "
             "text has repeated so far"},
-    DRAFT_TOKENS,
+    {.name = "draft-tokens",
+     .key = OPTIONS_KEY_DRAFT_TOKENS,
+     .arg = "N",
+     .doc = "At most N guesses at a time, up to 32 (default: 8)"},
     {0}};
 
 const struct argp options_draft_argp = {.options = DRAFT_OPTIONS, .parser = parse_draft};
-
-static const struct argp_option NGRAM_OPTIONS[] = {
-    DRAFT_HEADER,
-    {.name = "draft",
-     .key = OPTIONS_KEY_DRAFT,
-     .arg = DRAFT_NGRAM,
-     .doc = "Guess the next tokens from what the text has repeated so far"},
-    DRAFT_TOKENS,
-    {0}};
-
-const struct argp options_draft_ngram_argp = {.options = NGRAM_OPTIONS, .parser = parse_draft};
 
 static bool is_ngram(const cli_options *options)
 {
@@ -133,7 +115,12 @@ static kvern_status open_model(const cli_options *options, const loaded_model *l
         return engine_fail_kvern(error, status, "starting");
     }
     status = load_model_in(&own, context, &draft->model, error);
-    return status == KVERN_ERR_BUDGET ? fail_room(options, loaded, own.budget, error) : status;
+    if (status != KVERN_OK) {
+        kvern_context_release(context);
+        return status == KVERN_ERR_BUDGET ? fail_room(options, loaded, own.budget, error) : status;
+    }
+    draft->model.context = context;
+    return KVERN_OK;
 }
 
 static kvern_status load_draft_model(const cli_options *options, const loaded_model *loaded,
@@ -164,9 +151,28 @@ kvern_status load_draft(const cli_options *options, const loaded_model *loaded, 
         return KVERN_OK;
     }
     if (is_ngram(options)) {
-        return draft_ngram_create(loaded->context_length, &draft->drafts, error);
+        return draft_ngram_create(1, loaded->context_length, &draft->drafts, error);
     }
     return load_draft_model(options, loaded, draft, error);
+}
+
+kvern_status load_draft_beside(const cli_options *options, const loaded_model *loaded,
+                               loaded_model *draft, engine_error *error)
+{
+    *draft = (loaded_model){0};
+    if (!options->draft.source || is_ngram(options)) {
+        return KVERN_OK;
+    }
+    const cli_options own = {.model = options->draft.source};
+    kvern_status status = load_model_in(&own, loaded->context, draft, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = draft_model_check(draft->model, loaded->model, error);
+    if (status != KVERN_OK) {
+        unload_model(draft);
+    }
+    return load_name_file(&own, status, error);
 }
 
 void unload_draft(loaded_draft *draft)

@@ -27,6 +27,12 @@ KVERN_CHECK kvern_status check_draft(const cli_options *options, engine_error *e
 KVERN_CHECK kvern_status load_draft(const cli_options *options, const loaded_model *loaded,
                                     loaded_draft *draft, engine_error *error);
 
+// Loads the draft model of a command that schedules many sequences, whose drafts share the model's
+// context: its threads, and its budget. All zero for n-grams and without --draft. Refuses what
+// load_draft does. On failure *draft is all zero and *error names the file.
+KVERN_CHECK kvern_status load_draft_beside(const cli_options *options, const loaded_model *loaded,
+                                           loaded_model *draft, engine_error *error);
+
 // All zero is permitted.
 void unload_draft(loaded_draft *draft);
 

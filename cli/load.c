@@ -137,6 +137,7 @@ kvern_status load_model_in(const cli_options *options, kvern_context *context, l
     if (status == KVERN_OK) {
         status = load_file(options, file, loaded, error);
     }
+    loaded->context = NULL;
     if (status != KVERN_OK) {
         gguf_close(file);
         unload_model(loaded);
@@ -149,7 +150,16 @@ kvern_status load_model(const cli_options *options, loaded_model *loaded, engine
     kvern_context *context;
     *loaded = (loaded_model){0};
     kvern_status status = load_context(options, &context, error);
-    return status == KVERN_OK ? load_model_in(options, context, loaded, error) : status;
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = load_model_in(options, context, loaded, error);
+    if (status == KVERN_OK) {
+        loaded->context = context;
+    } else {
+        kvern_context_release(context);
+    }
+    return status;
 }
 
 void unload_model(loaded_model *loaded)

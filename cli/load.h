@@ -9,7 +9,7 @@
 #include "engine/model.h"
 
 typedef struct loaded_model {
-    kvern_context *context;
+    kvern_context *context;         // NULL: it is another's
     kvern_composition *composition; // of the KV cache
     model *model;
     size_t context_length; // that the command may use
@@ -22,8 +22,7 @@ typedef struct loaded_model {
 KVERN_CHECK kvern_status load_model(const cli_options *options, loaded_model *loaded,
                                     engine_error *error);
 
-// The same in a context of the caller's, which *loaded owns on success and which is released on
-// failure.
+// The same in a context of the caller's, which stays the caller's.
 KVERN_CHECK kvern_status load_model_in(const cli_options *options, kvern_context *context,
                                        loaded_model *loaded, engine_error *error);
 

@@ -46,16 +46,15 @@ typedef struct cli_options {
 } cli_options;
 
 // Groups for a list of argp children.
-extern const struct argp options_model_argp;       // MODEL
-extern const struct argp options_compute_argp;     // -t, --budget
-extern const struct argp options_context_argp;     // --ctx
-extern const struct argp options_template_argp;    // --raw, --template
-extern const struct argp options_text_argp;        // -p, --file
-extern const struct argp options_json_argp;        // --json
-extern const struct argp options_codec_argp;       // --kv, --kv-k, --kv-v, --kv-config
-extern const struct argp options_storage_argp;     // --kv-group, --kv-start, --kv-first, --kv-last
-extern const struct argp options_draft_argp;       // --draft, --draft-tokens
-extern const struct argp options_draft_ngram_argp; // the same, where no model can make drafts
+extern const struct argp options_model_argp;    // MODEL
+extern const struct argp options_compute_argp;  // -t, --budget
+extern const struct argp options_context_argp;  // --ctx
+extern const struct argp options_template_argp; // --raw, --template
+extern const struct argp options_text_argp;     // -p, --file
+extern const struct argp options_json_argp;     // --json
+extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
+extern const struct argp options_storage_argp;  // --kv-group, --kv-start, --kv-first, --kv-last
+extern const struct argp options_draft_argp;    // --draft, --draft-tokens
 
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {

@@ -4,14 +4,20 @@
 #include "engine/draft_pace.h"
 #include "engine/ngram_index.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
-typedef struct ngram_drafts {
-    drafts base;
+typedef struct ngram_row {
     ngram_index *index;
     draft_pace pace;
     size_t kind;     // of the proposal that waits for its verdict
     size_t proposed; // its tokens
+} ngram_row;
+
+typedef struct ngram_drafts {
+    drafts base;
+    size_t count;
+    ngram_row *rows; // [count]
 } ngram_drafts;
 
 // Matches of a similar length are as good as each other; the longer, the better. The rates are
@@ -31,59 +37,129 @@ static size_t kind_of(size_t match)
     return kind;
 }
 
-static kvern_status read_tokens(drafts *base, const int32_t *tokens, size_t count,
+static ngram_row *row_of(drafts *base, size_t row)
+{
+    return &((ngram_drafts *)base)->rows[row];
+}
+
+static void end(drafts *base, size_t row)
+{
+    ngram_row *r = row_of(base, row);
+    ngram_index_trim(r->index, 0);
+    r->pace = (draft_pace){0};
+    for (size_t i = 0; i < DRAFT_PACE_KINDS; i++) {
+        r->pace.rate[i] = MATCH_KINDS[i].rate;
+    }
+}
+
+static kvern_status begin(drafts *base, size_t row, const draft_sequence *sequence,
+                          uint64_t *promised, engine_error *error)
+{
+    (void)sequence;
+    (void)promised;
+    (void)error;
+    end(base, row);
+    return KVERN_OK;
+}
+
+static kvern_status read_tokens(drafts *base, draft_request *requests, size_t count,
                                 engine_error *error)
 {
     (void)error;
-    ngram_index_extend(((ngram_drafts *)base)->index, tokens, count);
+    for (size_t i = 0; i < count; i++) {
+        ngram_row *r = row_of(base, requests[i].row);
+        ngram_index_extend(r->index, requests[i].tokens, requests[i].count);
+    }
     return KVERN_OK;
 }
 
 // What followed the match; where the sequence ends, the draft itself goes on: a text that goes
 // round in circles.
-static kvern_status propose(drafts *base, const draft_request *request, int32_t *out, size_t *count,
+static void propose_row(ngram_row *r, draft_request *request)
+{
+    size_t next;
+    const size_t match = ngram_index_find(r->index, request->tokens, request->count, &next);
+    if (match == 0) {
+        return;
+    }
+    r->kind = kind_of(match);
+    r->pace.cost = request->cost;
+    request->proposed = r->proposed = draft_pace_choose(&r->pace, r->kind, request->most);
+    for (size_t i = 0; i < request->proposed; i++, next++) {
+        const bool known = next < request->count;
+        request->out[i] = known ? request->tokens[next] : request->out[next - request->count];
+    }
+}
+
+static kvern_status propose(drafts *base, draft_request *requests, size_t count,
                             engine_error *error)
 {
     (void)error;
-    ngram_drafts *d = (ngram_drafts *)base;
-    size_t next;
-    const size_t match = ngram_index_find(d->index, request->tokens, request->count, &next);
-    if (match == 0) {
-        return KVERN_OK;
-    }
-    d->kind = kind_of(match);
-    *count = d->proposed = draft_pace_choose(&d->pace, d->kind, request->most);
-    for (size_t i = 0; i < *count; i++, next++) {
-        out[i] = next < request->count ? request->tokens[next] : out[next - request->count];
+    for (size_t i = 0; i < count; i++) {
+        propose_row(row_of(base, requests[i].row), &requests[i]);
     }
     return KVERN_OK;
 }
 
-static kvern_status accept(drafts *base, size_t accepted, engine_error *error)
+static kvern_status accept(drafts *base, size_t row, size_t accepted, engine_error *error)
 {
     (void)error;
-    ngram_drafts *d = (ngram_drafts *)base;
-    draft_pace_learn(&d->pace, d->kind, d->proposed, accepted);
+    ngram_row *r = row_of(base, row);
+    draft_pace_learn(&r->pace, r->kind, r->proposed, accepted);
     return KVERN_OK;
 }
 
-static kvern_status trim(drafts *base, size_t length, engine_error *error)
+static kvern_status trim(drafts *base, size_t row, size_t length, engine_error *error)
 {
     (void)error;
-    ngram_index_trim(((ngram_drafts *)base)->index, length);
+    ngram_index_trim(row_of(base, row)->index, length);
     return KVERN_OK;
+}
+
+static uint64_t row_bytes(const drafts *base, size_t length)
+{
+    (void)base;
+    (void)length;
+    return 0;
 }
 
 static void destroy(drafts *base)
 {
-    ngram_index_destroy(((ngram_drafts *)base)->index);
-    free(base);
+    ngram_drafts *d = (ngram_drafts *)base;
+    for (size_t r = 0; d->rows && r < d->count; r++) {
+        ngram_index_destroy(d->rows[r].index);
+    }
+    free(d->rows);
+    free(d);
 }
 
-static const drafts_kind NGRAM = {
-    .read = read_tokens, .propose = propose, .accept = accept, .trim = trim, .destroy = destroy};
+static const drafts_kind NGRAM = {.begin = begin,
+                                  .end = end,
+                                  .read = read_tokens,
+                                  .propose = propose,
+                                  .accept = accept,
+                                  .trim = trim,
+                                  .row_bytes = row_bytes,
+                                  .destroy = destroy};
 
-kvern_status draft_ngram_create(size_t context_length, drafts **out, engine_error *error)
+static kvern_status make_rows(ngram_drafts *d, size_t context_length, engine_error *error)
+{
+    kvern_status status = KVERN_OK;
+    d->rows = calloc(d->count, sizeof *d->rows);
+    if (!d->rows) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for drafts of %zu rows", d->count);
+    }
+    for (size_t r = 0; status == KVERN_OK && r < d->count; r++) {
+        status = ngram_index_create(context_length, &d->rows[r].index, error);
+    }
+    for (size_t r = 0; status == KVERN_OK && r < d->count; r++) {
+        end(&d->base, r);
+    }
+    return status;
+}
+
+kvern_status draft_ngram_create(size_t rows, size_t context_length, drafts **out,
+                                engine_error *error)
 {
     *out = NULL;
     ngram_drafts *d = calloc(1, sizeof *d);
@@ -91,20 +167,12 @@ kvern_status draft_ngram_create(size_t context_length, drafts **out, engine_erro
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for drafts");
     }
     d->base.kind = &NGRAM;
-    d->pace.cost = DRAFT_PACE_CHECK_COST;
-    for (size_t i = 0; i < DRAFT_PACE_KINDS; i++) {
-        d->pace.rate[i] = MATCH_KINDS[i].rate;
-    }
-    kvern_status status = ngram_index_create(context_length, &d->index, error);
+    d->count = rows;
+    const kvern_status status = make_rows(d, context_length, error);
     if (status != KVERN_OK) {
-        free(d);
+        destroy(&d->base);
         return status;
     }
     *out = &d->base;
     return KVERN_OK;
-}
-
-void draft_ngram_set_cost(drafts *d, float cost)
-{
-    ((ngram_drafts *)d)->pace.cost = cost;
 }

@@ -171,7 +171,8 @@ static kvern_status forward_chunks(generation *run, size_t count, size_t *done)
         }
         *done += chunk;
         if (g->drafts) {
-            status = drafts_read(g->drafts, g->tokens, (size_t)generator_length(g), run->error);
+            draft_request read = {.tokens = g->tokens, .count = (size_t)generator_length(g)};
+            status = drafts_read(g->drafts, &read, 1, run->error);
         }
         if (status != KVERN_OK) {
             return status;
@@ -227,7 +228,7 @@ static kvern_status take_back(generation *run, size_t done, kvern_state **kept)
         status = kvern_state_trim(g->state, 0, (int64_t)done);
     }
     if (status == KVERN_OK && g->drafts) {
-        status = drafts_trim(g->drafts, (size_t)generator_length(g), NULL);
+        status = drafts_trim(g->drafts, 0, (size_t)generator_length(g), NULL);
     }
     return status;
 }
@@ -427,7 +428,7 @@ kvern_status generator_reset(generator *g, engine_error *error)
         return engine_fail_kvern(error, status, "emptying the sequence");
     }
     g->count = 0;
-    return g->drafts ? drafts_trim(g->drafts, 0, error) : KVERN_OK;
+    return g->drafts ? drafts_trim(g->drafts, 0, 0, error) : KVERN_OK;
 }
 
 int64_t generator_length(const generator *g)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/round.h"
 
-size_t round_room(const kvern_state *state)
+size_t round_room(const kvern_state *state, size_t row)
 {
     const kvern_composition *plan = kvern_state_composition(state);
-    int64_t room = kvern_state_max_append(state, 0) - 1;
+    int64_t room = kvern_state_max_append(state, row) - 1;
     for (size_t i = 0; i < kvern_composition_layers(plan); i++) {
         const kvern_layer *layer = kvern_composition_layer(plan, i);
         if (layer->kind == KVERN_LAYER_WINDOW && layer->slack < room) {

@@ -2,17 +2,17 @@
 #ifndef KVERN_ENGINE_ROUND_H
 #define KVERN_ENGINE_ROUND_H
 
-// Rounds of kvern/round.h on a state of one row, as speculation and draft models use them: tokens
-// are forwarded on trial, and the first of them stay.
+// Tokens that are forwarded on trial, of which the first stay: how many a row can take, and rounds
+// of kvern/round.h on a state of one row.
 
 #include "engine/error.h"
 
 #include <kvern/kvern.h>
 
-// The most tokens that a round may bring now: windows must be able to take all of them back, and a
-// layer that changes its precision does so in a step that is not on trial, so that a lack of room
-// for that is noticed before a token is shown. 0: none.
-size_t round_room(const kvern_state *state);
+// The most tokens that a row may be given on trial now: windows must be able to take all of them
+// back, and a layer that changes its precision does so in a step that is not on trial, so that a
+// lack of room for that is noticed before a token is shown. 0: none.
+size_t round_room(const kvern_state *state, size_t row);
 
 // Opens a round of up to `count` tokens.
 KVERN_CHECK kvern_status round_begin(kvern_state *state, size_t count, engine_error *error);

@@ -57,14 +57,15 @@ static kvern_status make_arrays(schedule *s, engine_error *error)
     const size_t vocabulary = model_get_facts(s->model)->vocabulary;
     s->rows = calloc(rows, sizeof *s->rows);
     s->tokens = calloc(step_tokens(s), sizeof *s->tokens);
-    s->drafts = calloc(rows, (drafts + 1) * sizeof *s->drafts);
+    s->drafted = calloc(rows, (drafts + 1) * sizeof *s->drafted);
+    s->requests = calloc(rows, sizeof *s->requests);
     s->settled = calloc(rows, sizeof *s->settled);
     s->counts = calloc(rows, sizeof *s->counts);
     s->logits_counts = calloc(rows, sizeof *s->logits_counts);
     s->kept = calloc(rows, sizeof *s->kept);
     s->logits = calloc(rows * (1 + drafts), vocabulary * sizeof *s->logits);
-    if (!s->rows || !s->tokens || !s->drafts || !s->settled || !s->counts || !s->logits_counts ||
-        !s->kept || !s->logits) {
+    if (!s->rows || !s->tokens || !s->drafted || !s->requests || !s->settled || !s->counts ||
+        !s->logits_counts || !s->kept || !s->logits) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to schedule %zu rows", rows);
     }
     return KVERN_OK;
@@ -83,6 +84,10 @@ static kvern_status prepare(schedule *s, kvern_composition *composition, engine_
     status = kvern_state_create(composition, 0, &s->state);
     if (status != KVERN_OK) {
         return engine_fail_kvern(error, status, "making the KV cache");
+    }
+    status = schedule_draft_create(s, error);
+    if (status != KVERN_OK) {
+        return status;
     }
     kvern_memory memory = {.size = sizeof memory};
     status = kvern_context_memory(s->context, &memory);
@@ -134,6 +139,7 @@ static void leave(schedule *s, size_t row)
     s->rows[row] = NULL;
     // No step is open, and the row exists: this cannot fail.
     (void)!kvern_state_reset(s->state, row);
+    schedule_draft_leave(s, q);
     schedule_sequence_end(s, q);
 }
 
@@ -159,10 +165,12 @@ void schedule_destroy(schedule *s)
     s->closing = true;
     end_all(s);
     kvern_state_destroy(s->state);
+    drafts_destroy(s->drafts);
     model_workspace_destroy(s->workspace);
     free(s->rows);
     free(s->tokens);
-    free(s->drafts);
+    free(s->drafted);
+    free(s->requests);
     free(s->settled);
     free(s->counts);
     free(s->logits_counts);
@@ -288,6 +296,8 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
     status = schedule_room_take(s, *row, q, error);
     if (status != KVERN_OK) { // the row goes at the end of the step
         q->forwarded = q->result.shared_tokens = 0;
+        q->like = DRAFT_NO_ROW;
+        schedule_draft_leave(s, q);
         (void)!kvern_state_reset(s->state, *row); // cannot fail, as in leave
     }
     return status;
@@ -389,7 +399,7 @@ static void gather_row(const schedule *s, size_t row, int32_t *to)
         return;
     }
     to[0] = q->tokens[q->known - 1];
-    memcpy(to + 1, s->drafts + row * s->options.draft_tokens, q->drafted * sizeof *to);
+    memcpy(to + 1, s->drafted + row * s->options.draft_tokens, q->drafted * sizeof *to);
 }
 
 static kvern_status forward(schedule *s, engine_error *error)
@@ -499,6 +509,7 @@ static void run_step(schedule *s)
     count_step(s);
     deliver(s);
     schedule_draft_settle(s);
+    schedule_draft_read(s);
     leave_finished(s);
     schedule_room_renew(s);
 }

@@ -14,8 +14,10 @@
 // they were admitted. A sequence that ends leaves at once, and the next request takes its place.
 //
 // Drafts: with `draft_tokens`, steps without prompts check guesses at the next tokens of sequences
-// that repeat themselves (engine/draft_ngram.h), as engine/speculate.h does for one sequence. More
-// rows make a token dearer, so that fewer guesses pay.
+// that repeat themselves (engine/draft_ngram.h), or those of a smaller model
+// (engine/draft_model.h), as engine/speculate.h does for one sequence. More rows make a token
+// dearer, so that fewer guesses pay. A draft model has a row for every sequence, which reads its
+// prompt along; a sequence whose drafts lack memory goes on without them.
 //
 // Same bits: an answer is that of engine/generate.h for the same request alone, with the same chunk
 // size, bit for bit: whatever runs beside it, arrives, leaves, is cancelled or fails.
@@ -23,8 +25,9 @@
 // Memory is settled before a request runs. It is admitted, first in first out, when the bytes of
 // its row at its final length (the prompt and max_tokens, at most the context) fit the context's
 // budget next to all that the admitted rows may still take; then its room is reserved, so that no
-// step fails for want of budget. What the scheduler does not see may not take from the budget
-// meanwhile: it wants a context with a budget for itself.
+// step fails for want of budget. The row of a draft model is admitted with it, unless the two could
+// not be there even alone: then it goes without drafts. What the scheduler does not see may not
+// take from the budget meanwhile: it wants a context with a budget for itself.
 //
 // A scheduler has no thread of its own and belongs to one thread at a time. Several may share a
 // model.
@@ -41,6 +44,10 @@ typedef struct schedule_options {
     size_t chunk;          // most prompt tokens of one step; default: GENERATOR_CHUNK
     size_t most_rows;      // sequences that run at once; default: SCHEDULE_ROWS
     size_t draft_tokens;   // most drafts of a sequence in a step; default: no drafts
+    // Whose drafts they are; NULL: n-grams of the sequence. Borrowed until schedule_destroy.
+    const model *draft;
+    kvern_composition *draft_composition; // of its KV cache
+    float draft_cost; // time of its pass in parts of the model's; default: as their weights are
 } schedule_options;
 
 #define SCHEDULE_ROWS 8
@@ -49,7 +56,8 @@ typedef struct schedule_options {
 // (model_composition). Borrows the model until schedule_destroy and keeps a reference to the
 // composition. `options` may be NULL. On failure *out is NULL. Errors: KVERN_ERR_RANGE (a context
 // length beyond the model's, more rows than KVERN_MAX_ROWS, more drafts than the context has
-// tokens), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// tokens), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET, those of draft_model_check,
+// KVERN_ERR_ARGUMENT (a draft model of another context than the model's).
 KVERN_CHECK kvern_status schedule_create(const model *model, kvern_composition *composition,
                                          const schedule_options *options, schedule **out,
                                          engine_error *error);

@@ -4,12 +4,98 @@
 
 #include "engine/schedule_internal.h"
 
+#include "engine/draft_model.h"
 #include "engine/draft_ngram.h"
+#include "engine/round.h"
 
-kvern_status schedule_draft_prepare(schedule_sequence *q, engine_error *error)
+// ---- Rows of drafts ----
+
+kvern_status schedule_draft_create(schedule *s, engine_error *error)
 {
-    return draft_ngram_create(q->final_length, &q->drafts, error);
+    const schedule_options *options = &s->options;
+    if (options->draft_tokens == 0) {
+        return KVERN_OK;
+    }
+    if (!options->draft) {
+        return draft_ngram_create(options->most_rows, options->context_length, &s->drafts, error);
+    }
+    if (model_context(options->draft) != s->context) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT,
+                           "a draft model of another context than the model's");
+    }
+    const draft_model_options wanted = {.rows = options->most_rows,
+                                        .context_length = options->context_length,
+                                        .cost = options->draft_cost};
+    return draft_model_create(options->draft, options->draft_composition, s->model, &wanted,
+                              &s->drafts, error);
 }
+
+uint64_t schedule_draft_bytes(const schedule *s, const schedule_sequence *q)
+{
+    return s->drafts && !q->undrafted ? drafts_row_bytes(s->drafts, q->final_length) : 0;
+}
+
+static bool is_taken(const schedule *s, size_t draft_row)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && s->rows[r]->draft_row == draft_row) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// A row that no sequence has: there are as many as sequences that run.
+static size_t free_row(const schedule *s)
+{
+    size_t row = 0;
+    while (is_taken(s, row)) {
+        row++;
+    }
+    return row;
+}
+
+kvern_status schedule_draft_seat(schedule *s, schedule_sequence *q, size_t room,
+                                 engine_error *error)
+{
+    const draft_sequence sequence = {.length = q->final_length,
+                                     .room = room,
+                                     .like = q->like,
+                                     .shared = q->result.shared_tokens};
+    if (!s->drafts || q->undrafted) {
+        return KVERN_OK;
+    }
+    const size_t row = free_row(s);
+    const kvern_status status = drafts_begin(s->drafts, row, &sequence, &q->draft_promised, error);
+    q->draft_row = status == KVERN_OK ? row : DRAFT_NO_ROW;
+    return status;
+}
+
+void schedule_draft_leave(schedule *s, schedule_sequence *q)
+{
+    if (q->draft_row != DRAFT_NO_ROW) {
+        drafts_end(s->drafts, q->draft_row);
+    }
+    q->draft_row = DRAFT_NO_ROW;
+    q->draft_promised = 0;
+}
+
+void schedule_draft_read(schedule *s)
+{
+    size_t count = 0;
+    for (size_t r = 0; s->plan.prompts && r < kvern_state_rows(s->state); r++) {
+        const schedule_sequence *q = s->rows[r];
+        if (q && !q->over && q->draft_row != DRAFT_NO_ROW) {
+            s->requests[count++] =
+                (draft_request){.row = q->draft_row, .tokens = q->tokens, .count = q->forwarded};
+        }
+    }
+    if (count > 0) { // what fails here is read with the next proposal
+        (void)!drafts_read(s->drafts, s->requests, count, NULL);
+    }
+}
+
+// ---- Steps ----
 
 // What one more token costs, in parts of a pass of one row. Measured for 2 to 8 rows: a pass takes
 // as much longer for each.
@@ -23,72 +109,81 @@ static float cost_of(size_t rows)
     return more / (1 - TOKEN_COST + more);
 }
 
-// The most tokens that a row may receive in a round: a window must be able to take all of them
-// back, and a row that is converted is so in a step that is not on trial.
-static size_t room_of(const schedule *s, size_t row)
-{
-    const kvern_composition *plan = kvern_state_composition(s->state);
-    int64_t room = kvern_state_max_append(s->state, row) - 1;
-    for (size_t l = 0; l < kvern_composition_layers(plan); l++) {
-        const kvern_layer *layer = kvern_composition_layer(plan, l);
-        if (layer->kind == KVERN_LAYER_WINDOW && layer->slack < room) {
-            room = layer->slack;
-        }
-    }
-    return (size_t)room;
-}
-
 // Whether every row of the step may take part in a round, with its newest token at least.
 static bool round_possible(const schedule *s)
 {
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->rows[r] && room_of(s, r) == 0) {
+        if (s->rows[r] && round_room(s->state, r) == 0) {
             return false;
         }
     }
     return true;
 }
 
-static void plan_row(schedule *s, size_t row, float cost)
+// What a row may be given of drafts; most == 0: nothing.
+static draft_request request_of(const schedule *s, size_t row, float cost)
 {
-    schedule_sequence *q = s->rows[row];
-    const size_t room = room_of(s, row) - 1;
+    const schedule_sequence *q = s->rows[row];
+    const size_t room = round_room(s->state, row) - 1;
     size_t most = q->final_length - q->known - 1; // all but the last token may be a draft
     most = most < s->options.draft_tokens ? most : s->options.draft_tokens;
     most = most < room ? most : room;
-    const draft_request request = {
-        .tokens = q->tokens, .count = q->known, .most = most, .sampler = q->sampler};
-    draft_ngram_set_cost(q->drafts, cost);
-    if (most == 0 || drafts_propose(q->drafts, &request, s->drafts + row * s->options.draft_tokens,
-                                    &q->drafted, NULL) != KVERN_OK) {
-        q->drafted = 0;
+    return (draft_request){.row = q->draft_row,
+                           .tokens = q->tokens,
+                           .count = q->known,
+                           .most = most,
+                           .sampler = q->sampler,
+                           .cost = cost,
+                           .out = s->drafted + row * s->options.draft_tokens};
+}
+
+static size_t gather_requests(schedule *s)
+{
+    const float cost = cost_of(schedule_running(s));
+    size_t count = 0;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && s->rows[r]->draft_row != DRAFT_NO_ROW) {
+            s->requests[count] = request_of(s, r, cost);
+            count += s->requests[count].most > 0;
+        }
     }
-    s->counts[row] += (int64_t)q->drafted;
+    return count;
+}
+
+// Puts the proposals into the step. They are in the order of the rows.
+static void plan_row(schedule *s, size_t row, size_t drafted)
+{
+    s->rows[row]->drafted = drafted;
+    s->counts[row] += (int64_t)drafted;
     s->logits_counts[row] = s->counts[row];
-    s->plan.tokens += q->drafted;
-    s->plan.drafts |= q->drafted > 0;
+    s->plan.tokens += drafted;
+    s->plan.drafts |= drafted > 0;
 }
 
 void schedule_draft_plan(schedule *s)
 {
-    if (s->options.draft_tokens == 0 || s->plan.prompts || !round_possible(s)) {
+    if (!s->drafts || s->plan.prompts || !round_possible(s)) {
         return;
     }
-    const float cost = cost_of(schedule_running(s));
-    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->rows[r]) {
-            plan_row(s, r, cost);
+    const size_t count = gather_requests(s);
+    if (count == 0 || drafts_propose(s->drafts, s->requests, count, NULL) != KVERN_OK) {
+        return;
+    }
+    for (size_t r = 0, i = 0; i < count; r++) {
+        if (s->rows[r] && s->rows[r]->draft_row == s->requests[i].row) {
+            plan_row(s, r, s->requests[i++].proposed);
         }
     }
 }
 
-// Tells the drafts of all rows what became of them.
+// Tells the drafts of all rows what became of them. One that fails drafts on all the same: what it
+// guesses may be wrong, and it must be allowed to.
 static void tell(schedule *s)
 {
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        schedule_sequence *q = s->rows[r];
+        const schedule_sequence *q = s->rows[r];
         if (q && q->drafted > 0) {
-            (void)!drafts_accept(q->drafts, q->accepted, NULL); // n-grams only take note
+            (void)!drafts_accept(s->drafts, q->draft_row, q->accepted, NULL);
         }
     }
 }
@@ -136,7 +231,7 @@ void schedule_draft_drop(schedule *s)
 bool schedule_draft_accept(schedule *s, size_t row)
 {
     schedule_sequence *q = s->rows[row];
-    const int32_t *drafts = s->drafts + row * s->options.draft_tokens;
+    const int32_t *drafts = s->drafted + row * s->options.draft_tokens;
     if (q->accepted == q->drafted || drafts[q->accepted] != q->tokens[q->known - 1]) {
         return false;
     }

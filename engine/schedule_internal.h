@@ -28,14 +28,17 @@ typedef struct schedule_sequence {
     double since;   // when
 
     // While it runs:
-    size_t forwarded;  // tokens of the prompt
-    size_t chunk_end;  // where the chunk ends that it is in, which it would have alone, too
-    bool over;         // it leaves at the end of the step
-    drafts *drafts;    // NULL: none
-    size_t drafted;    // tokens that the step checks
-    size_t accepted;   // of these, in front
-    uint64_t promised; // bytes that its row may take beyond what is reserved
-    size_t converted;  // layers in which its row has its final form
+    size_t forwarded;        // tokens of the prompt
+    size_t chunk_end;        // where the chunk ends that it is in, which it would have alone, too
+    bool over;               // it leaves at the end of the step
+    size_t draft_row;        // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
+    bool undrafted;          // it goes without for good: with them it could not run even alone
+    size_t like;             // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
+    size_t drafted;          // tokens that the step checks
+    size_t accepted;         // of these, in front
+    uint64_t promised;       // bytes that its row may take beyond what is reserved
+    uint64_t draft_promised; // the same of its drafts
+    size_t converted;        // layers in which its row has its final form
 } schedule_sequence;
 
 // What the rows of the state receive in a step.
@@ -59,14 +62,16 @@ struct schedule {
     schedule_sequence *first, **end; // the queue
     schedule_sequence **rows; // [most_rows] by row of the state; NULL: none, the row is empty
     schedule_plan plan;
+    drafts *drafts; // [most_rows] in an order of their own; NULL: none
     // Of a step:
-    int32_t *tokens;        // of all rows
-    int32_t *drafts;        // [most_rows, draft_tokens]
-    int64_t *counts;        // [most_rows]
-    int64_t *settled;       // [most_rows] tokens that stay of a round
-    int64_t *logits_counts; // [most_rows]
-    size_t *kept;           // [most_rows]
-    float *logits;          // [most_rows * (1 + draft_tokens), vocabulary]
+    int32_t *tokens;         // of all rows
+    int32_t *drafted;        // [most_rows, draft_tokens]
+    draft_request *requests; // [most_rows]
+    int64_t *counts;         // [most_rows]
+    int64_t *settled;        // [most_rows] tokens that stay of a round
+    int64_t *logits_counts;  // [most_rows]
+    size_t *kept;            // [most_rows]
+    float *logits;           // [most_rows * (1 + draft_tokens), vocabulary]
     schedule_statistics statistics;
 };
 
@@ -101,14 +106,16 @@ void schedule_sequence_end(schedule *s, schedule_sequence *q);
 
 // ---- schedule_room.c ----
 
-// KVERN_ERR_BUDGET when a row of this request could not exist even alone.
-KVERN_CHECK kvern_status schedule_room_check(const schedule *s, const schedule_sequence *q,
+// KVERN_ERR_BUDGET when a row of this request could not exist even alone. When its drafts could not
+// beside it, it goes without them.
+KVERN_CHECK kvern_status schedule_room_check(const schedule *s, schedule_sequence *q,
                                              engine_error *error);
 
 // Whether the row fits beside all others, as far as it is known before it is tried.
 bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
 
-// Reserves the room of a row that none of s->rows has yet. On failure the row may hold room.
+// Reserves the room of a row that none of s->rows has yet, and of its drafts. On failure the row
+// and the drafts may hold room.
 KVERN_CHECK kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q,
                                             engine_error *error);
 
@@ -121,8 +128,21 @@ uint64_t schedule_room_bytes(const schedule *s);
 
 // ---- schedule_draft.c ----
 
-// Gives a sequence drafts.
-KVERN_CHECK kvern_status schedule_draft_prepare(schedule_sequence *q, engine_error *error);
+// Makes the source of drafts that the options ask for.
+KVERN_CHECK kvern_status schedule_draft_create(schedule *s, engine_error *error);
+
+// Bytes that the drafts of a sequence take beside its row.
+uint64_t schedule_draft_bytes(const schedule *s, const schedule_sequence *q);
+
+// Gives a sequence a row of drafts with room for `room` tokens. On failure it has none.
+KVERN_CHECK kvern_status schedule_draft_seat(schedule *s, schedule_sequence *q, size_t room,
+                                             engine_error *error);
+
+// Takes it away again, if it has one.
+void schedule_draft_leave(schedule *s, schedule_sequence *q);
+
+// After a step: drafts read what was forwarded of prompts.
+void schedule_draft_read(schedule *s);
 
 // Adds drafts to a step without prompts.
 void schedule_draft_plan(schedule *s);

@@ -82,6 +82,7 @@ bool schedule_prefix_take(schedule *s, schedule_sequence *q)
     kvern_state_destroy(copy);
     if (status == KVERN_OK) {
         q->forwarded = q->result.shared_tokens = count;
+        q->like = s->rows[row]->draft_row;
     }
     return status == KVERN_OK;
 }

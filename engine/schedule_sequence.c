@@ -55,9 +55,6 @@ static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_e
     if (status == KVERN_OK) {
         status = stop_matcher_create(request->stops, request->stop_count, &q->stop, error);
     }
-    if (status == KVERN_OK && s->options.draft_tokens > 0) {
-        status = schedule_draft_prepare(q, error);
-    }
     return status;
 }
 
@@ -83,6 +80,7 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
     q->request = *request;
     q->count = q->known = request->count;
     q->final_length = final_length(s, request);
+    q->draft_row = q->like = DRAFT_NO_ROW;
     q->timed = &q->result.queue_seconds;
     q->since = engine_seconds();
     status = make_parts(s, q, error);
@@ -105,7 +103,6 @@ void schedule_sequence_destroy(schedule_sequence *q)
         return;
     }
     answer_free(&q->answer);
-    drafts_destroy(q->drafts);
     stop_matcher_destroy(q->stop);
     sampler_destroy(q->sampler);
     free(q->tokens);

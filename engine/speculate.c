@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/speculate.h"
 
+#include "engine/draft_pace.h"
 #include "engine/round.h"
 
 #include <stdlib.h>
@@ -81,11 +82,19 @@ static kvern_status propose(speculation *s, const kvern_state *state, const draf
                             size_t *drafted, engine_error *error)
 {
     draft_request cut = *request;
-    const size_t room = round_room(state);
+    const size_t room = round_room(state, 0);
+    cut.row = 0;
+    cut.cost = DRAFT_PACE_CHECK_COST;
+    cut.out = s->tokens + 1;
     cut.most = cut.most < s->most ? cut.most : s->most;
     cut.most = cut.most < room ? cut.most : room > 0 ? room - 1 : 0;
     *drafted = 0;
-    return cut.most > 0 ? drafts_propose(s->drafts, &cut, s->tokens + 1, drafted, error) : KVERN_OK;
+    if (cut.most == 0) {
+        return KVERN_OK;
+    }
+    const kvern_status status = drafts_propose(s->drafts, &cut, 1, error);
+    *drafted = cut.proposed;
+    return status;
 }
 
 kvern_status speculation_forward(speculation *s, kvern_state *state, const draft_request *request,
@@ -105,7 +114,7 @@ kvern_status speculation_forward(speculation *s, kvern_state *state, const draft
     if (status == KVERN_OK) {
         return KVERN_OK;
     }
-    const kvern_status dropped = drafts_accept(s->drafts, 0, error);
+    const kvern_status dropped = drafts_accept(s->drafts, 0, 0, error);
     if (dropped != KVERN_OK || (status != KVERN_ERR_MEMORY && status != KVERN_ERR_BUDGET)) {
         return dropped != KVERN_OK ? dropped : status;
     }
@@ -140,7 +149,7 @@ kvern_status speculation_settle(speculation *s, kvern_state *state, engine_error
     s->counts.accepted += accepted;
     s->drafted = s->accepted = 0;
     const kvern_status status = round_end(state, 1 + accepted, error);
-    const kvern_status told = drafts_accept(s->drafts, accepted, status ? NULL : error);
+    const kvern_status told = drafts_accept(s->drafts, 0, accepted, status ? NULL : error);
     return status != KVERN_OK ? status : told;
 }
 

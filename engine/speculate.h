@@ -28,9 +28,9 @@ typedef struct speculation_counts {
     size_t accepted; // of these, tokens that are part of the sequence now
 } speculation_counts;
 
-// Makes speculation with up to `most` drafts in a pass (at least 1). Borrows everything until
-// speculation_destroy; the workspace has room for 1 + most tokens. On failure *out is NULL. Errors:
-// KVERN_ERR_MEMORY.
+// Makes speculation with up to `most` drafts in a pass (at least 1), by row 0 of `drafts`. Borrows
+// everything until speculation_destroy; the workspace has room for 1 + most tokens. On failure *out
+// is NULL. Errors: KVERN_ERR_MEMORY.
 KVERN_CHECK kvern_status speculation_create(const model *model, model_workspace *workspace,
                                             drafts *drafts, size_t most, speculation **out,
                                             engine_error *error);
@@ -39,10 +39,10 @@ KVERN_CHECK kvern_status speculation_create(const model *model, model_workspace 
 void speculation_destroy(speculation *s);
 
 // Forwards the newest token of a sequence, whose other tokens are row 0 of `state`, and drafts
-// behind it as far as `request`, whose `most` may be 0 here, and the state allow; with none it is
-// a plain decode. What was
-// forwarded before must be settled. A lack of memory for drafts is met by a plain decode. On
-// failure the state is as it was. Errors: those of model_forward and drafts_propose.
+// behind it as far as `request` and the state allow; with none it is a plain decode. Of the
+// request, tokens, count, most, which may be 0 here, and sampler are used. What was forwarded
+// before must be settled. A lack of memory for drafts is met by a plain decode. On failure the
+// state is as it was. Errors: those of model_forward and drafts_propose.
 KVERN_CHECK kvern_status speculation_forward(speculation *s, kvern_state *state,
                                              const draft_request *request, engine_error *error);
 

@@ -158,6 +158,12 @@ static void test_answers_of_run(void **state)
     check_as_run(others, 10);
     static const char *const drafts[] = {"--temp", "0", "--draft", "ngram", "--draft-tokens", "5"};
     check_as_run(drafts, 6);
+    // The model itself, and one that guesses wrong.
+    const char *const own[] = {"--temp", "1",       "--seed",
+                               "4",      "--draft", program_path("random.gguf")};
+    check_as_run(own, 6);
+    const char *const other[] = {"--temp", "0", "-n", "40", "--draft", program_path("chain.gguf")};
+    check_as_run(other, 6);
     static const char *const plain[] = {"--temp", "1.5", "--seed", "7", "-n", "60", "--raw"};
     check_as_run(plain, 7);
 }
@@ -679,8 +685,8 @@ static void test_usage(void **state)
         &(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o", "--out", "q"}},
         "--out is given twice");
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
-                                                       "--draft", "other.gguf"}},
-                         "--draft ngram");
+                                                       "--draft-tokens", "3"}},
+                         "--draft-tokens needs --draft");
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// kvern run --draft, and kvern bench draft: the same text, what is told about it, and what is
-// refused.
+// kvern run --draft, kvern batch --draft, and kvern bench draft: the same text, what is told about
+// it, and what is refused.
 
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
@@ -152,6 +152,73 @@ static void test_budget(void **state)
                      model, " accepted in ");
 }
 
+static const char *write_prompts(void)
+{
+    char text[1024] = "";
+    for (int i = 0; i < 6; i++) {
+        sprintf(text + strlen(text), "{\"id\": %d, \"prompt\": \"the same beginning, %d\"}\n", i,
+                i);
+    }
+    return program_write_text("prompts.jsonl", text);
+}
+
+// What kvern run refuses, with the same messages, and before anything is written.
+static void test_batch_refusals(void **state)
+{
+    (void)state;
+    const char *model = program_path("random.gguf"), *prompts = write_prompts();
+    const struct {
+        const char *model, *draft, *message;
+    } cases[] = {
+        {model, "absent.gguf", "absent.gguf"},
+        {model, program_path("broken.gguf"), "broken.gguf"},
+        {program_path("broken.gguf"), "absent.gguf", "absent.gguf"}, // looked at first
+        {model, program_path("other.gguf"),
+         "other.gguf: the draft model has a vocabulary of 100 tokens and the model one of 261"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        program_expect_failure(
+            &(program_call){.arguments = {"batch", cases[i].model, "--prompts", prompts, "--out",
+                                          program_path("refused.jsonl"), "--draft",
+                                          cases[i].draft}},
+            cases[i].message);
+        FILE *made = fopen(program_path("refused.jsonl"), "rb");
+        assert_null(made);
+    }
+}
+
+static json_t *run_batch(const char *source, const char *parallel, const char *budget)
+{
+    const char *out = program_path("answers.jsonl");
+    remove(out);
+    return run_json(&(program_call){
+        .arguments = {"batch", program_path("random.gguf"), "--prompts", write_prompts(), "--out",
+                      out, "--json", "--temp", "0", "-n", "50", "-t", "1", "--parallel", parallel,
+                      "--draft", source, "--budget", budget}});
+}
+
+static void test_batch_facts(void **state)
+{
+    (void)state;
+    const char *model = program_path("random.gguf");
+    json_t *alone = run_batch(model, "1", "64M"); // one token at least is guessed for each
+    assert_int_equal(number(alone, "answered"), 6);
+    assert_in_range(number(alone, "drafted"), 6 * 10, 6 * 50);
+    // Those behind the end of an answer do not count.
+    assert_in_range(number(alone, "accepted"), number(alone, "drafted") - 6,
+                    number(alone, "drafted"));
+    json_decref(alone);
+    json_t *many = run_batch(model, "6", "64M"); // it does not pay, and is tried once in a while
+    assert_int_equal(number(many, "answered"), 6);
+    assert_in_range(number(many, "drafted"), 1, 6 * 3);
+    assert_true(number(many, "shared_tokens") > 0);
+    json_decref(many);
+    json_t *scarce = run_batch(model, "1", "48K"); // enough for the rows of the model alone
+    assert_int_equal(number(scarce, "answered"), 6);
+    assert_int_equal(number(scarce, "drafted"), 0);
+    json_decref(scarce);
+}
+
 static void test_bench(void **state)
 {
     (void)state;
@@ -186,8 +253,9 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_same_text),      cmocka_unit_test(test_json),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_batch_refusals), cmocka_unit_test(test_batch_facts),
         cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

@@ -104,7 +104,7 @@ static void sizes_are_checked(void **state)
     drafts *d;
     assert_status(KVERN_ERR_RANGE, ngram_index_create((size_t)INT32_MAX + 1, &index, NULL));
     assert_null(index);
-    assert_status(KVERN_ERR_RANGE, draft_ngram_create((size_t)INT32_MAX + 1, &d, NULL));
+    assert_status(KVERN_ERR_RANGE, draft_ngram_create(1, (size_t)INT32_MAX + 1, &d, NULL));
     assert_null(d);
 
     // What is beyond the capacity is left out, and no harm done.
@@ -121,7 +121,7 @@ static void sizes_are_checked(void **state)
 static drafts *create_drafts(void)
 {
     drafts *d;
-    assert_ok(draft_ngram_create(4096, &d, NULL));
+    assert_ok(draft_ngram_create(1, 4096, &d, NULL));
     return d;
 }
 
@@ -133,9 +133,13 @@ static size_t propose(drafts *d, const char *text, size_t most, char *out)
     for (size_t i = 0; i < length; i++) {
         tokens[i] = text[i];
     }
-    const draft_request request = {.tokens = tokens, .count = length, .most = most};
-    size_t count;
-    assert_ok(drafts_propose(d, &request, proposed, &count, NULL));
+    draft_request request = {.tokens = tokens,
+                             .count = length,
+                             .most = most,
+                             .cost = DRAFT_PACE_CHECK_COST,
+                             .out = proposed};
+    assert_ok(drafts_propose(d, &request, 1, NULL));
+    const size_t count = request.proposed;
     assert_true(count <= most);
     for (size_t i = 0; i < count; i++) {
         out[i] = (char)proposed[i];
@@ -181,13 +185,13 @@ static void a_trimmed_sequence_is_forgotten(void **state)
     drafts *d = create_drafts();
     char out[65];
     assert_true(propose(d, "The quick brown fox. The quick ", 7, out) > 0);
-    assert_ok(drafts_accept(d, 0, NULL));
-    assert_ok(drafts_trim(d, 4, NULL));
+    assert_ok(drafts_accept(d, 0, 0, NULL));
+    assert_ok(drafts_trim(d, 0, 4, NULL));
     assert_int_equal(propose(d, "The slow grey cat, quick ", 7, out), 0);
-    assert_ok(drafts_trim(d, 0, NULL));
+    assert_ok(drafts_trim(d, 0, 0, NULL));
     assert_true(propose(d, "In a hat. In a ", 7, out) > 0);
     assert_int_equal(out[0], 'h');
-    assert_ok(drafts_accept(d, 1, NULL));
+    assert_ok(drafts_accept(d, 0, 1, NULL));
     drafts_destroy(d);
 }
 
@@ -204,7 +208,7 @@ static void failing_drafts_become_few(void **state)
         const size_t count = propose(d, text, 8, out);
         drafted += count;
         if (count > 0) {
-            assert_ok(drafts_accept(d, 0, NULL));
+            assert_ok(drafts_accept(d, 0, 0, NULL));
         }
     }
     assert_in_range(drafted, 10, 80);
@@ -212,7 +216,7 @@ static void failing_drafts_become_few(void **state)
     for (; last < 8 && chances < 1000; chances++) {
         last = propose(d, text, 8, out);
         if (last > 0) {
-            assert_ok(drafts_accept(d, last, NULL));
+            assert_ok(drafts_accept(d, 0, last, NULL));
         }
     }
     assert_in_range(chances, 1, 100);

@@ -334,10 +334,12 @@ static void script_see(script_drafts *s, const int32_t *tokens, size_t count)
     }
 }
 
-static kvern_status script_read(drafts *d, const int32_t *tokens, size_t count, engine_error *error)
+static kvern_status script_read(drafts *d, draft_request *requests, size_t count,
+                                engine_error *error)
 {
     (void)error;
-    script_see((script_drafts *)d, tokens, count);
+    assert_true(count == 1 && requests->row == 0);
+    script_see((script_drafts *)d, requests->tokens, requests->count);
     return KVERN_OK;
 }
 
@@ -358,10 +360,12 @@ static int32_t script_token(script_drafts *s, size_t at)
     }
 }
 
-static kvern_status script_propose(drafts *d, const draft_request *request, int32_t *out,
-                                   size_t *count, engine_error *error)
+static kvern_status script_propose(drafts *d, draft_request *request, size_t requests,
+                                   engine_error *error)
 {
     (void)error;
+    size_t *count = &request->proposed;
+    assert_true(requests == 1 && request->row == 0 && *count == 0);
     script_drafts *s = (script_drafts *)d;
     assert_true(request->count > 0 && request->most > 0 && request->sampler);
     assert_true(request->count + request->most < CONTEXT); // a token of the model's own follows
@@ -372,9 +376,9 @@ static kvern_status script_propose(drafts *d, const draft_request *request, int3
         if (s->mode == SCRIPT_RIGHT && at >= s->truth->sequence_count) {
             break;
         }
-        out[(*count)++] = script_token(s, at);
+        request->out[(*count)++] = script_token(s, at);
     }
-    memcpy(s->proposed, out, *count * sizeof *out);
+    memcpy(s->proposed, request->out, *count * sizeof *s->proposed);
     s->proposed_count = *count;
     if (s->gate) {
         s->gate->closed = *count > 0;
@@ -382,9 +386,10 @@ static kvern_status script_propose(drafts *d, const draft_request *request, int3
     return KVERN_OK;
 }
 
-static kvern_status script_accept(drafts *d, size_t accepted, engine_error *error)
+static kvern_status script_accept(drafts *d, size_t row, size_t accepted, engine_error *error)
 {
     (void)error;
+    assert_int_equal(row, 0);
     script_drafts *s = (script_drafts *)d;
     assert_true(s->proposed_count > 0 && accepted <= s->proposed_count);
     if (s->gate) {
@@ -397,9 +402,10 @@ static kvern_status script_accept(drafts *d, size_t accepted, engine_error *erro
     return KVERN_OK;
 }
 
-static kvern_status script_trim(drafts *d, size_t length, engine_error *error)
+static kvern_status script_trim(drafts *d, size_t row, size_t length, engine_error *error)
 {
     (void)error;
+    assert_int_equal(row, 0);
     script_drafts *s = (script_drafts *)d;
     assert_int_equal(s->proposed_count, 0);
     s->seen_count = length < s->seen_count ? length : s->seen_count;
@@ -446,7 +452,7 @@ static drafts *create_drafts(source from, const setting *x, const world *other)
 {
     drafts *d;
     if (from == NGRAM) {
-        assert_ok(draft_ngram_create(CONTEXT, &d, NULL));
+        assert_ok(draft_ngram_create(1, CONTEXT, &d, NULL));
     } else if (from == SELF || from == OTHER) {
         const world *drafter = from == SELF ? x->w : other;
         kvern_composition *plan = from == SELF ? x->drafter : NULL;

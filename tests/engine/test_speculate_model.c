@@ -76,7 +76,7 @@ static void drafts_change_no_token(void **state)
         const draft_model_options cheap = {.cost = 0.05f};
         drafts *own, *ngram;
         assert_ok(draft_model_create(f.model, f.composition, f.model, &cheap, &own, NULL));
-        assert_ok(draft_ngram_create(256, &ngram, NULL));
+        assert_ok(draft_ngram_create(1, 256, &ngram, NULL));
         const record plain = run(&f, NULL, &prompt, temperature);
         const record by_itself = run(&f, own, &prompt, temperature);
         const record by_ngram = run(&f, ngram, &prompt, temperature);
