@@ -240,7 +240,7 @@ static void serve_at_random(bed *b, test_random *random)
 static void answers_are_those_of_requests_alone(void **state)
 {
     (void)state;
-    const uint64_t rounds = check_is_long() ? 50 : 2;
+    const uint64_t rounds = check_is_long() ? 50 : 1;
     schedule_statistics sums[2] = {{0}, {0}};
     for (size_t i = 0; i < 4 * storage_count; i++) {
         const storage *s = &storages[i / 4];
@@ -266,7 +266,7 @@ static void answers_are_those_of_requests_alone(void **state)
     assert_true(sums[0].drafted > 0 && sums[1].drafted > 0);
     // Another storage than the model's own makes its drafts differ at times.
     assert_true(sums[1].accepted * 10 > sums[1].drafted * 6);
-    assert_true(sums[0].accepted * 4 < sums[0].drafted);
+    assert_true(sums[0].accepted * 10 < sums[0].drafted * 6);
 }
 
 static void ask_long(bed *b, size_t count, size_t prompt, bool sampled)
@@ -484,18 +484,18 @@ static void no_request_fails_for_the_drafts_budget(void **state)
     (void)state;
     static const storage late = {"8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64),
                                  70};
-    const uint64_t steps = check_is_long() ? 64 : 12;
+    const uint64_t steps = check_is_long() ? 64 : 6;
     for (size_t i = 0; i < 4; i++) {
         const bool gemma = i % 2;
         const storage *s = i / 2 ? &late : &storages[0];
         const uint64_t least = budget_of(gemma, s, NONE, 0), most = budget_of(gemma, s, SELF, 10);
         uint64_t drafted = 0;
         for (uint64_t at = 0; at <= steps; at++) {
-            const uint64_t budget = least + (most - least) * at / steps;
+            const uint64_t budget = least + (most - least) * at * at / (steps * steps);
             bed b = open_with_budget(gemma, s, SELF, budget);
             serve_long(&b, 6);
             assert_true(memory_of(&b).peak_bytes <= budget);
-            if (at % 6 == 0) { // comparing is what takes the time
+            if (at % 3 == 0) { // comparing is what takes the time
                 expect_alone(&b, REQUESTS);
             }
             drafted = schedule_get_statistics(b.schedule).drafted;
