@@ -65,8 +65,9 @@ typedef struct kvern_context_options {
     // executor must outlive every object made in the context.
     kvern_executor executor;
 
-    // Threads of the default executor; 0 means one per processor that the process may run on.
-    // Ignored when the caller brings an executor.
+    // Threads of the default executor; 0 means one per processor that the process may run on. They
+    // leave the signals of the process to the caller's threads. Ignored when the caller brings an
+    // executor.
     size_t threads;
 
     // Instruction sets that may be used, on top of what KVERN_CPU allows (see kvern/cpu.h).

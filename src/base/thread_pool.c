@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 
 // Looks at the ticket before a thread goes to sleep: some tens of microseconds, about the time
@@ -156,6 +157,28 @@ void kvern_thread_pool_run(void *user, size_t tasks, task_function *task, void *
     pthread_mutex_unlock(&pool->turn);
 }
 
+// The signals that our threads leave to the caller's: all but those that a thread's own
+// instructions raise, and the one that profilers count by.
+static void fill_left_signals(sigset_t *set)
+{
+    static const int taken[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF};
+    sigfillset(set);
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        sigdelset(set, taken[i]);
+}
+
+// As many threads as the system gives. They inherit their mask from the one that starts them.
+static void start_threads(kvern_thread_pool *pool)
+{
+    sigset_t left, own;
+    fill_left_signals(&left);
+    pthread_sigmask(SIG_BLOCK, &left, &own);
+    while (pool->started < pool->size - 1 &&
+           pthread_create(&pool->threads[pool->started], NULL, work, pool) == 0)
+        pool->started++;
+    pthread_sigmask(SIG_SETMASK, &own, NULL);
+}
+
 kvern_status kvern_thread_pool_start(kvern_heap *heap, size_t threads, kvern_thread_pool **out)
 {
     void *block;
@@ -169,9 +192,7 @@ kvern_status kvern_thread_pool_start(kvern_heap *heap, size_t threads, kvern_thr
     pthread_mutex_init(&pool->turn, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    while (pool->started < threads - 1 &&
-           pthread_create(&pool->threads[pool->started], NULL, work, pool) == 0)
-        pool->started++;
+    start_threads(pool);
     if (pool->started < threads - 1) {
         status = kvern_fail(KVERN_ERR_THREADS, "only %zu of %zu threads could be started",
                             pool->started + 1, threads);

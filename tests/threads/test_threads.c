@@ -13,10 +13,13 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define THREADS 16
 #define HEADS 4
@@ -373,6 +376,41 @@ static void contexts_live_side_by_side(void **state)
 
 // ---- Details of errors ----
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number)
+{
+    (void)number;
+    signals = signals + 1;
+}
+
+// A signal of the process is for the caller's own threads: a thread of the library that took it
+// would end a program that waits for it elsewhere.
+static void threads_of_the_library_take_no_signals(void **state)
+{
+    (void)state;
+    const struct sigaction action = {.sa_handler = count_signal};
+    struct sigaction before;
+    sigset_t one, mask, waiting;
+    kvern_context_options options = kvern_context_options_default();
+    kvern_context *context;
+    options.threads = 4;
+    assert_ok(kvern_context_create(&options, &context));
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &one, &mask), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); // time for others to take it
+    assert_int_equal(signals, 0);
+    assert_int_equal(sigpending(&waiting), 0);
+    assert_int_equal(sigismember(&waiting, SIGUSR1), 1);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
+    assert_int_equal(signals, 1); // and the caller's mask is what it was
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    kvern_context_release(context);
+}
+
 static void *fail_elsewhere(void *arg)
 {
     bool *right = arg;
@@ -407,6 +445,7 @@ int main(void)
         cmocka_unit_test(reads_are_attended_while_their_cache_changes),
         cmocka_unit_test(a_release_during_an_append_spares_the_fork),
         cmocka_unit_test(contexts_live_side_by_side),
+        cmocka_unit_test(threads_of_the_library_take_no_signals),
         cmocka_unit_test(each_thread_has_its_own_detail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
