@@ -66,7 +66,8 @@ typedef struct kvern_context_options {
     kvern_executor executor;
 
     // Threads of the default executor; 0 means one per processor that the process may run on. They
-    // leave the signals of the process to the caller's threads. Ignored when the caller brings an
+    // leave the signals of the process to the caller's threads. A child of fork() does not have
+    // them: it leaves such a context alone, its release too. Ignored when the caller brings an
     // executor.
     size_t threads;
 
