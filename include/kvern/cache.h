@@ -97,11 +97,13 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 // and attends of one query per row with up to `query_heads` query heads included (0: appends only).
 // Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
 // to an older read or to a fork takes new ones, room included, once; release reads before the next
-// append to avoid it. A row before its start gets the room that it needs up to there; the
-// conversion takes pages of the planned codecs then (kvern_layer.start), which no reservation
-// covers. On failure nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or
-// more than 2^40), KVERN_ERR_ARGUMENT (query heads that do not divide), KVERN_ERR_BUSY (a cache of
-// a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// append to avoid it. A row with a sliding window that shares pages with a fork takes a new one
+// for each of them when the window has passed it, which no reservation covers. A row before its
+// start gets the room that it needs up to there; the conversion takes pages of the planned codecs
+// then (kvern_layer.start), which no reservation covers. On failure nothing changed. Errors:
+// KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40), KVERN_ERR_ARGUMENT (query
+// heads that do not divide), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW,
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);
 
