@@ -498,10 +498,9 @@ static float stated_sum(const affine_block *block, const float *w, size_t d, flo
     float biases[16] = {0};
     for (size_t p = 5; p < 60; p++)
         biases[p % 16] = fmaf(w[p], block->bias[p][g], biases[p % 16]);
-    sum += stated_tree(biases);
     for (size_t p = 5; p < 60; p++)
         sum = fmaf(w[p] * block->scale[p][g], block->code[p][d], sum);
-    return sum;
+    return sum + stated_tree(biases);
 }
 
 static void plain_kernels_follow_the_stated_order(void **state)

@@ -83,10 +83,10 @@ static void add_run(const reference_stream *v, const float *w, int64_t begin, in
         float lanes[16] = {0};
         for (int64_t p = begin; p < end; p++)
             lanes[p % 16] = fmaf(w[p % BLOCK], v->biases[p * v->side_stride + g], lanes[p % 16]);
-        acc[d] = acc[d] + tree(lanes);
         for (int64_t p = begin; p < end; p++)
             acc[d] = fmaf(w[p % BLOCK] * v->scales[p * v->side_stride + g], v->x[p * v->stride + d],
                           acc[d]);
+        acc[d] = acc[d] + tree(lanes);
     }
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Thirty-two registers; a permutation looks up sixteen values, or thirty-two in two registers.
+// Unpacking runs beside fma, on units of its own on most processors: to do it again for every eight
+// vectors costs less than a tile of codes, so that all numbers of vectors are few.
 #include "src/math/lanes_avx512.h"
 
 #include <stdbool.h>
@@ -47,6 +49,7 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 
 #define AFFINE_SUFFIX avx512
 #define AFFINE_MOST 8
+#define AFFINE_FEW SIZE_MAX
 #define AFFINE_WIDE(r) ((r) <= 4 ? 4 : 2)
 #define AFFINE_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
 #include "src/codec/affine/affine_tmpl.h"

@@ -146,8 +146,6 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
 {
     (void)next;
     float codes[KVERN_MAX_HEAD_DIM];
-    for (size_t i = 0; i < n && begin < end; i++)
-        add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
     for (size_t p = begin; p < end; p++) {
         load_codes(codec, KVERN_STREAM_V, block, dim, p, codes);
         for (size_t d = 0; d < dim; d++) {
@@ -157,6 +155,8 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
                     fmaf(w[i * KVERN_PAGE_POSITIONS + p] * scale, codes[d], acc[i * dim + d]);
         }
     }
+    for (size_t i = 0; i < n && begin < end; i++)
+        add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
 kvern_codec_kernels kvern_affine_kernels_plain(void)

@@ -6,6 +6,7 @@
 //   AFFINE_SUFFIX    avx2, avx512, ...: ends the name of the function that hands the kernels out
 //   AFFINE_MOST      query vectors that are worked on at once, 4 or 8
 //   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
+//   AFFINE_FEW       query vectors that are served without a tile, at most
 //   AFFINE_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
 //   affine_code      picks the codes out of words, as the instruction set does it best (see
 //                    affine_avx2.c)
@@ -22,7 +23,6 @@
 
 #define AFFINE_LANES 64   // of a tile
 #define AFFINE_ROWS 64    // of a tile
-#define AFFINE_FEW 8      // vectors that are served without a tile
 #define AFFINE_VECTORS 32 // whose sums over a group are kept at once
 
 typedef struct affine_tile {
@@ -222,17 +222,8 @@ typedef struct affine_product {
     float *c; // c[i * c_stride + lane]
     size_t c_stride;
     bool fresh;        // start from +0 instead of c
-    const float *bias; // added to c first: bias[i] to all lanes; NULL: nothing is
+    const float *bias; // added at the end: bias[i] to all lanes; NULL: nothing is
 } affine_product;
-
-// What the sum of vector i starts from.
-LANES_INLINE lanes first_sum(const affine_product *p, size_t i, size_t lane)
-{
-    if (p->fresh)
-        return lanes_zero();
-    const lanes sum = lanes_load(p->c + i * p->c_stride + lane);
-    return p->bias ? lanes_add(sum, lanes_set(p->bias[i])) : sum;
-}
 
 LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t first, size_t lane)
 {
@@ -243,7 +234,7 @@ LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t fi
     for (int i = 0; i < R; i++) {
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            acc[i][t] = first_sum(p, first + (size_t)i, lane + (size_t)t * 16);
+            acc[i][t] = p->fresh ? lanes_zero() : lanes_load(c + (size_t)i * p->c_stride + t * 16);
     }
     for (size_t row = 0; row < p->count; row++) {
         const float *b = p->rows[row] + lane;
@@ -261,9 +252,11 @@ LANES_INLINE void multiply_pass(int R, int T, const affine_product *p, size_t fi
     }
     KVERN_UNROLL
     for (int i = 0; i < R; i++) {
+        const lanes bias = p->bias ? lanes_set(p->bias[first + (size_t)i]) : lanes_zero();
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            lanes_store(c + (size_t)i * p->c_stride + t * 16, acc[i][t]);
+            lanes_store(c + (size_t)i * p->c_stride + t * 16,
+                        p->bias ? lanes_add(acc[i][t], bias) : acc[i][t]);
     }
 }
 
@@ -530,10 +523,10 @@ LANES_INLINE void add_strips(int bits, int R, int T, size_t dim, size_t d, affin
 {
     const uint32_t *words = c.words;
     lanes sums[AFFINE_MOST][4];
+    acc += d;
     KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
-        sums[i / T][i % T] = lanes_add(lanes_load(acc + (size_t)(i / T) * dim + d + i % T * 16),
-                                       lanes_set(weights->bias[i / T]));
+        sums[i / T][i % T] = lanes_load(acc + (size_t)(i / T) * dim + i % T * 16);
     for (size_t half = 0; half < 2; half++) {
         enter_panel(bits, dim, d, half, words, &c);
         add_columns(bits, R, T, &c, weights->scaled[0] + half * KVERN_AFFINE_COLUMN,
@@ -541,7 +534,8 @@ LANES_INLINE void add_strips(int bits, int R, int T, size_t dim, size_t d, affin
     }
     KVERN_UNROLL
     for (int i = 0; i < R * T; i++)
-        lanes_store(acc + (size_t)(i / T) * dim + d + i % T * 16, sums[i / T][i % T]);
+        lanes_store(acc + (size_t)(i / T) * dim + i % T * 16,
+                    lanes_add(sums[i / T][i % T], lanes_set(weights->bias[i / T])));
 }
 
 // All slots for R vectors, group by group. A group is two strips at least.
