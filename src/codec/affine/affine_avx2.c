@@ -23,16 +23,17 @@ LANES_INLINE lanes affine_byte(lanes_int words, int byte)
 }
 
 // The code that begins at bit `shift` of each word. Up to three bits it is an index into all codes,
-// of which the instruction ignores the bits above.
+// of which the instruction ignores the bits above. Of five and six bits two codes share a shift:
+// with more fields in place there would be more constants than registers.
 LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
     if (bits == 8)
         return affine_byte(words, shift / 8);
-    if (bits > 3 && shift + bits <= 23)
-        return affine_field(bits, words, shift);
-    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+    const int fields = bits == 4 ? 5 : bits > 4 ? 2 : 1, field = shift % (fields * bits);
+    const int by = shift - field;
+    const lanes_int shifted = by ? lanes_int_shr_logical(words, by) : words;
     if (bits > 3)
-        return affine_field(bits, shifted, 0);
+        return affine_field(bits, shifted, field);
     const float m = bits == 2 ? 0 : 4; // what the upper half of the codes adds
     const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, m, 1 + m, 2 + m, 3 + m);
     return (lanes){_mm256_permutevar8x32_ps(codes, shifted.low),
@@ -43,5 +44,5 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 #define AFFINE_MOST 4
 #define AFFINE_FEW 8
 #define AFFINE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
-#define AFFINE_FEW_WIDE(r) ((r) <= 2 ? 2 : 1)
+#define AFFINE_FEW_WIDE(r) ((r) == 1 ? 2 : 1)
 #include "src/codec/affine/affine_tmpl.h"

@@ -27,7 +27,8 @@ LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
     return lanes_sub(lanes_from_bits(sum), one);
 }
 
-// The code that begins at bit `shift` of each word.
+// The code that begins at bit `shift` of each word. Of six bits two codes share a shift, so that
+// the constants of their fields stay in registers.
 LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
     if (bits == 8) {
@@ -36,15 +37,14 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
         const lanes_int from = lanes_int_add(bytes, lanes_int_set(shift / 8));
         return lanes_from_int(_mm512_shuffle_epi8(words, from));
     }
-    if (bits == 6 && shift + 6 <= 23)
-        return affine_field(6, words, shift);
-    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
+    const int field = bits == 6 ? shift % 12 : 0, by = shift - field;
+    const lanes_int shifted = by ? lanes_int_shr_logical(words, by) : words;
+    if (bits == 6)
+        return affine_field(6, shifted, field);
     if (bits <= 4)
         return _mm512_permutexvar_ps(shifted, affine_codes(bits));
-    if (bits == 5)
-        return _mm512_permutex2var_ps(affine_codes(4), shifted,
-                                      lanes_add(affine_codes(4), lanes_set(16)));
-    return affine_field(6, shifted, 0);
+    return _mm512_permutex2var_ps(affine_codes(4), shifted,
+                                  lanes_add(affine_codes(4), lanes_set(16)));
 }
 
 #define AFFINE_SUFFIX avx512

@@ -50,31 +50,37 @@ LANES_INLINE void load_words(int T, const affine_columns *c, size_t word, lanes_
 }
 
 // The last two codes of a column lie in the two upper bits of its words, the first word's lowest.
-// They are gathered on the way, at the upper end of `rest`.
-LANES_INLINE void gather_rest(int bits, int T, const lanes_int words[4], lanes_int rest[4])
+// They are gathered at the upper end of `rest`, from words that are loaded again: kept on the way,
+// they would take registers from the sums.
+LANES_INLINE void gather_rest(int bits, int T, const affine_columns *c, lanes_int rest[4])
 {
-    if (32 % bits == 0)
-        return;
+    const lanes_int upper = lanes_int_set((int32_t)0xc0000000);
     KVERN_UNROLL
     for (int t = 0; t < T; t++)
-        rest[t] = lanes_int_or(lanes_int_shr_logical(rest[t], 2),
-                               lanes_int_and(words[t], lanes_int_set((int32_t)0xc0000000)));
+        rest[t] = lanes_int_set(0);
+    KVERN_UNROLL
+    for (int word = 0; word < bits; word++) {
+        const uint32_t *at = c->words + (size_t)word * c->stride;
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++) {
+            const lanes_int words = lanes_int_load((const int32_t *)at + t * 16);
+            rest[t] = lanes_int_or(lanes_int_shr_logical(rest[t], 2), lanes_int_and(words, upper));
+        }
+    }
 }
 
-// One of the last two codes, 0 or 1, of a column whose words have been gathered.
+// One of the last two codes, 0 or 1, of a column, from what has been gathered.
 LANES_INLINE lanes rest_code(int bits, lanes_int rest, int number)
 {
     return affine_code(bits, lanes_int_shr_logical(rest, 32 - 2 * bits + number * bits), 0);
 }
 
 // The codes of one word of T strips: consecutive rows.
-LANES_INLINE void unpack_word(int bits, int T, const affine_columns *c, size_t word,
-                              lanes_int rest[4])
+LANES_INLINE void unpack_word(int bits, int T, const affine_columns *c, size_t word)
 {
     const size_t row = word * (size_t)(32 / bits);
     lanes_int words[4];
     load_words(T, c, word, words);
-    gather_rest(bits, T, words, rest);
     KVERN_UNROLL
     for (int j = 0; j < 32 / bits; j++) {
         KVERN_UNROLL
@@ -85,14 +91,12 @@ LANES_INLINE void unpack_word(int bits, int T, const affine_columns *c, size_t w
 
 LANES_INLINE void unpack_strips(int bits, int T, const affine_columns *c)
 {
-    lanes_int rest[4];
-    KVERN_UNROLL
-    for (int t = 0; t < T; t++)
-        rest[t] = lanes_int_set(0);
     for (size_t word = 0; word < (size_t)bits; word++)
-        unpack_word(bits, T, c, word, rest);
+        unpack_word(bits, T, c, word);
     if (32 % bits == 0)
         return;
+    lanes_int rest[4];
+    gather_rest(bits, T, c, rest);
     KVERN_UNROLL
     for (int i = 0; i < 2 * T; i++)
         lanes_store(c->to[30 + i / T] + i % T * 16, rest_code(bits, rest[i % T], i / T));
@@ -121,23 +125,16 @@ typedef struct affine_sides {
     ptrdiff_t next; // bytes from one to the other
 } affine_sides;
 
-// 16 of them, from number `at` on (kvern_affine_scale_at, kvern_affine_bias_at).
+// 16 of them, from number `at` on (kvern_affine_scale_at, kvern_affine_bias_at). No call in it: one
+// would send the registers of the caller to memory.
 LANES_INLINE lanes load_sides(const affine_sides *sides, size_t at)
 {
-    const char *from = sides->block + at * kvern_type_bytes(sides->codec->scales);
+    const kvern_type type = sides->codec->scales;
+    const char *from = sides->block + at * (type == KVERN_F32 ? sizeof(float) : sizeof(uint16_t));
     lanes_prefetch(from + sides->next);
-    return sides->codec->scales == KVERN_BF16  ? lanes_load_bf16((const uint16_t *)from)
-           : sides->codec->scales == KVERN_F16 ? lanes_load_f16((const uint16_t *)from)
-                                               : lanes_load((const float *)from);
-}
-
-// All of a block as floats.
-static __attribute__((noinline)) void load_all_sides(const affine_sides *sides, size_t dim,
-                                                     float *to)
-{
-    const size_t count = kvern_affine_sides(sides->codec, dim);
-    for (size_t at = 0; at < count; at += 16)
-        lanes_store(to + at, load_sides(sides, at));
+    return type == KVERN_BF16  ? lanes_load_bf16((const uint16_t *)from)
+           : type == KVERN_F16 ? lanes_load_f16((const uint16_t *)from)
+                               : lanes_load((const float *)from);
 }
 
 // ---- Few vectors ----
@@ -163,14 +160,12 @@ LANES_INLINE int codes_at_once(int bits)
 
 // The codes of one word of T strips.
 LANES_INLINE void add_word(int bits, int R, int T, const affine_columns *c, size_t word,
-                           const float *a, size_t a_stride, lanes_int rest[4],
-                           lanes acc[AFFINE_MOST][4])
+                           const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
     const size_t per_word = (size_t)(32 / bits), first = word * per_word;
     const int at_once = codes_at_once(bits);
     lanes_int words[4];
     load_words(T, c, word, words);
-    gather_rest(bits, T, words, rest);
     for (size_t row = first; row < first + per_word; row += (size_t)at_once) {
         KVERN_UNROLL
         for (int j = 0; j < at_once; j++) {
@@ -192,14 +187,12 @@ LANES_INLINE void add_word(int bits, int R, int T, const affine_columns *c, size
 LANES_INLINE void add_columns(int bits, int R, int T, const affine_columns *c, const float *a,
                               size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
-    lanes_int rest[4];
-    KVERN_UNROLL
-    for (int t = 0; t < T; t++)
-        rest[t] = lanes_int_set(0);
     for (size_t word = 0; word < (size_t)bits; word++)
-        add_word(bits, R, T, c, word, a, a_stride, rest, acc);
+        add_word(bits, R, T, c, word, a, a_stride, acc);
     if (32 % bits == 0)
         return;
+    lanes_int rest[4];
+    gather_rest(bits, T, c, rest);
     KVERN_UNROLL
     for (int number = 0; number < 2; number++) {
         lanes strip[4];
@@ -360,11 +353,12 @@ LANES_INLINE void score_some(int bits, affine_sides sides, affine_columns column
     }
 }
 
-// Scores of R vectors in T strips from `slot` on. `sides`: scales and biases of the block.
-LANES_INLINE void score_strips(int bits, int R, int T, size_t group, const float *sides,
-                               affine_columns c, size_t dim, size_t slot, const float *q,
-                               size_t q_stride, float *scores)
+// Scores of R vectors in T strips from `slot` on.
+LANES_INLINE void score_strips(int bits, int R, int T, const affine_sides *sides, affine_columns c,
+                               size_t dim, size_t slot, const float *q, size_t q_stride,
+                               float *scores)
 {
+    const size_t group = sides->codec->group;
     const float *sums = q + dim;
     c.words += slot;
     scores += slot;
@@ -377,15 +371,18 @@ LANES_INLINE void score_strips(int bits, int R, int T, size_t group, const float
             add_columns(bits, R, T, &c, q, q_stride, acc);
             c.words += (size_t)bits * KVERN_PAGE_POSITIONS;
         }
-        const float *scale = sides + kvern_affine_scale_at(slot, g);
-        const float *bias = sides + kvern_affine_bias_at(slot, g);
+        lanes scale[4], bias[4];
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++) {
+            scale[t] = load_sides(sides, kvern_affine_scale_at(slot, g) + t * 16);
+            bias[t] = load_sides(sides, kvern_affine_bias_at(slot, g) + t * 16);
+        }
         KVERN_UNROLL
         for (int i = 0; i < R * T; i++) {
             float *to = scores + (size_t)(i / T) * KVERN_PAGE_POSITIONS + i % T * 16;
             lanes s = g == 0 ? lanes_zero() : lanes_load(to);
-            s = lanes_fma(lanes_load(scale + i % T * 16), acc[i / T][i % T], s);
-            s = lanes_fma(lanes_load(bias + i % T * 16),
-                          lanes_set(sums[(size_t)(i / T) * q_stride + g]), s);
+            s = lanes_fma(scale[i % T], acc[i / T][i % T], s);
+            s = lanes_fma(bias[i % T], lanes_set(sums[(size_t)(i / T) * q_stride + g]), s);
             lanes_store(to, s);
         }
     }
@@ -395,11 +392,8 @@ LANES_INLINE void score_strips(int bits, int R, int T, size_t group, const float
 LANES_INLINE void score_few(int bits, int R, const affine_sides *sides, affine_columns c,
                             size_t dim, const float *q, size_t q_stride, float *scores)
 {
-    _Alignas(64) float all[2 * KVERN_AFFINE_MOST_GROUPS * KVERN_PAGE_POSITIONS];
-    load_all_sides(sides, dim, all);
     for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R))
-        score_strips(bits, R, AFFINE_FEW_WIDE(R), sides->codec->group, all, c, dim, slot, q,
-                     q_stride, scores);
+        score_strips(bits, R, AFFINE_FEW_WIDE(R), sides, c, dim, slot, q, q_stride, scores);
 }
 
 LANES_INLINE void score_by_few(int bits, const affine_sides *sides, affine_columns c, size_t dim,
