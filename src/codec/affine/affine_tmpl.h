@@ -152,34 +152,20 @@ LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, si
     }
 }
 
-// How many codes of a word are taken by constants before the words are shifted.
-LANES_INLINE int codes_at_once(int bits)
-{
-    return bits == 2 ? 4 : bits == 3 ? 5 : 32 / bits;
-}
-
 // The codes of one word of T strips.
 LANES_INLINE void add_word(int bits, int R, int T, const affine_columns *c, size_t word,
                            const float *a, size_t a_stride, lanes acc[AFFINE_MOST][4])
 {
-    const size_t per_word = (size_t)(32 / bits), first = word * per_word;
-    const int at_once = codes_at_once(bits);
+    const size_t row = word * (size_t)(32 / bits);
     lanes_int words[4];
     load_words(T, c, word, words);
-    for (size_t row = first; row < first + per_word; row += (size_t)at_once) {
-        KVERN_UNROLL
-        for (int j = 0; j < at_once; j++) {
-            lanes strip[4];
-            KVERN_UNROLL
-            for (int t = 0; t < T; t++)
-                strip[t] = affine_code(bits, words[t], j * bits);
-            add_row(R, T, strip, a + row + j, a_stride, acc);
-        }
-        if (at_once == 32 / bits)
-            return;
+    KVERN_UNROLL
+    for (int j = 0; j < 32 / bits; j++) {
+        lanes strip[4];
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            words[t] = lanes_int_shr_logical(words[t], at_once * bits);
+            strip[t] = affine_code(bits, words[t], j * bits);
+        add_row(R, T, strip, a + row + j, a_stride, acc);
     }
 }
 
