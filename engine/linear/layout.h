@@ -132,6 +132,9 @@ void linear_unpack_scales(uint32_t type, const unsigned char *tile, size_t unit,
 // The codes of a row (0 to 31) of a unit: codes[LINEAR_UNIT].
 void linear_unpack_codes(uint32_t type, const linear_unit *unit, size_t row, uint8_t *codes);
 
+// An element of a float tile.
+float linear_unpack_float(uint32_t type, const unsigned char *tile, size_t col, size_t row);
+
 // Column `col` of a float tile: out[LINEAR_ROWS].
 void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out);
 

@@ -203,11 +203,8 @@ static void quantized_row(const linear *weights, const unsigned char *tile, size
 
 static void float_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
 {
-    for (size_t col = 0; col < weights->cols; col++) {
-        float column[LINEAR_ROWS];
-        linear_unpack_floats(weights->type, tile, col, column);
-        out[col] = column[row];
-    }
+    for (size_t col = 0; col < weights->cols; col++)
+        out[col] = linear_unpack_float(weights->type, tile, col, row);
 }
 
 void linear_row(const linear *weights, size_t row, float *out)

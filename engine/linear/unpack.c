@@ -171,17 +171,28 @@ void linear_unpack_codes(uint32_t type, const linear_unit *unit, size_t row, uin
     }
 }
 
+float linear_unpack_float(uint32_t type, const unsigned char *tile, size_t col, size_t row)
+{
+    const size_t element = LINEAR_ROWS * col + row;
+    float value;
+    if (type == GGUF_TYPE_F32)
+        return engine_load_f32(tile + 4 * element);
+    const uint16_t half = engine_load_u16(tile + 2 * element);
+    if (type == GGUF_TYPE_F16) {
+        kvern_f16_to_f32_array(0, 1, &half, &value);
+    } else {
+        const uint32_t bits = (uint32_t)half << 16;
+        memcpy(&value, &bits, sizeof value);
+    }
+    return value;
+}
+
 void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out)
 {
     if (type == GGUF_TYPE_F16) {
         halves(tile + 2 * LINEAR_ROWS * col, out);
         return;
     }
-    for (size_t row = 0; row < LINEAR_ROWS; row++) {
-        const size_t element = LINEAR_ROWS * col + row;
-        const uint32_t bits = type == GGUF_TYPE_F32
-                                  ? engine_load_u32(tile + 4 * element)
-                                  : (uint32_t)engine_load_u16(tile + 2 * element) << 16;
-        memcpy(&out[row], &bits, sizeof bits);
-    }
+    for (size_t row = 0; row < LINEAR_ROWS; row++)
+        out[row] = linear_unpack_float(type, tile, col, row);
 }
