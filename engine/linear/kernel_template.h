@@ -427,8 +427,12 @@ INLINE void float_tile(uint32_t type, const linear_tile *tile)
         some_float_tokens(type, 1, tile, first);
 }
 
+// Functions of their own, so that profiles name the type, and small ones have inline checks where
+// sanitizers check large ones by calls.
+#define KERNEL static __attribute__((noinline)) void
+
 #define QUANTIZED_KERNEL(TYPE)                                                                     \
-    static void kernel_##TYPE(const linear_tile *tile)                                             \
+    KERNEL kernel_##TYPE(const linear_tile *tile)                                                  \
     {                                                                                              \
         if (tile->format == LINEAR_FORMAT_INT8)                                                    \
             quantized_tile(GGUF_TYPE_##TYPE, 1, tile);                                             \
@@ -437,7 +441,7 @@ INLINE void float_tile(uint32_t type, const linear_tile *tile)
     }
 
 #define FLOAT_KERNEL(TYPE)                                                                         \
-    static void kernel_##TYPE(const linear_tile *tile)                                             \
+    KERNEL kernel_##TYPE(const linear_tile *tile)                                                  \
     {                                                                                              \
         float_tile(GGUF_TYPE_##TYPE, tile);                                                        \
     }
