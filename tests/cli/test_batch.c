@@ -111,8 +111,8 @@ static void expect_same_answer(const json_t *result, const json_t *wanted)
     }
 }
 
-// The same text, finish and numbers of tokens as from kvern run.
-static void expect_as_run(const json_t *results, const char *const *options, size_t count)
+// What kvern run answers to each question.
+static void answer_alone(const char *const *options, size_t count, json_t *answers[QUESTION_COUNT])
 {
     for (size_t i = 0; i < QUESTION_COUNT; i++) {
         program_call call = {
@@ -120,17 +120,25 @@ static void expect_as_run(const json_t *results, const char *const *options, siz
         for (size_t j = 0; j < count; j++) {
             call.arguments[5 + j] = options[j];
         }
-        json_t *wanted = program_json(&call, 0);
+        answers[i] = program_json(&call, 0);
+    }
+}
+
+// The same text, finish and numbers of tokens as from kvern run.
+static void expect_as_run(const json_t *results, json_t *const answers[QUESTION_COUNT])
+{
+    for (size_t i = 0; i < QUESTION_COUNT; i++) {
         char key[16];
         snprintf(key, sizeof key, "\"q%zu\"", i);
-        expect_same_answer(json_object_get(results, key), wanted);
-        json_decref(wanted);
+        expect_same_answer(json_object_get(results, key), answers[i]);
     }
 }
 
 static void check_as_run(const char *const *options, size_t count)
 {
     static const char *const parallel[] = {"1", "3", "8"};
+    json_t *answers[QUESTION_COUNT];
+    answer_alone(options, count, answers);
     for (size_t i = 0; i < sizeof parallel / sizeof parallel[0]; i++) {
         const char *out = fresh("answers.jsonl");
         program_call call = {.arguments = {"batch", program_path("random.gguf"), "--prompts",
@@ -142,8 +150,11 @@ static void check_as_run(const char *const *options, size_t count)
         must_run(&call);
         json_t *results = read_results(out);
         assert_int_equal(json_object_size(results), QUESTION_COUNT);
-        expect_as_run(results, options, count);
+        expect_as_run(results, answers);
         json_decref(results);
+    }
+    for (size_t i = 0; i < QUESTION_COUNT; i++) {
+        json_decref(answers[i]);
     }
 }
 
@@ -367,12 +378,16 @@ static void expect_same_results(const json_t *wanted, const char *path)
     json_decref(results);
 }
 
+// The results of the whole job, computed once; a reference.
 static json_t *uninterrupted(void)
 {
-    const char *out = fresh("whole.jsonl");
-    const program_call call = many_call(out);
-    must_run(&call);
-    return read_results(out);
+    static json_t *results;
+    if (!results) {
+        const program_call call = many_call(fresh("whole.jsonl"));
+        must_run(&call);
+        results = read_results(program_path("whole.jsonl"));
+    }
+    return json_incref(results);
 }
 
 static void test_goes_on_after_a_kill(void **state)

@@ -5,6 +5,7 @@
 #include "tests/support/asked.h"
 #include "tests/support/check.h"
 #include "tests/support/ledger.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/storages.h"
 #include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
@@ -484,7 +485,7 @@ static void no_request_fails_for_the_drafts_budget(void **state)
     (void)state;
     static const storage late = {"8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64),
                                  70};
-    const uint64_t steps = check_is_long() ? 64 : 6;
+    const uint64_t steps = check_is_long() ? 64 : HAS_SANITIZER ? 3 : 6;
     for (size_t i = 0; i < 4; i++) {
         const bool gemma = i % 2;
         const storage *s = i / 2 ? &late : &storages[0];
