@@ -23,13 +23,18 @@ LANES_INLINE lanes affine_byte(lanes_int words, int byte)
 }
 
 // The code that begins at bit `shift` of each word. Up to three bits it is an index into all codes,
-// of which the instruction ignores the bits above. Of five and six bits two codes share a shift:
-// with more fields in place there would be more constants than registers.
+// of which the instruction ignores the bits above. Of four bits, the even and the odd codes of a
+// word are made bytes, once each. Of five and six bits two codes share a shift: with more fields in
+// place there would be more constants than registers.
 LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
     if (bits == 8)
         return affine_byte(words, shift / 8);
-    const int fields = bits == 4 ? 5 : bits > 4 ? 2 : 1, field = shift % (fields * bits);
+    if (bits == 4) {
+        const lanes_int nibbles = shift % 8 ? lanes_int_shr_logical(words, 4) : words;
+        return affine_byte(lanes_int_and(nibbles, lanes_int_set(0x0f0f0f0f)), shift / 8);
+    }
+    const int fields = bits > 4 ? 2 : 1, field = shift % (fields * bits);
     const int by = shift - field;
     const lanes_int shifted = by ? lanes_int_shr_logical(words, by) : words;
     if (bits > 3)
@@ -44,5 +49,5 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 #define AFFINE_MOST 4
 #define AFFINE_FEW 8
 #define AFFINE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
-#define AFFINE_FEW_WIDE(r) ((r) == 1 ? 2 : 1)
+#define AFFINE_FEW_WIDE(bits, r) ((r) == 1 && (bits) != 4 ? 2 : 1)
 #include "src/codec/affine/affine_tmpl.h"

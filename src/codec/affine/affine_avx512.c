@@ -51,5 +51,5 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 #define AFFINE_MOST 8
 #define AFFINE_FEW SIZE_MAX
 #define AFFINE_WIDE(r) ((r) <= 4 ? 4 : 2)
-#define AFFINE_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
+#define AFFINE_FEW_WIDE(bits, r) ((r) <= 4 ? 4 : 2)
 #include "src/codec/affine/affine_tmpl.h"
