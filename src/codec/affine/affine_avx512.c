@@ -17,18 +17,7 @@ LANES_INLINE lanes affine_codes(int bits)
                           (float)(15 & m));
 }
 
-// A code in the middle of a word as a float, without a shift: put below the exponent of the number
-// whose last place is the code's, it is added to that number.
-LANES_INLINE lanes affine_field(int bits, lanes_int words, int shift)
-{
-    const lanes_int mask = lanes_int_set(((1 << bits) - 1) << shift);
-    const lanes one = lanes_set((float)(1 << (23 - shift)));
-    const lanes_int sum = _mm512_ternarylogic_epi32(words, mask, lanes_bits(one), 0xea); // ab | c
-    return lanes_sub(lanes_from_bits(sum), one);
-}
-
-// The code that begins at bit `shift` of each word. Of six bits two codes share a shift, so that
-// the constants of their fields stay in registers.
+// The code that begins at bit `shift` of each word.
 LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 {
     if (bits == 8) {
@@ -37,10 +26,9 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
         const lanes_int from = lanes_int_add(bytes, lanes_int_set(shift / 8));
         return lanes_from_int(_mm512_shuffle_epi8(words, from));
     }
-    const int field = bits == 6 ? shift % 12 : 0, by = shift - field;
-    const lanes_int shifted = by ? lanes_int_shr_logical(words, by) : words;
+    const lanes_int shifted = shift ? lanes_int_shr_logical(words, shift) : words;
     if (bits == 6)
-        return affine_field(6, shifted, field);
+        return lanes_from_int(lanes_int_and(shifted, lanes_int_set(63)));
     if (bits <= 4)
         return _mm512_permutexvar_ps(shifted, affine_codes(bits));
     return _mm512_permutex2var_ps(affine_codes(4), shifted,
@@ -51,5 +39,5 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 #define AFFINE_MOST 8
 #define AFFINE_FEW SIZE_MAX
 #define AFFINE_WIDE(r) ((r) <= 4 ? 4 : 2)
-#define AFFINE_FEW_WIDE(bits, r) ((r) <= 4 ? 4 : 2)
+#define AFFINE_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
 #include "src/codec/affine/affine_tmpl.h"

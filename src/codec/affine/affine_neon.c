@@ -15,5 +15,5 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
 #define AFFINE_MOST 4
 #define AFFINE_FEW 8
 #define AFFINE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
-#define AFFINE_FEW_WIDE(bits, r) ((r) <= 2 ? 2 : 1)
+#define AFFINE_FEW_WIDE(r) ((r) <= 2 ? 2 : 1)
 #include "src/codec/affine/affine_tmpl.h"

@@ -7,8 +7,8 @@
 //   AFFINE_MOST      query vectors that are worked on at once, 4 or 8
 //   AFFINE_WIDE(r)   how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
 //   AFFINE_FEW       query vectors that are served without a tile, at most
-//   AFFINE_FEW_WIDE(bits, r)  how many share the unpacking in registers: words and values need some
-//   too affine_code      picks the codes out of words, as the instruction set does it best (see
+//   AFFINE_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
+//   affine_code      picks the codes out of words, as the instruction set does it best (see
 //                    affine_avx2.c)
 //
 // Few query vectors take the codes as they are unpacked, in registers. For many, the codes of 64
@@ -378,8 +378,8 @@ LANES_INLINE void score_strips(int bits, int R, int T, const affine_sides *sides
 LANES_INLINE void score_few(int bits, int R, const affine_sides *sides, affine_columns c,
                             size_t dim, const float *q, size_t q_stride, float *scores)
 {
-    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(bits, R))
-        score_strips(bits, R, AFFINE_FEW_WIDE(bits, R), sides, c, dim, slot, q, q_stride, scores);
+    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16 * AFFINE_FEW_WIDE(R))
+        score_strips(bits, R, AFFINE_FEW_WIDE(R), sides, c, dim, slot, q, q_stride, scores);
 }
 
 LANES_INLINE void score_by_few(int bits, const affine_sides *sides, affine_columns c, size_t dim,
@@ -524,8 +524,7 @@ LANES_INLINE void accumulate_few(int bits, int R, const affine_sides *sides, aff
 {
     affine_weights weights;
     const size_t group = sides->codec->group;
-    const int wide = AFFINE_FEW_WIDE(bits, R),
-              narrow = AFFINE_FEW_WIDE(bits, R) > 2 ? 2 : AFFINE_FEW_WIDE(bits, R);
+    const int wide = AFFINE_FEW_WIDE(R), narrow = AFFINE_FEW_WIDE(R) > 2 ? 2 : AFFINE_FEW_WIDE(R);
     for (size_t g = 0, d = 0; d < dim; g++) {
         const size_t end = d + group;
         weigh(sides, g, NULL, (size_t)R, w, &weights);
