@@ -195,48 +195,7 @@ static void run_all(bed *b)
 
 // ---- Same answers ----
 
-static const size_t PROMPTS[] = {1, 2, 30, 64, 65, 90, 150, 200};
 static const size_t CHUNKS[] = {1, 7, 16, 64, 128};
-
-static void ask_something(bed *b, asked *a, test_random *random)
-{
-    const size_t count = PROMPTS[test_random_below(random, sizeof PROMPTS / sizeof PROMPTS[0])];
-    asked_fill(a, b->engine.model, count, test_random_below(random, 3) ? count * 3 / 4 : 0, random);
-    switch (test_random_below(random, 8)) {
-    case 0:
-        a->stop = "e";
-        break;
-    case 1:
-        a->cancel_after = 1 + test_random_below(random, 8);
-        break;
-    case 2:
-        a->refuse_token = 1 + test_random_below(random, 8);
-        break;
-    case 3:
-        a->max_tokens = (int64_t)test_random_below(random, 2);
-        break;
-    default:
-        break;
-    }
-}
-
-// Requests that arrive at random steps; some are cancelled from outside.
-static void serve_at_random(bed *b, test_random *random)
-{
-    size_t asked_count = 0;
-    bool busy = true;
-    while (asked_count < REQUESTS || busy) {
-        while (asked_count < REQUESTS && test_random_below(random, 4) == 0) {
-            asked *a = &b->requests[asked_count++];
-            ask_something(b, a, random);
-            asked_submit(a, b->schedule);
-        }
-        if (asked_count > 0 && test_random_below(random, 60) == 0) {
-            schedule_cancel(b->schedule, b->requests[test_random_below(random, asked_count)].id);
-        }
-        busy = schedule_step(b->schedule);
-    }
-}
 
 static void answers_are_those_of_requests_alone(void **state)
 {
@@ -255,7 +214,7 @@ static void answers_are_those_of_requests_alone(void **state)
             const size_t chunk =
                 CHUNKS[test_random_below(&random, sizeof CHUNKS / sizeof CHUNKS[0])];
             start(&b, 1 + test_random_below(&random, 5), chunk, CONTEXT);
-            serve_at_random(&b, &random);
+            asked_serve(b.requests, REQUESTS, b.engine.model, b.schedule, &random);
             expect_alone(&b, REQUESTS);
             const schedule_statistics now = schedule_get_statistics(b.schedule);
             sums[i / 2 % 2].drafted += now.drafted;

@@ -221,3 +221,47 @@ void asked_free(asked *a)
 {
     text_buffer_free(&a->text);
 }
+
+// ---- At random ----
+
+static const size_t PROMPTS[] = {1, 2, 30, 64, 65, 90, 150, 200};
+
+static void fill_at_random(asked *a, const model *model, test_random *random)
+{
+    const size_t count = PROMPTS[test_random_below(random, sizeof PROMPTS / sizeof PROMPTS[0])];
+    asked_fill(a, model, count, test_random_below(random, 3) ? count * 3 / 4 : 0, random);
+    switch (test_random_below(random, 8)) {
+    case 0:
+        a->stop = "e";
+        break;
+    case 1:
+        a->cancel_after = 1 + test_random_below(random, 8);
+        break;
+    case 2:
+        a->refuse_token = 1 + test_random_below(random, 8);
+        break;
+    case 3:
+        a->max_tokens = (int64_t)test_random_below(random, 2);
+        break;
+    default:
+        break;
+    }
+}
+
+void asked_serve(asked *requests, size_t count, const model *model, schedule *s,
+                 test_random *random)
+{
+    size_t submitted = 0;
+    bool busy = true;
+    while (submitted < count || busy) {
+        while (submitted < count && test_random_below(random, 4) == 0) {
+            asked *a = &requests[submitted++];
+            fill_at_random(a, model, random);
+            asked_submit(a, s);
+        }
+        if (submitted > 0 && test_random_below(random, 60) == 0) {
+            schedule_cancel(s, requests[test_random_below(random, submitted)].id);
+        }
+        busy = schedule_step(s);
+    }
+}

@@ -40,6 +40,11 @@ typedef struct asked {
 // have, and random options of sampling, or greedy ones.
 void asked_fill(asked *a, const model *model, size_t count, size_t common, test_random *random);
 
+// Fills `count` requests at random, some with a reason to end early, submits them at random steps
+// of the scheduler, cancels some from outside, and steps until all have ended.
+void asked_serve(asked *requests, size_t count, const model *model, schedule *s,
+                 test_random *random);
+
 // Submits it; it must be taken.
 void asked_submit(asked *a, schedule *s);
 // The request as it is given to a scheduler.
