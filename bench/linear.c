@@ -3,7 +3,7 @@
 // and in the parallel regions of a forward pass. Prints, per thread count and number of tokens, the
 // time of a pass, its multiplications per second, and for one token the share of the bandwidth that
 // a plain read of the same bytes reaches in the same run.
-#include "engine/linear/linear.h"
+#include "engine/kernels/linear/linear.h"
 
 #include <kvern/kvern.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The kvern program: finds the subcommand and runs it.
 
-#include "cli/command.h"
-#include "cli/options.h"
-#include "cli/report.h"
+#include "cli/commands/command.h"
+#include "cli/io/report.h"
+#include "cli/options/options.h"
 
 #include <kvern/kvern.h>
 

@@ -5,8 +5,7 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
-file(GLOB ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c
-                                        ${CMAKE_SOURCE_DIR}/engine/*/*.c)
+file(GLOB_RECURSE ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c)
 kvern_set_isa_flags(ENGINE_SOURCES ${ENGINE_GLOB})
 add_library(kvern_engine STATIC ${ENGINE_SOURCES})
 target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})
@@ -19,7 +18,8 @@ add_library(kvern_measure STATIC ${MEASURE_SOURCES})
 target_link_libraries(kvern_measure PUBLIC kvern_engine m)
 
 # The program's parts are a library, so that tests can call them.
-file(GLOB CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
+file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c
+                                                ${CMAKE_SOURCE_DIR}/bench/program/*.c)
 if(CLI_SOURCES)
     list(REMOVE_ITEM CLI_SOURCES ${CMAKE_SOURCE_DIR}/cli/main.c)
     add_library(kvern_cli STATIC ${CLI_SOURCES})

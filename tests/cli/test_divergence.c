@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What kvern eval adds up, against the definitions in double.
 
-#include "cli/divergence.h"
+#include "cli/commands/divergence.h"
 #include "tests/support/random.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // kvern logits: the file's format, its numbers, and that there is a whole file or none.
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "tests/support/program.h"
 #include "tests/support/small_model.h"
 

@@ -2,7 +2,7 @@
 // Chat templates: recognition, rendering against Jinja (tests/golden/chat/conversations.json),
 // continuation, and that what a user wrote never becomes a control token.
 
-#include "engine/chat.h"
+#include "engine/chat/chat.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/golden_json.h"
 #include "tests/support/tiny_tokenizer.h"

@@ -3,7 +3,7 @@
 // blocks (tests/golden/gguf/make_golden.py), and against hand-made blocks whose values are plain to
 // see.
 
-#include "engine/dequantize.h"
+#include "engine/gguf/dequantize.h"
 
 #include <math.h>
 #include <setjmp.h>

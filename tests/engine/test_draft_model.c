@@ -2,8 +2,8 @@
 // Drafts by a model: what was not accepted leaves no trace in it, rows draft what each does alone,
 // they stay within their context, and other vocabularies are refused.
 
-#include "engine/draft_model.h"
-#include "engine/draft_pace.h"
+#include "engine/speculation/draft_model.h"
+#include "engine/speculation/draft_pace.h"
 #include "tests/support/check.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/random.h"

@@ -2,9 +2,9 @@
 // Drafts from the sequence itself: the index against a search by hand, what is proposed, and that
 // drafts which keep failing become few.
 
-#include "engine/draft_ngram.h"
-#include "engine/draft_pace.h"
-#include "engine/ngram_index.h"
+#include "engine/speculation/draft_ngram.h"
+#include "engine/speculation/draft_pace.h"
+#include "engine/speculation/ngram_index.h"
 #include "tests/support/check.h"
 #include "tests/support/random.h"
 

@@ -2,7 +2,7 @@
 // The Gemma 3 forward pass against a float64 one, past the window; the same bits however it is
 // served; and what its keys mean.
 
-#include "engine/generate.h"
+#include "engine/generation/generate.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/naive_gemma3.h"
 #include "tests/support/random.h"

@@ -2,8 +2,8 @@
 // Generation: the same tokens as forwarding by hand, whatever the chunks and turns; every reason to
 // stop; cancellation and failures that leave a sequence in order.
 
-#include "engine/generate.h"
-#include "engine/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/generation/generate.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/tiny_llama.h"
 

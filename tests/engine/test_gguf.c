@@ -2,7 +2,7 @@
 // The GGUF reader on good files: what the builder or the reference writer put in comes out.
 // Refusals are tested in test_gguf_hostile.c.
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 #include "tests/support/byte_buffer.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/gguf_walk.h"

@@ -2,7 +2,7 @@
 // The GGUF reader on broken and forged files: refused with a sentence that names the fault, before
 // anything is read out of bounds or allocated by a false count. Run it under AddressSanitizer too.
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 #include "tests/support/byte_buffer.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/gguf_walk.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // kv_config.json: what is read from a good file, and what is said about a bad one.
 
-#include "engine/kv_config.h"
-#include "engine/model.h"
+#include "engine/model/kv_config.h"
+#include "engine/model/model.h"
 #include "tests/support/check.h"
 #include "tests/support/program.h"
 

@@ -2,8 +2,8 @@
 // Matrix products: the vector kernels against plain C by memcmp, plain C against float64, and the
 // same bits for every number of tokens. test_linear_threads.c has the threads.
 
-#include "engine/dequantize.h"
-#include "engine/linear/layout.h"
+#include "engine/gguf/dequantize.h"
+#include "engine/kernels/linear/linear_layout.h"
 #include "tests/support/executors.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/guarded.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Facts of model files, and files that are refused with a sentence that names the fault.
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "tests/support/tiny_llama.h"
 
 #include <setjmp.h>

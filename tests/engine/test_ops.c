@@ -2,7 +2,7 @@
 // The operations between matrix products: against float64, against the stated order of their
 // operations, and between instruction sets by memcmp.
 
-#include "engine/ops.h"
+#include "engine/kernels/ops.h"
 #include "tests/support/random.h"
 
 #include <kvern/cpu.h>

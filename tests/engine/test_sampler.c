@@ -2,7 +2,7 @@
 // The sampler against a slow definition that sorts everything, against known random numbers, and by
 // counting.
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "tests/support/random.h"
 
 #include <kvern/math.h>

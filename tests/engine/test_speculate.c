@@ -3,9 +3,9 @@
 // of them hostile, beside the same conversations without, token for token, and at every end of a
 // turn the same sequence in the same state.
 
-#include "engine/draft_model.h"
-#include "engine/draft_ngram.h"
-#include "engine/generate.h"
+#include "engine/generation/generate.h"
+#include "engine/speculation/draft_model.h"
+#include "engine/speculation/draft_ngram.h"
 #include "tests/support/check.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/ledger.h"
@@ -308,7 +308,7 @@ static void gate_release(void *user, void *block, size_t bytes, size_t alignment
     g->allocator.release(g->allocator.user, block, bytes, alignment);
 }
 
-// Besides proposing, these check that they are called as engine/draft.h says.
+// Besides proposing, these check that they are called as engine/speculation/draft.h says.
 typedef struct script_drafts {
     drafts base;
     script_mode mode;

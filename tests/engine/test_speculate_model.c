@@ -2,9 +2,9 @@
 // Speculative decoding on a real model, the file that KVERN_TEST_MODEL names: the same tokens with
 // drafts as without, and a model that drafts for itself is always right.
 
-#include "engine/draft_model.h"
-#include "engine/draft_ngram.h"
-#include "engine/generate.h"
+#include "engine/generation/generate.h"
+#include "engine/speculation/draft_model.h"
+#include "engine/speculation/draft_ngram.h"
 #include "tests/support/check.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/real_model.h"

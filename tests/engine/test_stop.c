@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Stop strings against a definition that looks at the whole text at once, for every way to cut it.
 
-#include "engine/stop.h"
+#include "engine/sampling/stop.h"
 #include "tests/support/random.h"
 
 #include <setjmp.h>

@@ -6,11 +6,11 @@
 // The allocator of the C library is replaced in this program, which works where it lets itself be
 // replaced (glibc) and no sanitizer has done so before.
 
-#include "engine/chat.h"
-#include "engine/sampler.h"
-#include "engine/stop.h"
-#include "engine/tokenizer.h"
-#include "engine/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/chat/chat.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/stop.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"

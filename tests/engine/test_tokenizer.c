@@ -3,7 +3,7 @@
 // test_tokenizer_hostile.c, word splitting in test_tokenizer_split.c, a real vocabulary in
 // test_tokenizer_real.c.
 
-#include "engine/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/support/random.h"
 #include "tests/support/tiny_tokenizer.h"
 #include "tests/support/token_check.h"

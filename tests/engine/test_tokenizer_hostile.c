@@ -2,7 +2,7 @@
 // What the tokenizer refuses: files that contradict themselves or hold kinds that are not known,
 // and texts that cannot be written.
 
-#include "engine/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/support/tiny_tokenizer.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 // and round trips. KVERN_TEST_MODEL is the path of SmolLM2-135M-Instruct's GGUF file; without it
 // the test is skipped.
 
-#include "engine/chat.h"
+#include "engine/chat/chat.h"
 #include "tests/support/check.h"
 #include "tests/support/golden_json.h"
 #include "tests/support/real_model.h"

@@ -2,7 +2,7 @@
 // Pre-tokenizers against tests/golden/tokenizer/words.json, and what the golden file cannot hold:
 // faulty UTF-8.
 
-#include "engine/tokenizer_internal.h"
+#include "engine/tokenizer/tokenizer_internal.h"
 #include "tests/support/golden_json.h"
 
 #include <setjmp.h>

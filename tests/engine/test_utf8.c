@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // UTF-8: classification against the definition, and the stream against every way to cut a text.
 
-#include "engine/utf8.h"
+#include "engine/base/utf8.h"
 #include "tests/support/random.h"
 
 #include <setjmp.h>

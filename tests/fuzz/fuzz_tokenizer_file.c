@@ -2,8 +2,8 @@
 // Any bytes as a GGUF file with a tokenizer and a chat template: made or refused with a sentence;
 // and what is made can be asked for everything, and writes a text that it gives back or refuses.
 
-#include "engine/chat.h"
-#include "engine/tokenizer.h"
+#include "engine/chat/chat.h"
+#include "engine/tokenizer/tokenizer.h"
 
 #include <stdint.h>
 #include <stdlib.h>

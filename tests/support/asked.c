@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/asked.h"
 
-#include "engine/generate.h"
+#include "engine/generation/generate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 // Requests for a scheduler, what became of them, and what each would have been alone.
 
-#include "engine/schedule.h"
+#include "engine/generation/schedule.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/random.h"
 

@@ -4,7 +4,7 @@
 
 // A model with all that a forward pass needs, for tests. Everything that fails here fails the test.
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 typedef struct engine_fixture_options {
     const char *path; // a file, or NULL: file_data

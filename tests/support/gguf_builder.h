@@ -16,7 +16,7 @@
 // other at the file's alignment. Nothing is checked: a key added twice or a shape that does not fit
 // its data makes a file that a reader must refuse. Running out of memory ends the program.
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 
 typedef struct gguf_builder gguf_builder;
 

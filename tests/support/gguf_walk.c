@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/gguf_walk.h"
-#include "engine/dequantize.h"
+#include "engine/gguf/dequantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef KVERN_TESTS_SUPPORT_GGUF_WALK_H
 #define KVERN_TESTS_SUPPORT_GGUF_WALK_H
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 
 // Calls every accessor on everything in the file, reads every string, and decodes the first and
 // last values of every tensor that can be decoded. Ends the program when the file contradicts

@@ -4,7 +4,7 @@
 
 // Matrix products in few words, for tests. Whatever fails inside fails the test.
 
-#include "engine/linear/linear.h"
+#include "engine/kernels/linear/linear.h"
 #include "tests/support/random.h"
 
 // A kernel set and the features that choose it.

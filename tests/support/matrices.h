@@ -4,7 +4,7 @@
 
 // GGUF matrices of random blocks, for tests of the matrix products.
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 #include "tests/support/random.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/naive_parts.h"
 
-#include "engine/dequantize.h"
+#include "engine/gguf/dequantize.h"
 
 #include <math.h>
 #include <stdio.h>

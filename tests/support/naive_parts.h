@@ -10,7 +10,7 @@
 // engine does: the spread of a few disturbed runs says how far the engine may be from the exact
 // one.
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "tests/support/random.h"
 
 typedef struct naive_noise {

@@ -5,7 +5,7 @@
 // Model files from elsewhere, which environment variables name (docs/TESTING.md), and their
 // tokenizers.
 
-#include "engine/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 // Whether a variable names no file; says so. To be asked before a group of tests is run.
 bool real_model_is_missing(const char *variable);

@@ -5,7 +5,7 @@
 // Small random llama models as GGUF files in memory. The same options give the same bytes on every
 // machine.
 
-#include "engine/gguf.h"
+#include "engine/gguf/gguf.h"
 #include "tests/support/gguf_builder.h"
 
 typedef struct tiny_llama {

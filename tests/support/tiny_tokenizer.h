@@ -10,7 +10,7 @@
 //
 // or tiny_tokenizer_create, which does all of that.
 
-#include "engine/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/support/gguf_builder.h"
 
 // Ids. The byte b is token TINY_BYTE + b; the product of merge i is TINY_MERGE + i, except for the

@@ -4,7 +4,7 @@
 
 // What every tokenizer has to do.
 
-#include "engine/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 #include <jansson.h>
 

@@ -52,7 +52,7 @@ class Layers(Tree):
             ("src/rows/table.c", '#include "src/rows/row.h"'),
             ("src/state/state.c", '#include "src/rows/row.h"'),
             ("src/base/heap.c", "#include <kvern/kvern.h>"),
-            ("engine/model.c", "#include <kvern/kvern.h>"),
+            ("engine/model/model.c", "#include <kvern/kvern.h>"),
             ("tests/unit/test_row.c", '#include "src/rows/row.h"'),
             ("src/base/heap.c", "#include <stdlib.h>"),
         ]:
@@ -64,12 +64,12 @@ class Layers(Tree):
         self.assert_refused("src/pages/pool.c", '#include "src/rows/row.h"', "may not include")
 
     def test_engine_sees_public_headers_only(self):
-        self.assert_refused("engine/model.c", '#include "src/base/heap.h"', "may not include")
+        self.assert_refused("engine/model/model.c", '#include "src/base/heap.h"', "may not include")
         self.assert_refused("cli/main.c", '# include "src/base/heap.h"', "may not include")
 
     def test_tests_are_for_tests(self):
         self.write("tests/support/random.h", "")
-        self.assert_refused("engine/a.c", '#include "tests/support/random.h"', "may not include")
+        self.assert_refused("engine/base/a.c", '#include "tests/support/random.h"', "may not include")
 
     def test_unknown_path(self):
         self.assert_refused("src/rows/table.c", '#include "row.h"', "path from the root")

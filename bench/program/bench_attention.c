@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+// kvern bench attention: a grid of geometries, each cell against the roofline and a peer.
+
+#include "bench/measure/attention.h"
+#include "bench/program/bench.h"
+#include "bench/program/bench_options.h"
+#include "cli/io/json.h"
+#include "cli/io/number.h"
+#include "cli/io/progress.h"
+#include "cli/io/report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV };
+
+// Memory that the bandwidth is read from, and that decode reads cycle through: more than any cache
+// that one machine shares between few cores.
+#define COLD_BYTES ((size_t)512 << 20)
+
+typedef struct attention_options {
+    bench_grid grid;
+    bool decode, window;
+    uint64_t new_tokens;
+    const char *csv;
+} attention_options;
+
+static void parse_phase(const struct argp_state *state, const char *text,
+                        attention_options *options)
+{
+    options->decode = strcmp(text, "decode") == 0 || strcmp(text, "both") == 0;
+    options->window = strcmp(text, "window") == 0 || strcmp(text, "both") == 0;
+    if (!options->decode && !options->window)
+        options_fail(state, "--phase is decode, window or both, not '%s'", text);
+}
+
+static const struct argp ATTENTION_ARGP;
+
+static error_t parse_attention(int key, char *argument, struct argp_state *state)
+{
+    attention_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        options_init(state, &ATTENTION_ARGP);
+        return 0;
+    case KEY_PHASE:
+        options_once(state, key, "--phase");
+        parse_phase(state, argument, options);
+        return 0;
+    case KEY_NEW:
+        options_once(state, key, "--new");
+        options->new_tokens = options_number(state, "--new", argument, 1, 1 << 16);
+        return 0;
+    case KEY_CSV:
+        options_once(state, key, "--csv");
+        options->csv = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option ATTENTION_OPTIONS[] = {
+    {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
+    {.name = "new", .key = KEY_NEW, .arg = "N", .doc = "New tokens of a window; default: 512"},
+    {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
+    {0}};
+
+static const struct argp_child ATTENTION_CHILDREN[] = {{&bench_grid_argp, 0, NULL, 0},
+                                                       {&bench_repeat_argp, 0, NULL, 0},
+                                                       {&bench_peer_argp, 0, NULL, 0},
+                                                       {&options_json_argp, 0, NULL, 0},
+                                                       {0}};
+
+static const struct argp ATTENTION_ARGP = {
+    .options = ATTENTION_OPTIONS,
+    .parser = parse_attention,
+    .doc =
+        "Times reads of one layer's KV cache, and shows their share of the roofline: the larger of "
+        "bytes / bandwidth and fma / fma peak over the time, where both limits are measured on "
+        "the same threads between the runs. Where the rows lie in the last-level cache (marked *), "
+        "it is the share of the multiply-adds alone."
+        "\vDefaults: --head-dim 64,128,256, --group 1,3,4,8, --positions 1024,8192,65536 for "
+        "decode and 2048,8192 for a window. "
+        "Times are medians of --runs runs (default: 11); the spread is that of the quartiles. "
+        "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
+        "peer's time over ours; a peer whose results are not ours is an error.",
+    .children = ATTENTION_CHILDREN,
+};
+
+// Everything of one run: where rows of the table go.
+typedef struct attention_run {
+    const attention_options *options;
+    roofline_buffer buffer;
+    attention_peer peers[BENCH_MOST_NAMES];
+    size_t peer_count; // that run
+    FILE *csv;
+    json_t *cells;
+    progress bar;
+    size_t done, total;
+    size_t cache_bytes; // of a cell that was marked; 0: none was
+} attention_run;
+
+// One row of the table: a cell, and a peer or NULL.
+typedef struct table_row {
+    const char *storage;
+    const attention_case *cell;
+    const attention_result *result;
+    const attention_peer *peer;
+} table_row;
+
+static void print_head(const attention_run *run)
+{
+    if (run->options->grid.bench.common.json)
+        return;
+    printf("%-7s %-5s %4s %7s %9s %4s %3s %10s %15s %7s %7s %5s", "phase", "store", "dim", "heads",
+           "positions", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof");
+    printf(run->peer_count ? " %6s %10s %6s %6s\n" : "\n", "peer", "peer ms", "ratio", "differ");
+}
+
+static double ratio_of(const table_row *row)
+{
+    return row->peer->times.median / row->result->times.median;
+}
+
+static void print_row(const table_row *row)
+{
+    const attention_case *c = row->cell;
+    const attention_result *r = row->result;
+    const double seconds = r->times.median;
+    char share[16];
+    snprintf(share, sizeof share, "%s%.0f%%", r->from_cache ? "*" : "", 100 * r->share);
+    printf("%-7s %-5s %4zu %3zu/%-3zu %9lld %4lld %3zu %10.3f %7.3f-%-7.3f %7.1f %7.1f %5s",
+           c->phase, row->storage, c->head_dim, c->query_heads, c->kv_heads,
+           (long long)c->positions, (long long)c->new_tokens, c->threads, 1e3 * seconds,
+           1e3 * r->times.low, 1e3 * r->times.high, r->bytes / seconds / 1e9,
+           r->fma / seconds / 1e9, share);
+    if (row->peer && row->peer->measured)
+        printf(" %6s %10.3f %5.2fx %6.4f", row->peer->storage, 1e3 * row->peer->times.median,
+               ratio_of(row), row->peer->difference);
+    else if (row->peer)
+        printf(" %6s refuses: %s", row->peer->storage, row->peer->process.refusal);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void write_csv(const attention_run *run, const table_row *row)
+{
+    const attention_case *c = row->cell;
+    const attention_result *r = row->result;
+    const char *from_cache = !r->cache_bytes ? "" : r->from_cache ? "1" : "0";
+    fprintf(run->csv, "%s,%s,%zu,%zu,%zu,%lld,%lld,%zu,%.6f,%.4f,%s,", c->phase, row->storage,
+            c->head_dim, c->query_heads, c->kv_heads, (long long)c->positions,
+            (long long)c->new_tokens, c->threads, 1e3 * r->times.median, r->share, from_cache);
+    if (row->peer && row->peer->measured)
+        fprintf(run->csv, "%s %s,%.6f,%.4f\n", row->peer->process.name, row->peer->storage,
+                1e3 * row->peer->times.median, ratio_of(row));
+    else
+        fputs(",,\n", run->csv);
+}
+
+static json_t *peer_json(const attention_peer *peer)
+{
+    if (!peer->measured)
+        return json_pack("{s:s, s:s}", "storage", peer->storage, "refused", peer->process.refusal);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f}", "storage", peer->storage, "ms",
+                     1e3 * peer->times.median, "ms_low", 1e3 * peer->times.low, "ms_high",
+                     1e3 * peer->times.high, "difference", peer->difference);
+}
+
+static bool add_json(attention_run *run, const table_row *row)
+{
+    const attention_case *c = row->cell;
+    const attention_result *r = row->result;
+    json_t *peers = json_array();
+    for (size_t p = 0; p < run->peer_count; p++)
+        json_array_append_new(peers, peer_json(&run->peers[p]));
+    json_t *cell =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
+                  "s:f, s:f, s:o}",
+                  "phase", c->phase, "storage", row->storage, "head_dim", (json_int_t)c->head_dim,
+                  "q_heads", (json_int_t)c->query_heads, "kv_heads", (json_int_t)c->kv_heads,
+                  "positions", (json_int_t)c->positions, "new_tokens", (json_int_t)c->new_tokens,
+                  "threads", (json_int_t)c->threads, "ms", 1e3 * r->times.median, "ms_low",
+                  1e3 * r->times.low, "ms_high", 1e3 * r->times.high, "roofline_share", r->share,
+                  "from_cache", r->cache_bytes ? json_boolean(r->from_cache) : json_null(), "bytes",
+                  r->bytes, "fma", r->fma, "limit_bytes_per_s", r->limits.bytes_per_s,
+                  "limit_fma_per_s", r->limits.fma_per_s, "peers", peers);
+    return json_array_append_new(run->cells, cell) == 0;
+}
+
+// One row for each peer, or one without any.
+static bool show_cell(attention_run *run, table_row row)
+{
+    if (row.result->from_cache)
+        run->cache_bytes = row.result->cache_bytes;
+    const bool json = run->options->grid.bench.common.json;
+    for (size_t p = 0; p == 0 || p < run->peer_count; p++) {
+        row.peer = run->peer_count ? &run->peers[p] : NULL;
+        if (run->csv)
+            write_csv(run, &row);
+        if (!json)
+            print_row(&row);
+    }
+    return !json || add_json(run, &row);
+}
+
+static int report_fault(attention_run *run, attention_fault fault)
+{
+    switch (fault) {
+    case ATTENTION_MEMORY:
+        return report_error("not enough memory for this cell");
+    case ATTENTION_PEER_GONE:
+        return report_error("the peer %s stopped answering", run->options->grid.bench.peer);
+    case ATTENTION_PEER_DIFFERS:
+        for (size_t p = 0; p < run->peer_count; p++)
+            if (run->peers[p].measured && !(run->peers[p].difference <= ATTENTION_MOST_DIFFERENCE))
+                return report_error("the peer's results with %s are %.3g away from ours: it does "
+                                    "not compute the same thing",
+                                    run->peers[p].storage, run->peers[p].difference);
+        // fall through
+    default:
+        return report_error("%s", kvern_error_detail());
+    }
+}
+
+static int measure_cell(attention_run *run, const char *storage, const attention_case *c)
+{
+    attention_result r;
+    progress_update(&run->bar, run->done++, run->total);
+    attention_fault fault = attention_measure(c, run->options->grid.bench.runs, &run->buffer,
+                                              COLD_BYTES, run->peers, run->peer_count, &r);
+    progress_end(&run->bar);
+    if (fault)
+        return report_fault(run, fault);
+    if (!show_cell(run, (table_row){storage, c, &r, NULL}))
+        return report_error("no memory for the table");
+    return CLI_SUCCESS;
+}
+
+static const number_list *positions_of(const attention_options *options, bool decode)
+{
+    static const number_list DECODE = {3, {1024, 8192, 65536}}, WINDOW = {2, {2048, 8192}};
+    if (options->grid.positions.count)
+        return &options->grid.positions;
+    return decode ? &DECODE : &WINDOW;
+}
+
+static size_t cells_of(const attention_options *o, bool decode)
+{
+    const bench_grid *grid = &o->grid;
+    return grid->bench.threads.count * grid->storages.count * grid->head_dims.count *
+           grid->groups.count * positions_of(o, decode)->count;
+}
+
+// One phase: the cells of all threads, dims, groups, positions and storages, the storages of one
+// geometry behind each other.
+static int measure_phase(attention_run *run, bool decode)
+{
+    const bench_grid *grid = &run->options->grid;
+    const number_list *positions = positions_of(run->options, decode);
+    const size_t cells = cells_of(run->options, decode);
+    int code = CLI_SUCCESS;
+    for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
+        size_t at = i;
+        const size_t storage = bench_index(&at, grid->storages.count);
+        attention_case c = {.phase = decode ? "decode" : "window",
+                            .storage = grid->codecs[storage]};
+        c.positions = (int64_t)positions->value[bench_index(&at, positions->count)];
+        c.kv_heads = grid->kv_heads;
+        c.query_heads = c.kv_heads * grid->groups.value[bench_index(&at, grid->groups.count)];
+        c.head_dim = grid->head_dims.value[bench_index(&at, grid->head_dims.count)];
+        c.threads = grid->bench.threads.value[at];
+        c.new_tokens = decode ? 1 : (int64_t)run->options->new_tokens;
+        code = measure_cell(run, grid->storages.name[storage], &c);
+    }
+    return code;
+}
+
+static void print_foot(const attention_run *run)
+{
+    char bytes[NUMBER_BYTES_TEXT];
+    if (!run->options->grid.bench.common.json && run->cache_bytes)
+        printf("* read from the last-level cache (%s), so that bandwidth is no limit: the share is "
+               "that of the multiply-adds\n",
+               number_format_bytes(run->cache_bytes, bytes));
+}
+
+static int measure_all(attention_run *run)
+{
+    int code = CLI_SUCCESS;
+    run->bar = progress_start("measuring", "cells");
+    run->total = (run->options->decode ? cells_of(run->options, true) : 0) +
+                 (run->options->window ? cells_of(run->options, false) : 0);
+    print_head(run);
+    if (run->options->decode)
+        code = measure_phase(run, true);
+    if (run->options->window && code == CLI_SUCCESS)
+        code = measure_phase(run, false);
+    print_foot(run);
+    return code;
+}
+
+static int start_peers(attention_run *run)
+{
+    const name_list *storages = &run->options->grid.bench.peer_storages;
+    peer_process *processes[BENCH_MOST_NAMES];
+    for (size_t i = 0; i < storages->count; i++) {
+        memcpy(run->peers[i].storage, storages->name[i], BENCH_NAME_BYTES);
+        processes[i] = &run->peers[i].process;
+    }
+    const int code = bench_start_peers(&run->options->grid.bench, processes, storages->count);
+    run->peer_count = code == CLI_SUCCESS ? storages->count : 0;
+    return code;
+}
+
+static int open_run(attention_run *run)
+{
+    const attention_options *options = run->options;
+    if (start_peers(run) != CLI_SUCCESS)
+        return CLI_FAILURE;
+    if (options->csv && !(run->csv = fopen(options->csv, "w")))
+        return report_error("%s: %s", options->csv, strerror(errno));
+    if (run->csv)
+        fputs("phase,storage,head_dim,q_heads,kv_heads,positions,new_tokens,threads,ms,"
+              "roofline_share,from_cache,peer,peer_ms,ratio\n",
+              run->csv);
+    if (options->grid.bench.common.json && !(run->cells = json_array()))
+        return report_error("no memory");
+    if (!roofline_open(COLD_BYTES, &run->buffer))
+        return report_error("no memory to measure the bandwidth with");
+    return CLI_SUCCESS;
+}
+
+static int close_run(attention_run *run, int code)
+{
+    roofline_close(&run->buffer);
+    const bool written = !run->csv || (fflush(run->csv) == 0 && !ferror(run->csv));
+    if (run->csv && (fclose(run->csv) != 0 || !written) && code == CLI_SUCCESS)
+        code = report_error("%s: %s", run->options->csv, strerror(errno));
+    if (run->cells && code == CLI_SUCCESS)
+        code = json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
+                                    "peer", run->peer_count ? run->peers[0].process.name : "",
+                                    "cells", run->cells));
+    else
+        json_decref(run->cells);
+    for (size_t i = 0; i < run->peer_count; i++)
+        peer_stop(&run->peers[i].process);
+    return code;
+}
+
+int bench_attention(int argc, char **argv)
+{
+    attention_options options = {
+        .grid = {.bench = {.threads = {2, {1, 2}}, .runs = 11},
+                 .storages = {1, {"bf16"}},
+                 .codecs = {kvern_codec_dense(KVERN_BF16)},
+                 .head_dims = {3, {64, 128, 256}},
+                 .groups = {4, {1, 3, 4, 8}},
+                 .kv_heads = 8},
+        .decode = true,
+        .window = true,
+        .new_tokens = 512,
+    };
+    options_parse(&ATTENTION_ARGP, argc, argv, &options.grid.bench.common);
+    attention_run run = {.options = &options};
+    int code = open_run(&run);
+    if (code == CLI_SUCCESS)
+        code = measure_all(&run);
+    return close_run(&run, code);
+}

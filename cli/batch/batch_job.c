@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT
+#include "cli/batch/batch_job.h"
+
+#include "cli/batch/batch_input.h"
+#include "cli/io/json.h"
+#include "cli/io/number.h"
+#include "cli/io/report.h"
+#include "cli/io/text.h"
+#include "cli/session/draft_options.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A prompt that is being answered.
+typedef struct batch_item {
+    batch_job *job;
+    size_t line;
+    batch_prompt prompt;
+    text_buffer text;
+} batch_item;
+
+// ---- Interruption ----
+
+static volatile sig_atomic_t interrupts;
+
+static void note_interrupt(int signal)
+{
+    (void)signal;
+    interrupts = 1;
+}
+
+// The first Ctrl-C ends the job in order, the next one at once.
+static void catch_interrupts(void)
+{
+    const struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
+    interrupts = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+// ---- Lines ----
+
+static bool is_blank(const char *line, size_t bytes)
+{
+    static const char blanks[] = {' ', '\t', '\r'};
+    size_t spaces = 0;
+    while (spaces < bytes && memchr(blanks, line[spaces], sizeof blanks)) {
+        spaces++;
+    }
+    return spaces == bytes;
+}
+
+// The next line with something in it; false at the end.
+static bool next_line(batch_job *job, const char **line, size_t *bytes)
+{
+    const text_buffer *text = &job->text;
+    while (job->at < text->size) {
+        *line = text->data + job->at;
+        const char *newline = memchr(*line, '\n', text->size - job->at);
+        *bytes = newline ? (size_t)(newline - *line) : text->size - job->at;
+        job->at += *bytes + 1;
+        job->line++;
+        if (!is_blank(*line, *bytes)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Some programs write a byte order mark in front of UTF-8; it belongs to no line.
+static size_t skip_mark(const text_buffer *text)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t bytes = sizeof mark - 1;
+    return text->size >= bytes && memcmp(text->data, mark, bytes) == 0 ? bytes : 0;
+}
+
+static size_t count_lines(batch_job *job)
+{
+    const char *line;
+    size_t bytes, count = 0;
+    job->at = skip_mark(&job->text);
+    while (next_line(job, &line, &bytes)) {
+        count++;
+    }
+    job->at = skip_mark(&job->text);
+    job->line = 0;
+    return count;
+}
+
+static void report_line(batch_job *job, size_t line, const char *what)
+{
+    progress_end(&job->bar);
+    report_error("%s, line %zu: %s", job->options->prompts, line, what);
+}
+
+// ---- Life ----
+
+static kvern_status read_prompts(batch_job *job, engine_error *error)
+{
+    const batch_options *options = job->options;
+    if (batch_output_same(options->out, options->prompts)) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "--prompts and --out are the same file");
+    }
+    kvern_status status = text_read_file(options->prompts, &job->text, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    job->seen = json_object();
+    job->lines = count_lines(job);
+    return job->seen ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
+}
+
+static size_t draft_tokens_of(const draft_options *options)
+{
+    if (!options->source) {
+        return 0;
+    }
+    return options->tokens ? options->tokens : GENERATOR_DRAFT_TOKENS;
+}
+
+static kvern_status make_schedule(batch_job *job, engine_error *error)
+{
+    const schedule_options wanted = {.context_length = job->loaded.context_length,
+                                     .most_rows = job->options->parallel,
+                                     .draft_tokens =
+                                         draft_tokens_of(&job->options->session.common.draft),
+                                     .draft = job->draft.model,
+                                     .draft_composition = job->draft.composition};
+    return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
+                           error);
+}
+
+static kvern_status load(batch_job *job, engine_error *error)
+{
+    const session_options *options = &job->options->session;
+    kvern_status status = check_draft(&options->common, error);
+    if (status == KVERN_OK) {
+        status = load_model(&options->common, &job->loaded, error);
+    }
+    if (status == KVERN_OK && !model_tokenizer(job->loaded.model)) {
+        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
+                             options->common.model);
+    }
+    if (status == KVERN_OK) {
+        status = session_template(options, model_file(job->loaded.model), false, &job->chat, error);
+    }
+    if (status == KVERN_OK) {
+        status = load_draft_beside(&options->common, &job->loaded, &job->draft, error);
+    }
+    return status == KVERN_OK ? make_schedule(job, error) : status;
+}
+
+// The file of results comes last: whatever fails before neither makes it nor changes it.
+kvern_status batch_job_open(const batch_options *options, batch_job *job, engine_error *error)
+{
+    *job = (batch_job){.options = options, .output = {.fd = -1}};
+    kvern_status status = read_prompts(job, error);
+    if (status == KVERN_OK) {
+        status = load(job, error);
+    }
+    if (status == KVERN_OK) {
+        status = batch_output_open(options->out, &job->output, error);
+    }
+    if (status != KVERN_OK) {
+        (void)!batch_job_close(job, NULL);
+    }
+    return status;
+}
+
+kvern_status batch_job_close(batch_job *job, engine_error *error)
+{
+    schedule_destroy(job->schedule); // tells of the ends of what still runs
+    chat_template_destroy(job->chat);
+    unload_model(&job->draft);
+    unload_model(&job->loaded);
+    json_decref(job->seen);
+    text_buffer_free(&job->text);
+    kvern_status status = batch_output_close(&job->output, error);
+    *job = (batch_job){.output = {.fd = -1}};
+    return status;
+}
+
+// ---- Answers ----
+
+static void free_item(batch_item *item)
+{
+    batch_prompt_free(&item->prompt);
+    text_buffer_free(&item->text);
+    free(item);
+}
+
+static kvern_status take_text(void *user, const char *text, size_t bytes)
+{
+    batch_item *item = user;
+    return text_buffer_append(&item->text, text, bytes);
+}
+
+static kvern_status write_answer(batch_item *item, const schedule_result *result,
+                                 engine_error *error)
+{
+    return batch_output_write(&item->job->output,
+                              json_pack("{s:O, s:o, s:s, s:I, s:I}", "id", item->prompt.id, "text",
+                                        json_text(item->text.data, item->text.size), "finish",
+                                        generate_reason_name(result->reason), "prompt_tokens",
+                                        (json_int_t)result->prompt_tokens, "generated_tokens",
+                                        (json_int_t)result->generated_tokens),
+                              error);
+}
+
+static void take_end(void *user, const schedule_result *result)
+{
+    batch_item *item = user;
+    batch_job *job = item->job;
+    job->active--;
+    if (result->status != KVERN_OK) {
+        job->failed++;
+        report_line(job, item->line, result->error);
+    } else if (result->reason != GENERATE_CANCELLED && job->broken.status == KVERN_OK &&
+               write_answer(item, result, &job->broken) == KVERN_OK) {
+        job->done++;
+    }
+    free_item(item);
+}
+
+static kvern_status submit(batch_item *item, engine_error *error)
+{
+    batch_job *job = item->job;
+    const batch_prompt *prompt = &item->prompt;
+    token_buffer tokens = TOKEN_BUFFER_INIT;
+    kvern_status status =
+        batch_prompt_encode(prompt, model_tokenizer(job->loaded.model), job->chat, &tokens, error);
+    if (status == KVERN_OK) {
+        const schedule_request request = {.tokens = tokens.ids,
+                                          .count = tokens.count,
+                                          .max_tokens = prompt->max_tokens,
+                                          .sampling = prompt->sampling,
+                                          .stops = prompt->stops,
+                                          .stop_count = prompt->stop_count,
+                                          .user = item,
+                                          .on_text = take_text,
+                                          .on_end = take_end};
+        uint64_t id;
+        status = schedule_submit(job->schedule, &request, &id, error);
+    }
+    token_buffer_free(&tokens);
+    return status;
+}
+
+// ---- Feeding ----
+
+// Whether the id is new in the file of prompts; it is remembered.
+static kvern_status remember(batch_item *item, engine_error *error)
+{
+    json_t *seen = item->job->seen;
+    const json_t *before = json_object_get(seen, item->prompt.key);
+    if (before) {
+        return engine_fail(error, KVERN_ERR_FORMAT, "its id is that of line %lld",
+                           (long long)json_integer_value(before));
+    }
+    if (json_object_set_new_nocheck(seen, item->prompt.key, json_integer((json_int_t)item->line)) !=
+        0) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
+    }
+    return KVERN_OK;
+}
+
+// Takes a line in. *submitted: its answer will come. Otherwise it was done before.
+static kvern_status take_line(batch_item *item, const char *line, size_t bytes, bool *submitted,
+                              engine_error *error)
+{
+    batch_job *job = item->job;
+    *submitted = false;
+    kvern_status status =
+        batch_prompt_parse(line, bytes, &job->options->session, &item->prompt, error);
+    if (status == KVERN_OK) {
+        status = remember(item, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (batch_output_has(&job->output, item->prompt.key)) {
+        job->skipped++;
+        return KVERN_OK;
+    }
+    status = submit(item, error);
+    *submitted = status == KVERN_OK;
+    return status;
+}
+
+static void feed_line(batch_job *job, const char *line, size_t bytes)
+{
+    engine_error error;
+    bool submitted;
+    batch_item *item = calloc(1, sizeof *item);
+    if (!item) {
+        (void)!engine_fail(&job->broken, KVERN_ERR_MEMORY, "no memory for a prompt");
+        return;
+    }
+    *item = (batch_item){.job = job, .line = job->line};
+    if (take_line(item, line, bytes, &submitted, &error) != KVERN_OK) {
+        job->bad++;
+        report_line(job, job->line, error.text);
+    }
+    if (submitted) {
+        job->active++;
+    } else {
+        free_item(item);
+    }
+}
+
+// As many prompts as fill the rows, and as many that wait: the next ones are there when rows leave.
+static void feed(batch_job *job)
+{
+    const char *line;
+    size_t bytes;
+    while (job->broken.status == KVERN_OK && job->active < 2 * job->options->parallel &&
+           next_line(job, &line, &bytes)) {
+        feed_line(job, line, bytes);
+    }
+}
+
+static void show_progress(batch_job *job)
+{
+    const schedule_statistics sums = schedule_get_statistics(job->schedule);
+    const double rate = number_per_second(sums.generated_tokens, sums.seconds);
+    snprintf(job->label, sizeof job->label, "%zu rows, %.0f tokens/s", sums.running, rate);
+    progress_update(&job->bar, job->done + job->skipped + job->bad + job->failed, job->lines);
+}
+
+void batch_job_run(batch_job *job)
+{
+    catch_interrupts();
+    job->bar = progress_start(job->label, "prompts");
+    bool more = true;
+    while (more && !interrupts && job->broken.status == KVERN_OK) {
+        feed(job);
+        more = schedule_step(job->schedule) || job->at < job->text.size;
+        show_progress(job);
+    }
+    progress_end(&job->bar);
+    job->interrupted = interrupts && more;
+    job->statistics = schedule_get_statistics(job->schedule);
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT
+// kvern inspect: what a model file holds, and what its KV cache will take.
+
+#include "cli/commands/command.h"
+#include "cli/io/json.h"
+#include "cli/io/number.h"
+#include "cli/io/report.h"
+#include "cli/io/text.h"
+#include "cli/options/storage_options.h"
+#include "cli/session/model_loading.h"
+
+#include "engine/chat/chat.h"
+#include "engine/tokenizer/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argp INSPECT_ARGP;
+
+static error_t parse_inspect(int key, char *argument, struct argp_state *state)
+{
+    (void)argument;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    options_init(state, &INSPECT_ARGP);
+    return 0;
+}
+
+static const struct argp_child INSPECT_CHILDREN[] = {
+    {&options_model_argp, 0, NULL, 0},   {&options_context_argp, 0, NULL, 0},
+    {&options_json_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
+    {&options_storage_argp, 0, NULL, 0}, {0}};
+
+static const struct argp INSPECT_ARGP = {
+    .parser = parse_inspect,
+    .args_doc = "MODEL",
+    .doc = "Shows what a model file holds: geometry, tensor types, tokenizer, chat template, and "
+           "the bytes of its KV cache per token and at full context (or at --ctx). No weight is "
+           "read.",
+    .children = INSPECT_CHILDREN,
+};
+
+// Everything that is shown. What a file lacks, or what this program does not know, has a text that
+// says so instead.
+typedef struct inspection {
+    const cli_options *options;
+    gguf_file *file;
+    model_facts facts;
+    bool runnable; // facts are complete; otherwise facts_error says why
+    engine_error facts_error;
+    tokenizer *tokens; // NULL: tokenizer_error says why
+    engine_error tokenizer_error;
+    chat_template *chat; // NULL: template_error says why
+    engine_error template_error;
+    uint64_t kv_token_bytes;
+    size_t kv_context;
+    uint64_t kv_context_bytes;
+} inspection;
+
+static kvern_status measure_cache(inspection *found, engine_error *error)
+{
+    cli_options alone = {.threads = 1}; // nothing is computed
+    kvern_context *context;
+    kvern_status status = load_context(&alone, &context, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    kvern_composition *plan;
+    status =
+        storage_composition(&found->options->storage, &found->facts, context, true, &plan, error);
+    if (status == KVERN_OK) {
+        found->kv_token_bytes = kvern_composition_bytes_per_token(plan);
+        found->kv_context_bytes = kvern_composition_row_bytes(plan, found->kv_context);
+        kvern_composition_release(plan);
+    }
+    kvern_context_release(context);
+    return status;
+}
+
+// A file that cannot be run is inspected as far as it can be understood.
+static void collect(inspection *found)
+{
+    kvern_status status = model_read_facts(found->file, &found->facts, &found->facts_error);
+    if (status == KVERN_OK) {
+        int64_t wanted = found->options->context;
+        found->kv_context = wanted ? (size_t)wanted : found->facts.context_length;
+        status = measure_cache(found, &found->facts_error);
+    }
+    found->runnable = status == KVERN_OK;
+    if (tokenizer_create(found->file, &found->tokens, &found->tokenizer_error) != KVERN_OK) {
+        found->tokens = NULL;
+    }
+    if (chat_template_detect(found->file, &found->chat, &found->template_error) != KVERN_OK) {
+        found->chat = NULL;
+    }
+}
+
+static void discard(inspection *found)
+{
+    chat_template_destroy(found->chat);
+    tokenizer_destroy(found->tokens);
+    gguf_close(found->file);
+}
+
+// One "name  value" line.
+static void show(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void show(const char *name, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("%-16s ", name);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+}
+
+static void show_bytes(const char *name, uint64_t bytes)
+{
+    char text[NUMBER_BYTES_TEXT];
+    show(name, "%" PRIu64 " (%s)", bytes, number_format_bytes(bytes, text));
+}
+
+// Strings of the file may hold anything.
+static void show_string(const char *name, gguf_string string)
+{
+    text_buffer text = TEXT_BUFFER_INIT;
+    if (string.size && text_append_escaped(&text, string.data, string.size) == KVERN_OK) {
+        show(name, "%.*s", (int)text.size, text.data);
+    } else {
+        show(name, "-");
+    }
+    text_buffer_free(&text);
+}
+
+static size_t count_window_layers(const model_facts *facts)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < facts->layers; i++) {
+        count += model_layer_window(facts, i) > 0;
+    }
+    return count;
+}
+
+static void show_geometry(const model_facts *facts)
+{
+    show("parameters", "%" PRIu64, facts->parameters);
+    show("layers", "%zu", facts->layers);
+    show("width", "%zu", facts->width);
+    show("heads", "%zu query, %zu key/value", facts->heads, facts->kv_heads);
+    show("head dim", "%zu key, %zu value", facts->head_dim, facts->value_dim);
+    show("feed-forward", "%zu", facts->feed_forward);
+    show("vocabulary", "%zu, output %s", facts->vocabulary,
+         facts->tied_output ? "tied to the embedding" : "separate");
+    show("context", "%zu tokens", facts->context_length);
+    if (facts->window) {
+        show("window", "%zu tokens in %zu of %zu layers, rotary base %g", facts->window,
+             count_window_layers(facts), facts->layers, (double)facts->window_rope_base);
+    }
+    static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3"};
+    show("rotary", "base %g, %zu dimensions%s", (double)facts->rope_base, facts->rope_dim,
+         SCALING[facts->rope_scaling]);
+}
+
+// The name of a tensor type; one that has none is called by its number.
+static const char *type_name(uint32_t type, char text[16])
+{
+    const char *known = gguf_type_name(type);
+    if (known) {
+        return known;
+    }
+    snprintf(text, 16, "type %" PRIu32, type);
+    return text;
+}
+
+static void show_types(const model_facts *facts)
+{
+    for (size_t i = 0; i < facts->types; i++) {
+        const model_type_count *type = &facts->type[i];
+        char name[16];
+        show(i == 0 ? "tensors" : "", "%-5s %5zu tensors, %" PRIu64 " bytes",
+             type_name(type->type, name), type->tensors, type->bytes);
+    }
+}
+
+static void show_token(const tokenizer *tokens, const char *name, int32_t id)
+{
+    if (id == TOKENIZER_NO_TOKEN) {
+        return;
+    }
+    tokenizer_text piece = tokenizer_piece_special(tokens, id);
+    text_buffer text = TEXT_BUFFER_INIT;
+    if (text_append_escaped(&text, piece.data, piece.size) == KVERN_OK) {
+        show(name, "%d %.*s", (int)id, (int)text.size, text.data ? text.data : "");
+    }
+    text_buffer_free(&text);
+}
+
+static void show_tokenizer(const inspection *found)
+{
+    if (!found->tokens) {
+        show("tokenizer", "unusable: %s", found->tokenizer_error.text);
+        return;
+    }
+    const char *pre = tokenizer_pre(found->tokens);
+    show("tokenizer", "%s%s%s, %zu tokens%s", tokenizer_name(found->tokens),
+         pre ? ", split as " : "", pre ? pre : "", tokenizer_size(found->tokens),
+         tokenizer_adds_bos(found->tokens) ? ", a beginning token is added" : "");
+    show_token(found->tokens, "  beginning", tokenizer_bos(found->tokens));
+    show_token(found->tokens, "  end", tokenizer_eos(found->tokens));
+    show_token(found->tokens, "  end of turn", tokenizer_eot(found->tokens));
+}
+
+static void show_cache(const inspection *found)
+{
+    char text[NUMBER_BYTES_TEXT];
+    char storage[STORAGE_TEXT];
+    show("KV cache", "%s, %" PRIu64 " bytes per token",
+         storage_text(&found->options->storage, storage), found->kv_token_bytes);
+    show("", "%" PRIu64 " bytes (%s) for %zu tokens", found->kv_context_bytes,
+         number_format_bytes(found->kv_context_bytes, text), found->kv_context);
+}
+
+static int print_text(const inspection *found)
+{
+    const model_facts *facts = &found->facts;
+    show("file", "%s, GGUF %" PRIu32, found->options->model, gguf_version(found->file));
+    show_bytes("file bytes", facts->file_bytes);
+    show_bytes("weight bytes", facts->tensor_bytes);
+    show_string("architecture", facts->architecture);
+    show_string("name", facts->name);
+    if (found->runnable) {
+        show_geometry(facts);
+    }
+    show_types(facts);
+    show_tokenizer(found);
+    show("chat template", "%s",
+         found->chat ? chat_template_name(found->chat) : found->template_error.text);
+    if (found->runnable) {
+        show_cache(found);
+    }
+    return CLI_SUCCESS;
+}
+
+static json_t *string_json(gguf_string string)
+{
+    return string.size ? json_text(string.data, string.size) : json_null();
+}
+
+static json_t *window_json(const model_facts *facts)
+{
+    if (facts->window == 0) {
+        return json_null();
+    }
+    return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)facts->window, "layers",
+                     (json_int_t)count_window_layers(facts), "rope_base",
+                     (double)facts->window_rope_base);
+}
+
+static json_t *geometry_json(const model_facts *facts)
+{
+    static const char *const SCALING[] = {"none", "linear", "llama3"};
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, "
+                     "s:{s:f, s:I, s:s, s:f}, s:o}",
+                     "layers", (json_int_t)facts->layers, "width", (json_int_t)facts->width,
+                     "heads", (json_int_t)facts->heads, "kv_heads", (json_int_t)facts->kv_heads,
+                     "head_dim", (json_int_t)facts->head_dim, "value_dim",
+                     (json_int_t)facts->value_dim, "feed_forward", (json_int_t)facts->feed_forward,
+                     "vocabulary", (json_int_t)facts->vocabulary, "context_length",
+                     (json_int_t)facts->context_length, "norm_epsilon", (double)facts->norm_epsilon,
+                     "tied_output", (int)facts->tied_output, "rope", "base",
+                     (double)facts->rope_base, "dim", (json_int_t)facts->rope_dim, "scaling",
+                     SCALING[facts->rope_scaling], "factor", (double)facts->rope_factor, "window",
+                     window_json(facts));
+}
+
+static json_t *types_json(const model_facts *facts)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < facts->types; i++) {
+        const model_type_count *type = &facts->type[i];
+        char name[16];
+        json_t *entry = json_pack("{s:s, s:I, s:I}", "type", type_name(type->type, name), "count",
+                                  (json_int_t)type->tensors, "bytes", (json_int_t)type->bytes);
+        if (json_array_append_new(list, entry) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *token_json(int32_t id)
+{
+    return id == TOKENIZER_NO_TOKEN ? json_null() : json_integer(id);
+}
+
+static json_t *tokenizer_json(const inspection *found)
+{
+    const tokenizer *tokens = found->tokens;
+    if (!tokens) {
+        return json_null();
+    }
+    return json_pack("{s:s, s:s?, s:I, s:o, s:o, s:o, s:b}", "kind", tokenizer_name(tokens), "pre",
+                     tokenizer_pre(tokens), "tokens", (json_int_t)tokenizer_size(tokens), "bos",
+                     token_json(tokenizer_bos(tokens)), "eos", token_json(tokenizer_eos(tokens)),
+                     "eot", token_json(tokenizer_eot(tokens)), "adds_bos",
+                     (int)tokenizer_adds_bos(tokens));
+}
+
+static json_t *cache_json(const inspection *found)
+{
+    char storage[STORAGE_TEXT];
+    return json_pack("{s:s, s:I, s:I, s:I}", "storage",
+                     storage_text(&found->options->storage, storage), "bytes_per_token",
+                     (json_int_t)found->kv_token_bytes, "context", (json_int_t)found->kv_context,
+                     "context_bytes", (json_int_t)found->kv_context_bytes);
+}
+
+// What is unknown or cannot be used is null.
+static int print_json(const inspection *found)
+{
+    const model_facts *facts = &found->facts;
+    const char *path = found->options->model;
+    return json_print(
+        json_pack("{s:o, s:i, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:s?, s:o}", "file",
+                  json_text(path, strlen(path)), "gguf_version", (int)gguf_version(found->file),
+                  "file_bytes", (json_int_t)facts->file_bytes, "weight_bytes",
+                  (json_int_t)facts->tensor_bytes, "architecture", string_json(facts->architecture),
+                  "name", string_json(facts->name), "parameters", (json_int_t)facts->parameters,
+                  "geometry", found->runnable ? geometry_json(facts) : json_null(), "tensors",
+                  types_json(facts), "tokenizer", tokenizer_json(found), "template",
+                  found->chat ? chat_template_name(found->chat) : NULL, "kv",
+                  found->runnable ? cache_json(found) : json_null()));
+}
+
+static int run_inspect(int argc, char **argv)
+{
+    cli_options options = {0};
+    options_parse(&INSPECT_ARGP, argc, argv, &options);
+    inspection found = {.options = &options};
+    engine_error error;
+    if (gguf_open(options.model, &found.file, &error) != KVERN_OK) {
+        return report_engine_error(&error);
+    }
+    collect(&found);
+    int code = options.json ? print_json(&found) : print_text(&found);
+    if (!found.runnable) {
+        (void)load_name_file(&options, KVERN_ERR_FORMAT, &found.facts_error);
+        code = report_engine_error(&found.facts_error);
+    }
+    discard(&found);
+    return code;
+}
+
+const command command_inspect = {
+    .name = "inspect",
+    .title = "kvern inspect",
+    .summary = "show what a model file holds and what its KV cache takes",
+    .run = run_inspect,
+};

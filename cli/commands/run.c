@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// kvern run: answers a prompt, or converses on a terminal.
+
+#include "cli/commands/command.h"
+#include "cli/conversation/converse.h"
+#include "cli/io/report.h"
+#include "cli/options/prompt.h"
+#include "cli/session/sampling_options.h"
+#include "cli/session/session.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static bool wants_conversation(const session_options *options)
+{
+    return prompt_is_missing(&options->common);
+}
+
+static void check_run(const struct argp_state *state, const session_options *options)
+{
+    if (!wants_conversation(options)) {
+        return;
+    }
+    if (options->common.json) {
+        options_fail(state, "--json needs a prompt: -p TEXT, --file FILE or standard input");
+    }
+    if (!isatty(STDOUT_FILENO)) {
+        options_fail(state, "a conversation needs a terminal for its output; otherwise give a "
+                            "prompt: -p TEXT, --file FILE or standard input");
+    }
+}
+
+static const struct argp RUN_ARGP;
+
+static error_t parse_run(int key, char *argument, struct argp_state *state)
+{
+    (void)argument;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        options_init(state, &RUN_ARGP);
+        return 0;
+    case ARGP_KEY_END:
+        check_run(state, state->input);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child RUN_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
+                                                 {&sampling_argp, 0, NULL, 0},
+                                                 {&options_text_argp, 0, NULL, 0},
+                                                 {&options_template_argp, 0, NULL, 0},
+                                                 {&options_compute_argp, 0, NULL, 0},
+                                                 {&options_context_argp, 0, NULL, 0},
+                                                 {&options_json_argp, 0, NULL, 0},
+                                                 {&options_codec_argp, 0, NULL, 0},
+                                                 {&options_storage_argp, 0, NULL, 0},
+                                                 {&options_draft_argp, 0, NULL, 0},
+                                                 {0}};
+
+static const struct argp RUN_ARGP = {
+    .parser = parse_run,
+    .args_doc = "MODEL",
+    .doc = "Answers a prompt; the answer is streamed to standard output, speeds and the size of "
+           "the KV cache follow on standard error."
+           "\vThe prompt is put into the chat template of the model file, unless --raw or "
+           "--template says otherwise; a model whose file has none continues the prompt. Without "
+           "-p and --file it is read from standard input; when "
+           "that is a terminal, a conversation begins: Ctrl-C ends the running answer, Ctrl-D the "
+           "conversation, a line that ends in a backslash goes on in the next one, /clear "
+           "forgets everything said so far, /help shows these commands.",
+    .children = RUN_CHILDREN,
+};
+
+static kvern_status encode_prompt(const run_session *session, const text_buffer *text,
+                                  token_buffer *out, engine_error *error)
+{
+    const tokenizer *tokens = model_tokenizer(session->loaded.model);
+    if (!session->chat) {
+        return prompt_encode_raw(tokens, text, true, out, error);
+    }
+    const char *system = session->options->system;
+    chat_message messages[2] = {{"system", system, system ? strlen(system) : 0},
+                                {"user", text->data ? text->data : "", text->size}};
+    return prompt_encode_chat(tokens, session->chat, system ? messages : messages + 1,
+                              system ? 2 : 1, 0, out, error);
+}
+
+static kvern_status answer_once(run_session *session, const text_buffer *text, engine_error *error)
+{
+    token_buffer prompt = TOKEN_BUFFER_INIT;
+    kvern_status status = encode_prompt(session, text, &prompt, error);
+    if (status == KVERN_OK && prompt.count == 0) {
+        status = engine_fail(error, KVERN_ERR_ARGUMENT, "the prompt is empty");
+    }
+    if (status == KVERN_OK) {
+        status = session_answer(session, &prompt, error);
+    }
+    token_buffer_free(&prompt);
+    return status;
+}
+
+static int run_once(run_session *session, const text_buffer *text)
+{
+    engine_error error;
+    if (answer_once(session, text, &error) != KVERN_OK) {
+        return report_engine_error(&error);
+    }
+    if (session->write_failed) {
+        return CLI_FAILURE; // reported at the end of the process
+    }
+    if (session->options->common.json) {
+        return session_print_json(session);
+    }
+    session_print_facts(session);
+    return CLI_SUCCESS;
+}
+
+static int run_session_with(const session_options *options, const text_buffer *text)
+{
+    engine_error error;
+    run_session session;
+    if (session_open(options, &session, &error) != KVERN_OK) {
+        return report_engine_error(&error);
+    }
+    int code = text ? run_once(&session, text) : converse(&session);
+    session_close(&session);
+    return code;
+}
+
+// The prompt is read before the model is loaded: a missing file is known at once.
+static int run_prompt(const session_options *options)
+{
+    engine_error error;
+    text_buffer text = TEXT_BUFFER_INIT;
+    bool in_template = !options->common.raw;
+    if (prompt_read(&options->common, in_template, &text, &error) != KVERN_OK) {
+        return report_engine_error(&error);
+    }
+    int code = run_session_with(options, &text);
+    text_buffer_free(&text);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    session_options options;
+    if (!sampling_init(&options, argc)) {
+        return report_error("no memory for the arguments");
+    }
+    options_parse(&RUN_ARGP, argc, argv, &options.common);
+    int code =
+        wants_conversation(&options) ? run_session_with(&options, NULL) : run_prompt(&options);
+    sampling_free(&options);
+    return code;
+}
+
+const command command_run = {
+    .name = "run",
+    .title = "kvern run",
+    .summary = "answer a prompt, or converse on a terminal",
+    .run = run,
+};

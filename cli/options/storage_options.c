@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "cli/options/storage_options.h"
+
+#include "engine/model/kv_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_GROUP 64
+
+// A codec's name, `length` bytes of it.
+static bool parse_name(const char *text, size_t length, char name[STORAGE_NAME])
+{
+    kvern_codec codec;
+    char copy[STORAGE_NAME] = "";
+    if (length >= sizeof copy) {
+        return false;
+    }
+    memcpy(copy, text, length);
+    if (kvern_codec_parse(copy, DEFAULT_GROUP, &codec) != KVERN_OK) {
+        return false;
+    }
+    memcpy(name, copy, sizeof copy);
+    return true;
+}
+
+bool storage_parse(const char *text, storage_options *options)
+{
+    storage_options parsed = *options;
+    const char *slash = strchr(text, '/');
+    const size_t length = slash ? (size_t)(slash - text) : strlen(text);
+    const char *v = slash ? slash + 1 : text;
+    if (!parse_name(text, length, parsed.k) || !parse_name(v, strlen(v), parsed.v)) {
+        return false;
+    }
+    *options = parsed;
+    return true;
+}
+
+// --kv-k and --kv-v win over --kv, whichever stands first.
+static void parse_kv_both(const struct argp_state *state, const char *argument,
+                          storage_options *options)
+{
+    storage_options parsed = {0};
+    if (!storage_parse(argument, &parsed)) {
+        options_fail(state, "--kv takes " STORAGE_CODECS ", or two of them as in q8/q4, not '%s'",
+                     argument);
+    }
+    if (!options->k[0]) {
+        memcpy(options->k, parsed.k, sizeof parsed.k);
+    }
+    if (!options->v[0]) {
+        memcpy(options->v, parsed.v, sizeof parsed.v);
+    }
+}
+
+static void parse_kv_one(const struct argp_state *state, const char *option, const char *argument,
+                         char name[STORAGE_NAME])
+{
+    if (!parse_name(argument, strlen(argument), name)) {
+        options_fail(state, "%s takes " STORAGE_CODECS ", not '%s'", option, argument);
+    }
+}
+
+static error_t parse_codec_options(int key, char *argument, struct argp_state *state)
+{
+    cli_options *common = state->input;
+    storage_options *options = &common->storage;
+    switch (key) {
+    case OPTIONS_KEY_KV:
+        options_once(state, key, "--kv");
+        parse_kv_both(state, argument, options);
+        return 0;
+    case OPTIONS_KEY_KV_K:
+        options_once(state, key, "--kv-k");
+        parse_kv_one(state, "--kv-k", argument, options->k);
+        return 0;
+    case OPTIONS_KEY_KV_V:
+        options_once(state, key, "--kv-v");
+        parse_kv_one(state, "--kv-v", argument, options->v);
+        return 0;
+    case OPTIONS_KEY_KV_CONFIG:
+        options_once(state, key, "--kv-config");
+        options->config = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option CODEC_OPTIONS[] = {
+    {.name = "kv",
+     .key = OPTIONS_KEY_KV,
+     .arg = "CODEC",
+     .doc = "Store keys and values as bf16 (default), f16, f32, or in 8, 6, 5, 4, 3 or 2 bits: q8, "
+            "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values"},
+    {.name = "kv-k", .key = OPTIONS_KEY_KV_K, .arg = "CODEC", .doc = "The keys alone"},
+    {.name = "kv-v", .key = OPTIONS_KEY_KV_V, .arg = "CODEC", .doc = "The values alone"},
+    {.name = "kv-config",
+     .key = OPTIONS_KEY_KV_CONFIG,
+     .arg = "FILE",
+     .doc = "A kv_config.json with bits and group_size per layer, which goes before the other "
+            "options"},
+    {0}};
+
+const struct argp options_codec_argp = {.options = CODEC_OPTIONS, .parser = parse_codec_options};
+
+static error_t parse_storage(int key, char *argument, struct argp_state *state)
+{
+    cli_options *common = state->input;
+    storage_options *options = &common->storage;
+    switch (key) {
+    case OPTIONS_KEY_KV_GROUP:
+        options_once(state, key, "--kv-group");
+        options->group = (uint32_t)options_number(state, "--kv-group", argument, 32, 128);
+        if (options->group != 32 && options->group != 64 && options->group != 128) {
+            options_fail(state, "--kv-group takes 32, 64 or 128, not %s", argument);
+        }
+        return 0;
+    case OPTIONS_KEY_KV_START:
+        options_once(state, key, "--kv-start");
+        options->has_start = true;
+        options->start = (int64_t)options_number(state, "--kv-start", argument, 1, INT32_MAX);
+        return 0;
+    case OPTIONS_KEY_KV_FIRST:
+        options_once(state, key, "--kv-first");
+        options->first = options_number(state, "--kv-first", argument, 0, KVERN_MAX_LAYERS);
+        return 0;
+    case OPTIONS_KEY_KV_LAST:
+        options_once(state, key, "--kv-last");
+        options->last = options_number(state, "--kv-last", argument, 0, KVERN_MAX_LAYERS);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option STORAGE_OPTIONS[] = {
+    {.name = "kv-group",
+     .key = OPTIONS_KEY_KV_GROUP,
+     .arg = "N",
+     .doc = "Numbers that share a scale: 32, 64 (default) or 128; it must divide the head dim"},
+    {.name = "kv-start",
+     .key = OPTIONS_KEY_KV_START,
+     .arg = "N",
+     .doc = "Keep a sequence in bf16 until it has N tokens, and convert it then"},
+    {.name = "kv-first",
+     .key = OPTIONS_KEY_KV_FIRST,
+     .arg = "N",
+     .doc = "Leave the first N layers in bf16"},
+    {.name = "kv-last",
+     .key = OPTIONS_KEY_KV_LAST,
+     .arg = "N",
+     .doc = "Leave the last N layers in bf16"},
+    {0}};
+
+const struct argp options_storage_argp = {.options = STORAGE_OPTIONS, .parser = parse_storage};
+
+static kvern_status parse_codec(const storage_options *options, const char *name, kvern_codec *out,
+                                engine_error *error)
+{
+    if (!name[0]) {
+        return KVERN_OK; // bf16 stays
+    }
+    const uint32_t group = options->group ? options->group : DEFAULT_GROUP;
+    kvern_status status = kvern_codec_parse(name, group, out);
+    return status == KVERN_OK ? status : engine_fail_kvern(error, status, "--kv");
+}
+
+kvern_status storage_composition(const storage_options *options, const model_facts *facts,
+                                 kvern_context *context, bool start, kvern_composition **out,
+                                 engine_error *error)
+{
+    kvern_storage storage = kvern_storage_default();
+    kv_config config = {0};
+    *out = NULL;
+    kvern_status status = parse_codec(options, options->k, &storage.k, error);
+    if (status == KVERN_OK) {
+        status = parse_codec(options, options->v, &storage.v, error);
+    }
+    if (status == KVERN_OK && options->config) {
+        status = kv_config_read(options->config, &config, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    storage.start = options->has_start && start ? options->start : KVERN_NO_START;
+    storage.precise_first = options->first;
+    storage.precise_last = options->last;
+    storage.layers = config.layers;
+    storage.layer_count = config.count;
+    status = model_composition(facts, context, &storage, out, error);
+    kv_config_free(&config);
+    return status;
+}
+
+const char *storage_text(const storage_options *options, char text[STORAGE_TEXT])
+{
+    const char *k = options->k[0] ? options->k : "bf16", *v = options->v[0] ? options->v : "bf16";
+    char start[40] = "";
+    if (options->has_start) {
+        snprintf(start, sizeof start, " from %" PRId64 " on", options->start);
+    }
+    if (options->config) {
+        snprintf(text, STORAGE_TEXT, "%.80s%s", options->config, start);
+    } else if (strcmp(k, v) == 0) {
+        snprintf(text, STORAGE_TEXT, "%.20s%s", k, start);
+    } else {
+        snprintf(text, STORAGE_TEXT, "%.20s/%.20s%s", k, v, start);
+    }
+    return text;
+}

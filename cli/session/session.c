@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "cli/session/session.h"
+
+#include "cli/io/json.h"
+#include "cli/io/number.h"
+#include "cli/io/report.h"
+#include "cli/options/prompt.h"
+#include "cli/options/storage_options.h"
+#include "cli/session/sampling_options.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// A model without a template was not made to converse: it continues a text.
+static kvern_status choose_completion(const session_options *options, bool conversation,
+                                      engine_error *error)
+{
+    if (!conversation && !options->system) {
+        return KVERN_OK;
+    }
+    return load_name_file(
+        &options->common,
+        engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                    "this file has no chat template, so its model continues a text (-p TEXT) and "
+                    "knows no %s; --template NAME makes it try",
+                    conversation ? "conversation" : "system message"),
+        error);
+}
+
+kvern_status session_template(const session_options *options, const gguf_file *file,
+                              bool conversation, chat_template **out, engine_error *error)
+{
+    *out = NULL;
+    if (options->common.raw) {
+        return KVERN_OK;
+    }
+    if (options->common.template_name) {
+        return chat_template_find(options->common.template_name, out, error);
+    }
+    if (!chat_template_present(file)) {
+        return choose_completion(options, conversation, error);
+    }
+    return load_name_file(&options->common, chat_template_detect(file, out, error), error);
+}
+
+static kvern_status make_generator(run_session *session, engine_error *error)
+{
+    const draft_options *draft = &session->options->common.draft;
+    kvern_status status =
+        load_draft(&session->options->common, &session->loaded, &session->draft, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    generator_options options = {.context_length = session->loaded.context_length,
+                                 .drafts = session->draft.drafts,
+                                 .draft_tokens = draft->tokens};
+    return generator_create(session->loaded.model, session->loaded.composition, &options,
+                            &session->generator, error);
+}
+
+static kvern_status make_sampling(run_session *session, engine_error *error)
+{
+    const session_options *options = session->options;
+    size_t vocabulary = model_get_facts(session->loaded.model)->vocabulary;
+    kvern_status status = sampler_create(&options->sampling, vocabulary, &session->sampler, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    return stop_matcher_create(options->stops, options->stop_count, &session->stop, error);
+}
+
+kvern_status session_open(const session_options *options, run_session *session, engine_error *error)
+{
+    *session = (run_session){.options = options};
+    kvern_status status = check_draft(&options->common, error);
+    if (status == KVERN_OK) {
+        status = load_model(&options->common, &session->loaded, error);
+    }
+    if (status == KVERN_OK && !model_tokenizer(session->loaded.model)) {
+        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
+                             options->common.model);
+    }
+    if (status == KVERN_OK) {
+        status = session_template(options, model_file(session->loaded.model),
+                                  prompt_is_missing(&options->common), &session->chat, error);
+    }
+    if (status == KVERN_OK) {
+        status = make_sampling(session, error);
+    }
+    if (status == KVERN_OK) {
+        status = make_generator(session, error);
+    }
+    if (status != KVERN_OK) {
+        session_close(session);
+    }
+    return status;
+}
+
+void session_close(run_session *session)
+{
+    generator_destroy(session->generator);
+    unload_draft(&session->draft);
+    stop_matcher_destroy(session->stop);
+    sampler_destroy(session->sampler);
+    chat_template_destroy(session->chat);
+    text_buffer_free(&session->answer);
+    unload_model(&session->loaded);
+    *session = (run_session){0};
+}
+
+static void show_prompt_progress(void *user, size_t done, size_t total)
+{
+    run_session *session = user;
+    progress_update(&session->bar, done, total);
+}
+
+static void end_prompt_progress(void *user, int32_t token)
+{
+    (void)token;
+    run_session *session = user;
+    progress_end(&session->bar);
+}
+
+// A reader that is gone, or a full disk, ends the answer.
+static void take_text(void *user, const char *text, size_t bytes)
+{
+    run_session *session = user;
+    if (!session->options->common.json && !session->write_failed) {
+        session->write_failed = !report_write(text, bytes);
+    }
+    if (session->write_failed || text_buffer_append(&session->answer, text, bytes) != KVERN_OK) {
+        atomic_store(&session->cancel, true);
+    }
+}
+
+static void add_up(run_session *session)
+{
+    generate_result *total = &session->total;
+    const generate_result *last = &session->last;
+    total->reason = last->reason;
+    total->prompt_tokens += last->prompt_tokens;
+    total->prompt_seconds += last->prompt_seconds;
+    total->generated_tokens += last->generated_tokens;
+    total->decode_steps += last->decode_steps;
+    total->decode_tokens += last->decode_tokens;
+    total->decode_seconds += last->decode_seconds;
+    total->drafts.rounds += last->drafts.rounds;
+    total->drafts.drafted += last->drafts.drafted;
+    total->drafts.accepted += last->drafts.accepted;
+}
+
+kvern_status session_answer(run_session *session, const token_buffer *prompt, engine_error *error)
+{
+    generate_request request = {
+        .tokens = prompt->ids,
+        .count = prompt->count,
+        .max_tokens = session->options->max_tokens,
+        .sampler = session->sampler,
+        .stop = session->stop,
+        .cancel = &session->cancel,
+        .user = session,
+        .on_prompt = show_prompt_progress,
+        .on_token = end_prompt_progress,
+        .on_text = take_text,
+    };
+    text_buffer_clear(&session->answer);
+    session->bar = progress_start("prompt", "tokens");
+    kvern_status status = generator_run(session->generator, &request, &session->last, error);
+    progress_end(&session->bar);
+    add_up(session);
+    const text_buffer *answer = &session->answer;
+    bool open = answer->size > 0 && answer->data[answer->size - 1] != '\n';
+    if (open && !session->options->common.json && !session->write_failed) {
+        session->write_failed = !report_write("\n", 1);
+    }
+    return status;
+}
+
+static void print_drafts(const run_session *session)
+{
+    const generate_result *total = &session->total;
+    if (!session->draft.drafts) {
+        return;
+    }
+    fprintf(stderr, "drafts      %zu of %zu accepted in %zu rounds, %.2f tokens per step (%s)\n",
+            total->drafts.accepted, total->drafts.drafted, total->drafts.rounds,
+            total->decode_steps ? (double)total->decode_tokens / (double)total->decode_steps : 0,
+            session->options->common.draft.source);
+}
+
+void session_print_facts(const run_session *session)
+{
+    const generate_result *total = &session->total;
+    char bytes[NUMBER_BYTES_TEXT];
+    uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
+    fprintf(stderr, "prompt      %zu tokens in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
+            total->prompt_seconds, number_per_second(total->prompt_tokens, total->prompt_seconds));
+    fprintf(stderr, "generation  %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
+            total->generated_tokens, total->decode_seconds,
+            number_per_second(total->decode_tokens, total->decode_seconds),
+            generate_reason_name(total->reason));
+    print_drafts(session);
+    char storage[STORAGE_TEXT];
+    fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s, %" PRId64 " of %zu positions\n",
+            kv_bytes, number_format_bytes(kv_bytes, bytes),
+            storage_text(&session->options->common.storage, storage),
+            generator_length(session->generator), session->loaded.context_length);
+    sampling_print(&session->options->sampling);
+}
+
+// null without drafts.
+static json_t *drafts_json(const run_session *session)
+{
+    const generate_result *last = &session->last;
+    if (!session->draft.drafts) {
+        return json_null();
+    }
+    return json_pack("{s:o, s:I, s:I, s:I, s:I}", "source",
+                     json_text(session->options->common.draft.source,
+                               strlen(session->options->common.draft.source)),
+                     "drafted", (json_int_t)last->drafts.drafted, "accepted",
+                     (json_int_t)last->drafts.accepted, "rounds", (json_int_t)last->drafts.rounds,
+                     "steps", (json_int_t)last->decode_steps);
+}
+
+int session_print_json(const run_session *session)
+{
+    const generate_result *last = &session->last;
+    const sampler_options *sampling = &session->options->sampling;
+    char storage[STORAGE_TEXT];
+    uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
+    json_t *object = json_pack(
+        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:s, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
+        json_text(session->answer.data, session->answer.size), "finish",
+        generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
+        "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
+        number_per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
+        (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
+        "generation_tokens_per_s", number_per_second(last->decode_tokens, last->decode_seconds),
+        "kv", storage_text(&session->options->common.storage, storage), "kv_bytes",
+        (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
+        "context", (json_int_t)session->loaded.context_length, "template",
+        session->chat ? chat_template_name(session->chat) : NULL, "temperature",
+        (double)sampling->temperature, "seed", (json_int_t)sampling->seed);
+    json_object_set_new(object, "drafts", drafts_json(session));
+    return json_print(object);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CLI_SESSION_H
+#define KVERN_CLI_SESSION_H
+
+// What `kvern run` works with: a loaded model, one sequence, how to sample, and how to show it.
+
+#include "cli/io/progress.h"
+#include "cli/options/options.h"
+#include "cli/session/draft_options.h"
+#include "cli/session/model_loading.h"
+
+#include "engine/chat/chat.h"
+#include "engine/generation/generate.h"
+
+typedef struct session_options {
+    cli_options common;
+    sampler_options sampling;
+    const char **stops; // owned
+    size_t stop_count;
+    int64_t max_tokens; // per answer; -1: no limit
+    const char *system; // NULL: the template's own
+} session_options;
+
+typedef struct run_session {
+    const session_options *options;
+    loaded_model loaded;
+    loaded_draft draft;
+    chat_template *chat; // NULL: text is used as it is
+    generator *generator;
+    sampler *sampler;
+    stop_matcher *stop;
+    atomic_bool cancel; // set it to end the running answer
+
+    progress bar;
+    text_buffer answer;    // the text of the latest answer
+    bool write_failed;     // stdout takes no more
+    generate_result last;  // of the latest answer
+    generate_result total; // sums over all answers
+} run_session;
+
+// The template that prompts are written in: what --raw and --template say, else the file's own.
+// *out NULL: text is used as it is. KVERN_ERR_UNSUPPORTED when a `conversation` or a system message
+// needs one and there is none. On success *out is owned by the caller.
+KVERN_CHECK kvern_status session_template(const session_options *options, const gguf_file *file,
+                                          bool conversation, chat_template **out,
+                                          engine_error *error);
+
+// Loads everything. On failure *session is all zero.
+KVERN_CHECK kvern_status session_open(const session_options *options, run_session *session,
+                                      engine_error *error);
+
+// All zero is permitted.
+void session_close(run_session *session);
+
+// Continues the sequence with the tokens of a prompt and an answer, which is streamed to stdout
+// unless --json was given.
+KVERN_CHECK kvern_status session_answer(run_session *session, const token_buffer *prompt,
+                                        engine_error *error);
+
+// Prints speeds, the size of the KV cache and the way of sampling on stderr.
+void session_print_facts(const run_session *session);
+
+// Prints the latest answer and the same facts as one JSON object. Returns an exit code.
+int session_print_json(const run_session *session);
+
+#endif

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: MIT
+// The scheduler's steps: who leaves, who comes, what is forwarded, and who receives what.
+
+#include "engine/generation/schedule_internal.h"
+
+#include "engine/base/clock.h"
+#include "engine/generation/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Life ----
+
+static kvern_status complete_options(const model *model, schedule_options *options,
+                                     engine_error *error)
+{
+    const size_t most = model_get_facts(model)->context_length;
+    if (options->context_length > most) {
+        return engine_fail(
+            error, KVERN_ERR_RANGE,
+            "a context of %zu tokens is more than the %zu that the model was made for",
+            options->context_length, most);
+    }
+    if (options->most_rows > KVERN_MAX_ROWS) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu rows are more than %d", options->most_rows,
+                           KVERN_MAX_ROWS);
+    }
+    if (options->context_length == 0) {
+        options->context_length = most;
+    }
+    if (options->draft_tokens > options->context_length) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu drafts are more than the context of %zu",
+                           options->draft_tokens, options->context_length);
+    }
+    if (options->chunk == 0) {
+        options->chunk = GENERATOR_CHUNK;
+    }
+    if (options->chunk > options->context_length) {
+        options->chunk = options->context_length;
+    }
+    if (options->most_rows == 0) {
+        options->most_rows = SCHEDULE_ROWS;
+    }
+    return KVERN_OK;
+}
+
+// Tokens of a step: one of each row, and those of prompts or of drafts.
+static size_t step_tokens(const schedule *s)
+{
+    const size_t drafts = s->options.most_rows * s->options.draft_tokens;
+    return s->options.most_rows + (drafts > s->options.chunk ? drafts : s->options.chunk);
+}
+
+static kvern_status make_arrays(schedule *s, engine_error *error)
+{
+    const size_t rows = s->options.most_rows, drafts = s->options.draft_tokens;
+    const size_t vocabulary = model_get_facts(s->model)->vocabulary;
+    s->rows = calloc(rows, sizeof *s->rows);
+    s->tokens = calloc(step_tokens(s), sizeof *s->tokens);
+    s->drafted = calloc(rows, (drafts + 1) * sizeof *s->drafted);
+    s->requests = calloc(rows, sizeof *s->requests);
+    s->settled = calloc(rows, sizeof *s->settled);
+    s->counts = calloc(rows, sizeof *s->counts);
+    s->logits_counts = calloc(rows, sizeof *s->logits_counts);
+    s->kept = calloc(rows, sizeof *s->kept);
+    s->logits = calloc(rows * (1 + drafts), vocabulary * sizeof *s->logits);
+    if (!s->rows || !s->tokens || !s->drafted || !s->requests || !s->settled || !s->counts ||
+        !s->logits_counts || !s->kept || !s->logits) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory to schedule %zu rows", rows);
+    }
+    return KVERN_OK;
+}
+
+static kvern_status prepare(schedule *s, kvern_composition *composition, engine_error *error)
+{
+    kvern_status status = make_arrays(s, error);
+    if (status == KVERN_OK) {
+        status = model_workspace_create(s->model, step_tokens(s), s->options.most_rows,
+                                        &s->workspace, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = kvern_state_create(composition, 0, &s->state);
+    if (status != KVERN_OK) {
+        return engine_fail_kvern(error, status, "making the KV cache");
+    }
+    status = schedule_draft_create(s, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    kvern_memory memory = {.size = sizeof memory};
+    status = kvern_context_memory(s->context, &memory);
+    s->base_bytes = memory.held_bytes;
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "asking for memory");
+}
+
+kvern_status schedule_create(const model *model, kvern_composition *composition,
+                             const schedule_options *options, schedule **out, engine_error *error)
+{
+    *out = NULL;
+    schedule_options complete = options ? *options : (schedule_options){0};
+    kvern_status status = complete_options(model, &complete, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    schedule *s = calloc(1, sizeof *s);
+    if (!s) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a scheduler");
+    }
+    s->model = model;
+    s->context = model_context(model);
+    s->options = complete;
+    s->shares = schedule_prefix_possible(composition);
+    s->end = &s->first;
+    status = prepare(s, composition, error);
+    if (status != KVERN_OK) {
+        schedule_destroy(s);
+        return status;
+    }
+    *out = s;
+    return KVERN_OK;
+}
+
+static schedule_sequence *unlink_sequence(schedule *s, schedule_sequence **at)
+{
+    schedule_sequence *q = *at;
+    *at = q->next;
+    if (!*at) {
+        s->end = at;
+    }
+    return q;
+}
+
+// A row's sequence ends: its pages go, and its owner is told.
+static void leave(schedule *s, size_t row)
+{
+    schedule_sequence *q = s->rows[row];
+    s->rows[row] = NULL;
+    // No step is open, and the row exists: this cannot fail.
+    (void)!kvern_state_reset(s->state, row);
+    schedule_draft_leave(s, q);
+    schedule_sequence_end(s, q);
+}
+
+static void end_all(schedule *s)
+{
+    for (size_t r = 0; s->state && r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r]) {
+            s->rows[r]->answer.reason = GENERATE_CANCELLED;
+            leave(s, r);
+        }
+    }
+    while (s->first) {
+        s->first->answer.reason = GENERATE_CANCELLED;
+        schedule_sequence_end(s, unlink_sequence(s, &s->first));
+    }
+}
+
+void schedule_destroy(schedule *s)
+{
+    if (!s) {
+        return;
+    }
+    s->closing = true;
+    end_all(s);
+    kvern_state_destroy(s->state);
+    drafts_destroy(s->drafts);
+    model_workspace_destroy(s->workspace);
+    free(s->rows);
+    free(s->tokens);
+    free(s->drafted);
+    free(s->requests);
+    free(s->settled);
+    free(s->counts);
+    free(s->logits_counts);
+    free(s->kept);
+    free(s->logits);
+    free(s);
+}
+
+// ---- Requests ----
+
+kvern_status schedule_submit(schedule *s, const schedule_request *request, uint64_t *id,
+                             engine_error *error)
+{
+    schedule_sequence *q;
+    if (s->closing) {
+        return engine_fail(error, KVERN_ERR_BUSY, "the scheduler ends");
+    }
+    kvern_status status = schedule_sequence_create(s, request, &q, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = schedule_room_check(s, q, error);
+    if (status != KVERN_OK) {
+        schedule_sequence_destroy(q);
+        return status;
+    }
+    q->result.id = *id = ++s->last_id;
+    *s->end = q;
+    s->end = &q->next;
+    return KVERN_OK;
+}
+
+bool schedule_cancel(schedule *s, uint64_t id)
+{
+    schedule_sequence *found = NULL;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        found = s->rows[r] && s->rows[r]->result.id == id ? s->rows[r] : found;
+    }
+    for (schedule_sequence *q = s->first; q && !found; q = q->next) {
+        found = q->result.id == id ? q : NULL;
+    }
+    if (found) {
+        found->cancelled = true;
+    }
+    return found;
+}
+
+static void drop_cancelled(schedule *s)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && schedule_sequence_cancelled(s->rows[r])) {
+            s->rows[r]->answer.reason = GENERATE_CANCELLED;
+            leave(s, r);
+        }
+    }
+    schedule_sequence **at = &s->first;
+    while (*at) {
+        if (schedule_sequence_cancelled(*at)) {
+            (*at)->answer.reason = GENERATE_CANCELLED;
+            schedule_sequence_end(s, unlink_sequence(s, at));
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+// ---- Rows ----
+
+size_t schedule_running(const schedule *s)
+{
+    size_t count = 0;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        count += s->rows[r] ? 1 : 0;
+    }
+    return count;
+}
+
+// Takes the rows that nobody has out of the state. Should there be no memory for that, they stay
+// empty, and are used again.
+static void compact(schedule *s)
+{
+    const size_t rows = kvern_state_rows(s->state);
+    size_t count = 0;
+    for (size_t r = 0; r < rows; r++) {
+        if (s->rows[r]) {
+            s->kept[count++] = r;
+        }
+    }
+    if (count == rows || kvern_state_keep(s->state, s->kept, count) != KVERN_OK) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        s->rows[i] = s->rows[s->kept[i]];
+    }
+    memset(s->rows + count, 0, (rows - count) * sizeof *s->rows);
+}
+
+// A new row behind the others with as much of the prompt as another row has, or an empty one.
+static kvern_status add_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    const size_t rows = kvern_state_rows(s->state);
+    *row = rows;
+    if (rows < s->options.most_rows && schedule_prefix_take(s, q)) {
+        return KVERN_OK;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        if (!s->rows[r]) {
+            *row = r;
+            return KVERN_OK;
+        }
+    }
+    kvern_status status = kvern_state_add_rows(s->state, 1);
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "adding a row");
+}
+
+static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    kvern_status status = add_row(s, q, row, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    s->counts[*row] = s->logits_counts[*row] = 0;
+    status = schedule_room_take(s, *row, q, error);
+    if (status != KVERN_OK) { // the row goes at the end of the step
+        q->forwarded = q->result.shared_tokens = 0;
+        q->like = DRAFT_NO_ROW;
+        schedule_draft_leave(s, q);
+        (void)!kvern_state_reset(s->state, *row); // cannot fail, as in leave
+    }
+    return status;
+}
+
+// ---- Planning a step ----
+
+// The chunk that a sequence would be given alone. Where its pieces end in between, because others
+// have their share of a step, decides nothing: a row is converted where its own chunk ends.
+static void begin_chunk(schedule *s, size_t row)
+{
+    schedule_sequence *q = s->rows[row];
+    const uint64_t most = (uint64_t)kvern_state_max_append(s->state, row);
+    size_t chunk = q->count - q->forwarded;
+    chunk = chunk < s->options.chunk ? chunk : s->options.chunk;
+    q->chunk_end = q->forwarded + (chunk < most ? chunk : (size_t)most);
+    // No step is open, and row and position exist: this cannot fail.
+    (void)!kvern_state_plan_boundary(s->state, row, (int64_t)q->chunk_end);
+}
+
+static void plan_prompt(schedule *s, size_t row)
+{
+    schedule_sequence *q = s->rows[row];
+    schedule_plan *plan = &s->plan;
+    if (q->forwarded >= q->chunk_end) {
+        begin_chunk(s, row);
+    }
+    size_t count = q->chunk_end - q->forwarded;
+    count = count < plan->prompt_left ? count : plan->prompt_left;
+    s->counts[row] = (int64_t)count;
+    s->logits_counts[row] = count > 0 && q->forwarded + count == q->count;
+    plan->tokens += count;
+    plan->prompt_left -= count;
+    plan->prompts |= count > 0;
+}
+
+static bool in_prompt(const schedule_sequence *q)
+{
+    return q->forwarded < q->count;
+}
+
+static void plan_rows(schedule *s)
+{
+    s->plan = (schedule_plan){.prompt_left = s->options.chunk};
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        s->counts[r] = s->logits_counts[r] = 0;
+        if (s->rows[r]) {
+            s->rows[r]->drafted = s->rows[r]->accepted = 0;
+        }
+        if (s->rows[r] && in_prompt(s->rows[r])) {
+            plan_prompt(s, r);
+        } else if (s->rows[r]) {
+            s->counts[r] = s->logits_counts[r] = 1;
+            s->plan.tokens++;
+        }
+    }
+}
+
+// Admits the first in the queue. False: it has to wait.
+static bool admit_first(schedule *s)
+{
+    schedule_sequence *q = s->first;
+    engine_error error;
+    size_t row;
+    if (schedule_prefix_coming(s, q) || !schedule_room_likely(s, q)) {
+        return false;
+    }
+    const kvern_status status = seat(s, q, &row, &error);
+    if (status != KVERN_OK && schedule_running(s) > 0) {
+        return false;
+    }
+    unlink_sequence(s, &s->first);
+    if (status != KVERN_OK) { // alone, and it does not fit
+        schedule_sequence_fail(q, &error);
+        schedule_sequence_end(s, q);
+        return true;
+    }
+    s->rows[row] = q;
+    s->statistics.shared_tokens += q->result.shared_tokens;
+    schedule_sequence_time(q, &q->result.prompt_seconds);
+    plan_prompt(s, row);
+    return true;
+}
+
+static void admit(schedule *s)
+{
+    while (s->first && s->plan.prompt_left > 0 && schedule_running(s) < s->options.most_rows &&
+           admit_first(s)) {
+    }
+}
+
+// ---- The step ----
+
+static void gather_row(const schedule *s, size_t row, int32_t *to)
+{
+    const schedule_sequence *q = s->rows[row];
+    if (in_prompt(q)) {
+        memcpy(to, q->tokens + q->forwarded, (size_t)s->counts[row] * sizeof *to);
+        return;
+    }
+    to[0] = q->tokens[q->known - 1];
+    memcpy(to + 1, s->drafted + row * s->options.draft_tokens, q->drafted * sizeof *to);
+}
+
+static kvern_status forward(schedule *s, engine_error *error)
+{
+    int32_t *to = s->tokens;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->counts[r] > 0) {
+            gather_row(s, r, to);
+        }
+        to += s->counts[r];
+    }
+    const bool window = s->plan.prompts || s->plan.drafts;
+    const model_step step = {.phase = window ? KVERN_PHASE_WINDOW : KVERN_PHASE_DECODE,
+                             .tokens = s->tokens,
+                             .counts = s->counts,
+                             .logits = s->logits,
+                             .logits_counts = s->logits_counts};
+    return model_forward(s->model, s->workspace, s->state, &step, error);
+}
+
+// With its drafts, if there are some; a failure with them is met by a step without.
+static kvern_status forward_drafts(schedule *s, engine_error *error)
+{
+    if (s->plan.drafts && schedule_draft_begin(s, error) == KVERN_OK) {
+        if (forward(s, error) == KVERN_OK) {
+            return KVERN_OK;
+        }
+        schedule_draft_drop(s);
+    }
+    return forward(s, error);
+}
+
+// The rows that had tokens in the step end with its error.
+static void fail_step(schedule *s, const engine_error *error)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->counts[r] > 0) {
+            schedule_sequence_fail(s->rows[r], error);
+            leave(s, r);
+        }
+    }
+}
+
+static void count_step(schedule *s)
+{
+    schedule_statistics *sums = &s->statistics;
+    size_t rows = 0;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        const bool prompt = s->counts[r] > 0 && in_prompt(s->rows[r]);
+        sums->prompt_tokens += prompt ? (uint64_t)s->counts[r] : 0;
+        rows += s->counts[r] > 0 ? 1 : 0;
+    }
+    const uint64_t bytes = schedule_room_bytes(s);
+    sums->steps++;
+    sums->row_steps += rows;
+    sums->peak_rows = rows > sums->peak_rows ? rows : sums->peak_rows;
+    sums->peak_kv_bytes = bytes > sums->peak_kv_bytes ? bytes : sums->peak_kv_bytes;
+}
+
+// A row's sequence takes what the step gave; `logits` of its newest token and its drafts, if they
+// were wanted.
+static void deliver_row(schedule *s, size_t row, const float *logits)
+{
+    schedule_sequence *q = s->rows[row];
+    const size_t before = q->answer.tokens;
+    if (in_prompt(q)) {
+        q->forwarded += (size_t)s->counts[row];
+        if (in_prompt(q)) {
+            return;
+        }
+        schedule_sequence_time(q, &q->result.decode_seconds);
+    }
+    do {
+        schedule_sequence_sample(q, logits);
+        logits += model_get_facts(s->model)->vocabulary;
+    } while (!q->over && schedule_draft_accept(s, row));
+    s->statistics.generated_tokens += q->answer.tokens - before;
+}
+
+static void deliver(schedule *s)
+{
+    const float *logits = s->logits;
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->counts[r] > 0) {
+            deliver_row(s, r, logits);
+        }
+        logits += (size_t)s->logits_counts[r] * model_get_facts(s->model)->vocabulary;
+    }
+}
+
+static void leave_finished(schedule *s)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && s->rows[r]->over) {
+            leave(s, r);
+        }
+    }
+}
+
+static void run_step(schedule *s)
+{
+    engine_error error;
+    if (forward_drafts(s, &error) != KVERN_OK) {
+        fail_step(s, &error);
+        return;
+    }
+    count_step(s);
+    deliver(s);
+    schedule_draft_settle(s);
+    schedule_draft_read(s);
+    leave_finished(s);
+    schedule_room_renew(s);
+}
+
+bool schedule_step(schedule *s)
+{
+    const double start = engine_seconds();
+    drop_cancelled(s);
+    compact(s);
+    plan_rows(s);
+    admit(s);
+    schedule_draft_plan(s);
+    if (s->plan.tokens > 0) {
+        run_step(s);
+    }
+    compact(s);
+    s->statistics.seconds += engine_seconds() - start;
+    return s->first || schedule_running(s) > 0;
+}
+
+// ---- Looking ----
+
+schedule_statistics schedule_get_statistics(const schedule *s)
+{
+    schedule_statistics statistics = s->statistics;
+    statistics.running = schedule_running(s);
+    statistics.queued = 0;
+    for (const schedule_sequence *q = s->first; q; q = q->next) {
+        statistics.queued++;
+    }
+    return statistics;
+}
+
+const kvern_state *schedule_state(const schedule *s)
+{
+    return s->state;
+}

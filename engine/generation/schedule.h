@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_SCHEDULE_H
+#define KVERN_ENGINE_SCHEDULE_H
+
+// Many generations at once: a scheduler of requests over one kvern_state, whose rows come and go.
+//
+//   schedule_create(model, composition, &options, &s, error)
+//   schedule_submit(s, &request, &id, error)        as often as wanted, at any time
+//   while (schedule_step(s)) ...                    callbacks tell what happens
+//   schedule_destroy(s)
+//
+// A step is one forward pass. Every sequence that generates receives its newest token; sequences
+// that are still in their prompt share a chunk of prompt tokens beside that, in the order in which
+// they were admitted. A sequence that ends leaves at once, and the next request takes its place.
+//
+// Drafts: with `draft_tokens`, steps without prompts check guesses at the next tokens of sequences
+// that repeat themselves (engine/speculation/draft_ngram.h), or those of a smaller model
+// (engine/speculation/draft_model.h), as engine/speculation/speculate.h does for one sequence. More
+// rows make a token dearer, so that fewer guesses pay. A draft model has a row for every sequence,
+// which reads its prompt along; a sequence whose drafts lack memory goes on without them.
+//
+// Same bits: an answer is that of engine/generation/generate.h for the same request alone, with the
+// same chunk size, bit for bit: whatever runs beside it, arrives, leaves, is cancelled or fails.
+//
+// Memory is settled before a request runs. It is admitted, first in first out, when the bytes of
+// its row at its final length (the prompt and max_tokens, at most the context) fit the context's
+// budget next to all that the admitted rows may still take; then its room is reserved, so that no
+// step fails for want of budget. The row of a draft model is admitted with it, unless the two could
+// not be there even alone: then it goes without drafts. What the scheduler does not see may not
+// take from the budget meanwhile: it wants a context with a budget for itself.
+//
+// A scheduler has no thread of its own and belongs to one thread at a time. Several may share a
+// model.
+
+#include "engine/model/model.h"
+#include "engine/sampling/answer.h"
+#include "engine/sampling/sampler.h"
+
+typedef struct schedule schedule;
+
+// Zero stands for the default of a field.
+typedef struct schedule_options {
+    size_t context_length; // most positions of a sequence; default: what the model was made for
+    size_t chunk;          // most prompt tokens of one step; default: GENERATOR_CHUNK
+    size_t most_rows;      // sequences that run at once; default: SCHEDULE_ROWS
+    size_t draft_tokens;   // most drafts of a sequence in a step; default: no drafts
+    // Whose drafts they are; NULL: n-grams of the sequence. Borrowed until schedule_destroy.
+    const model *draft;
+    kvern_composition *draft_composition; // of its KV cache
+    float draft_cost; // time of its pass in parts of the model's; default: as their weights are
+} schedule_options;
+
+#define SCHEDULE_ROWS 8
+
+// Makes a scheduler without requests. `composition` is of the model's geometry
+// (model_composition). Borrows the model until schedule_destroy and keeps a reference to the
+// composition. `options` may be NULL. On failure *out is NULL. Errors: KVERN_ERR_RANGE (a context
+// length beyond the model's, more rows than KVERN_MAX_ROWS, more drafts than the context has
+// tokens), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET, those of draft_model_check,
+// KVERN_ERR_ARGUMENT (a draft model of another context than the model's).
+KVERN_CHECK kvern_status schedule_create(const model *model, kvern_composition *composition,
+                                         const schedule_options *options, schedule **out,
+                                         engine_error *error);
+
+// Ends all requests as cancelled (their on_end is called), and the scheduler. Not to be called from
+// a callback. NULL is allowed.
+void schedule_destroy(schedule *s);
+
+// How a request ended.
+typedef struct schedule_result {
+    uint64_t id;
+    kvern_status status;    // KVERN_OK, or why it failed
+    const char *error;      // one sentence about a failure, "" otherwise; valid during on_end
+    generate_reason reason; // of an end without failure
+    size_t prompt_tokens;
+    size_t shared_tokens;    // of these, taken over from a sequence with the same beginning
+    size_t generated_tokens; // sampled, the one that ended the turn excluded
+    double queue_seconds;    // from schedule_submit to its first forward pass
+    double prompt_seconds;   // from there to its first token
+    double decode_seconds;   // from there to its end
+} schedule_result;
+
+// A request. Tokens, options and stop strings are copied. Callbacks run on the thread of
+// schedule_step and may be NULL; they may submit and cancel. One that returns something other than
+// KVERN_OK ends its request with that status; the others go on.
+typedef struct schedule_request {
+    const int32_t *tokens; // of the prompt: 1 or more
+    size_t count;
+    int64_t max_tokens; // most tokens to sample; -1: no limit; 0: the prompt is only forwarded
+    sampler_options sampling;
+    const char *const *stops;
+    size_t stop_count;
+    // NULL: none. Looked at before every forward pass; any thread may set it. Borrowed until
+    // on_end.
+    const atomic_bool *cancel;
+
+    void *user;
+    // Every token that is sampled, the one that ends the turn included, with the logits that it was
+    // sampled from: [vocabulary], valid during the call.
+    kvern_status (*on_token)(void *user, int32_t token, const float *logits);
+    // Text to show: whole UTF-8 characters, without anything that stop strings hide.
+    kvern_status (*on_text)(void *user, const char *text, size_t bytes);
+    // The end, once for every request that was submitted. Its row has left by then.
+    void (*on_end)(void *user, const schedule_result *result);
+} schedule_request;
+
+// Queues a request; *id names it. On failure nothing is queued and no callback is called. Errors:
+// KVERN_ERR_ARGUMENT (no tokens, an empty stop string, those of sampler_create), KVERN_ERR_RANGE (a
+// token outside the vocabulary, a prompt longer than the context), KVERN_ERR_BUDGET (its row alone
+// takes more than the budget leaves), KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status schedule_submit(schedule *s, const schedule_request *request, uint64_t *id,
+                                         engine_error *error);
+
+// Has a request end as cancelled in the next step, before its forward pass. False when no such
+// request is queued or runs.
+bool schedule_cancel(schedule *s, uint64_t id);
+
+// One step. False when no request is left. What fails is a request, never the scheduler: a failing
+// forward pass ends the requests that had tokens in it, each with its error.
+bool schedule_step(schedule *s);
+
+// Sums since the beginning, and what is now.
+typedef struct schedule_statistics {
+    size_t queued, running;   // requests now
+    size_t finished;          // that came to an end of their own
+    size_t cancelled, failed; // the others
+    uint64_t steps;           // forward passes
+    uint64_t row_steps;       // sequences that had tokens in them, over all steps
+    size_t peak_rows;         // the most of them in one
+    uint64_t prompt_tokens;   // forwarded
+    uint64_t shared_tokens;   // of prompts, that did not have to be
+    uint64_t generated_tokens;
+    uint64_t drafted;       // tokens that were checked
+    uint64_t accepted;      // of these, tokens of answers
+    double seconds;         // in schedule_step
+    double queue_seconds;   // of all requests
+    uint64_t peak_kv_bytes; // most bytes of the pages of all running rows, room not counted
+} schedule_statistics;
+
+schedule_statistics schedule_get_statistics(const schedule *s);
+
+// The state with the running sequences, for looking only.
+const kvern_state *schedule_state(const schedule *s);
+
+#endif

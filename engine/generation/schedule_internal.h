@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_SCHEDULE_INTERNAL_H
+#define KVERN_ENGINE_SCHEDULE_INTERNAL_H
+
+// What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
+// its submission to its end), schedule_room.c (memory), schedule_prefix.c (prompts that begin
+// alike), schedule_draft.c (drafts).
+
+#include "engine/generation/schedule.h"
+#include "engine/speculation/draft.h"
+
+// A request and what has become of it.
+typedef struct schedule_sequence {
+    struct schedule_sequence *next; // behind it in the queue
+    schedule_request request;       // its tokens and stops are not used
+    int32_t *tokens;                // [final_length] the prompt, and what was sampled
+    size_t count;                   // of the prompt
+    size_t known;                   // all of them
+    size_t final_length;            // most tokens that there can be
+    sampler *sampler;
+    stop_matcher *stop; // NULL: none
+    answer answer;
+    engine_error error;
+    schedule_result result;
+    bool cancelled; // by schedule_cancel
+    bool refused;   // a callback failed: no further one but on_end
+    double *timed;  // which of the result's times runs
+    double since;   // when
+
+    // While it runs:
+    size_t forwarded;        // tokens of the prompt
+    size_t chunk_end;        // where the chunk ends that it is in, which it would have alone, too
+    bool over;               // it leaves at the end of the step
+    size_t draft_row;        // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
+    bool undrafted;          // it goes without for good: with them it could not run even alone
+    size_t like;             // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
+    size_t drafted;          // tokens that the step checks
+    size_t accepted;         // of these, in front
+    uint64_t promised;       // bytes that its row may take beyond what is reserved
+    uint64_t draft_promised; // the same of its drafts
+    size_t converted;        // layers in which its row has its final form
+} schedule_sequence;
+
+// What the rows of the state receive in a step.
+typedef struct schedule_plan {
+    size_t tokens;
+    size_t prompt_left; // prompt tokens that still fit
+    bool prompts;       // there are prompt tokens in it
+    bool drafts;        // there are drafts in it: a round
+} schedule_plan;
+
+struct schedule {
+    const model *model;
+    kvern_context *context;
+    model_workspace *workspace;
+    kvern_state *state;
+    schedule_options options; // complete
+    bool shares;              // rows may take over the beginning of others
+    bool closing;             // no more requests
+    uint64_t base_bytes;      // that the context held before any request
+    uint64_t last_id;
+    schedule_sequence *first, **end; // the queue
+    schedule_sequence **rows; // [most_rows] by row of the state; NULL: none, the row is empty
+    schedule_plan plan;
+    drafts *drafts; // [most_rows] in an order of their own; NULL: none
+    // Of a step:
+    int32_t *tokens;         // of all rows
+    int32_t *drafted;        // [most_rows, draft_tokens]
+    draft_request *requests; // [most_rows]
+    int64_t *counts;         // [most_rows]
+    int64_t *settled;        // [most_rows] tokens that stay of a round
+    int64_t *logits_counts;  // [most_rows]
+    size_t *kept;            // [most_rows]
+    float *logits;           // [most_rows * (1 + draft_tokens), vocabulary]
+    schedule_statistics statistics;
+};
+
+// ---- schedule.c ----
+
+// Sequences that have a row.
+size_t schedule_running(const schedule *s);
+
+// ---- schedule_sequence.c ----
+
+KVERN_CHECK kvern_status schedule_sequence_create(const schedule *s,
+                                                  const schedule_request *request,
+                                                  schedule_sequence **out, engine_error *error);
+
+// NULL is allowed. Tells nobody.
+void schedule_sequence_destroy(schedule_sequence *q);
+
+// Whether its request has been cancelled.
+bool schedule_sequence_cancelled(const schedule_sequence *q);
+
+// From now on another time of the result runs.
+void schedule_sequence_time(schedule_sequence *q, double *timed);
+
+// Samples from the logits behind its newest token, unless it is over without. q->over: it is.
+void schedule_sequence_sample(schedule_sequence *q, const float *logits);
+
+// Fails with an error that the caller has.
+void schedule_sequence_fail(schedule_sequence *q, const engine_error *error);
+
+// Shows what was held back, tells its owner, and frees it.
+void schedule_sequence_end(schedule *s, schedule_sequence *q);
+
+// ---- schedule_room.c ----
+
+// KVERN_ERR_BUDGET when a row of this request could not exist even alone. When its drafts could not
+// beside it, it goes without them.
+KVERN_CHECK kvern_status schedule_room_check(const schedule *s, schedule_sequence *q,
+                                             engine_error *error);
+
+// Whether the row fits beside all others, as far as it is known before it is tried.
+bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
+
+// Reserves the room of a row that none of s->rows has yet, and of its drafts. On failure the row
+// and the drafts may hold room.
+KVERN_CHECK kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q,
+                                            engine_error *error);
+
+// After a step: rows that were converted in it reserve the rest of their room, and what need not be
+// promised any more is not.
+void schedule_room_renew(schedule *s);
+
+// Bytes of the pages of all rows at their present lengths, room not counted.
+uint64_t schedule_room_bytes(const schedule *s);
+
+// ---- schedule_draft.c ----
+
+// Makes the source of drafts that the options ask for.
+KVERN_CHECK kvern_status schedule_draft_create(schedule *s, engine_error *error);
+
+// Bytes that the drafts of a sequence take beside its row.
+uint64_t schedule_draft_bytes(const schedule *s, const schedule_sequence *q);
+
+// Gives a sequence a row of drafts with room for `room` tokens. On failure it has none.
+KVERN_CHECK kvern_status schedule_draft_seat(schedule *s, schedule_sequence *q, size_t room,
+                                             engine_error *error);
+
+// Takes it away again, if it has one.
+void schedule_draft_leave(schedule *s, schedule_sequence *q);
+
+// After a step: drafts read what was forwarded of prompts.
+void schedule_draft_read(schedule *s);
+
+// Adds drafts to a step without prompts.
+void schedule_draft_plan(schedule *s);
+
+// Opens the round of a step with drafts. On failure nothing changed.
+KVERN_CHECK kvern_status schedule_draft_begin(schedule *s, engine_error *error);
+
+// The step failed: its round ends with nothing, and there are no drafts in it any more.
+void schedule_draft_drop(schedule *s);
+
+// The row's next draft was sampled, too: it is accepted.
+bool schedule_draft_accept(schedule *s, size_t row);
+
+// Ends the round of a step: what was accepted stays.
+void schedule_draft_settle(schedule *s);
+
+// ---- schedule_prefix.c ----
+
+// Whether rows of this composition can be taken over at all.
+bool schedule_prefix_possible(const kvern_composition *composition);
+
+// Whether it pays to wait: a row that is in its prompt will have more of this one's beginning.
+bool schedule_prefix_coming(const schedule *s, const schedule_sequence *q);
+
+// Adds a row that continues the beginning of another one, behind the others; q->forwarded says how
+// much of it. False, and nothing changed, when there is none, or no memory. Not while more of it is
+// coming.
+bool schedule_prefix_take(schedule *s, schedule_sequence *q);
+
+#endif

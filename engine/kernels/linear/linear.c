@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// Makes matrices out of tensors, and reads their rows.
+#include "engine/kernels/linear/linear.h"
+
+#include "engine/kernels/linear/linear_arena.h"
+#include "engine/kernels/linear/linear_layout.h"
+
+#include <kvern/cpu.h>
+
+// Source bytes that are packed before their pages are given back: the weights are never held twice
+// by more than this.
+#define BAND_BYTES ((size_t)8 << 20)
+
+// What is known of a tensor once it has been checked.
+typedef struct shape {
+    linear_layout layout;
+    size_t rows;
+    size_t cols;
+    size_t row_bytes; // in the file
+    size_t tiles;
+    size_t tile_bytes;
+    size_t packed_bytes;
+} shape;
+
+static kvern_status bad_tensor(engine_error *error, kvern_status status, const gguf_tensor *tensor,
+                               const char *what)
+{
+    return engine_fail(error, status, "tensor %.*s: %s", (int)tensor->name.size, tensor->name.data,
+                       what);
+}
+
+// Everything that is derived from rows and cols; false when it does not fit.
+static bool measure(shape *shape)
+{
+    const linear_layout *layout = &shape->layout;
+    shape->tiles = shape->rows / LINEAR_ROWS + (shape->rows % LINEAR_ROWS != 0);
+    const size_t blocks = shape->cols / layout->source_inputs;
+    size_t padded;
+    if (__builtin_mul_overflow(blocks, layout->source_bytes, &shape->row_bytes) ||
+        __builtin_mul_overflow(shape->row_bytes, LINEAR_ROWS, &shape->tile_bytes) ||
+        __builtin_mul_overflow(shape->tile_bytes, shape->tiles, &padded) ||
+        __builtin_add_overflow(padded, LINEAR_ARENA_ALIGNMENT - 1, &padded))
+        return false;
+    shape->packed_bytes = padded / LINEAR_ARENA_ALIGNMENT * LINEAR_ARENA_ALIGNMENT;
+    return true;
+}
+
+static kvern_status read_shape(const gguf_tensor *tensor, shape *shape, engine_error *error)
+{
+    shape->layout = linear_layout_of(tensor->type);
+    if (!tensor->known || shape->layout.source_inputs == 0)
+        return bad_tensor(error, KVERN_ERR_UNSUPPORTED, tensor, "its type cannot be multiplied");
+    if (tensor->dims > 2)
+        return bad_tensor(error, KVERN_ERR_UNSUPPORTED, tensor, "it is no matrix");
+    if (tensor->shape[0] > SIZE_MAX || tensor->shape[1] > SIZE_MAX)
+        return bad_tensor(error, KVERN_ERR_OVERFLOW, tensor, "its shape does not fit");
+    shape->cols = (size_t)tensor->shape[0];
+    shape->rows = (size_t)tensor->shape[1];
+    if (!measure(shape))
+        return bad_tensor(error, KVERN_ERR_OVERFLOW, tensor, "its size does not fit");
+    if (shape->cols == 0 || shape->rows == 0 || shape->cols % shape->layout.source_inputs ||
+        tensor->bytes / shape->rows != shape->row_bytes || tensor->bytes % shape->rows)
+        return bad_tensor(error, KVERN_ERR_FORMAT, tensor, "its shape does not match its bytes");
+    return KVERN_OK;
+}
+
+kvern_status linear_packed_bytes(const gguf_tensor *tensor, size_t *bytes, engine_error *error)
+{
+    shape shape;
+    const kvern_status status = read_shape(tensor, &shape, error);
+    if (status == KVERN_OK)
+        *bytes = shape.packed_bytes;
+    return status;
+}
+
+typedef struct pack_work {
+    const gguf_tensor *tensor;
+    const shape *shape;
+    unsigned char *tiles;
+    size_t first_tile;
+    size_t tiles_per_task;
+    size_t end_tile;
+} pack_work;
+
+static void pack_task(void *arg, size_t index)
+{
+    const pack_work *work = arg;
+    const shape *shape = work->shape;
+    const size_t first = work->first_tile + index * work->tiles_per_task;
+    for (size_t tile = first; tile < work->end_tile && tile < first + work->tiles_per_task;
+         tile++) {
+        const size_t row = tile * LINEAR_ROWS;
+        const size_t left = shape->rows - row;
+        linear_pack_tile(work->tensor->type,
+                         (const unsigned char *)work->tensor->data + row * shape->row_bytes,
+                         shape->row_bytes, left < LINEAR_ROWS ? left : LINEAR_ROWS, shape->cols,
+                         work->tiles + tile * shape->tile_bytes);
+    }
+}
+
+static void run_tasks(const kvern_executor *executor, size_t tasks,
+                      void (*task)(void *arg, size_t index), void *arg)
+{
+    if (executor && tasks > 1) {
+        executor->run(executor->user, tasks, task, arg);
+        return;
+    }
+    for (size_t i = 0; i < tasks; i++)
+        task(arg, i);
+}
+
+// Gives back the pages of the rows that a band of tiles came from.
+static void drop_band(const gguf_file *file, const pack_work *work)
+{
+    const size_t tile_source = work->shape->row_bytes * LINEAR_ROWS;
+    gguf_tensor band = *work->tensor;
+    const size_t start = work->first_tile * tile_source;
+    const size_t end = work->end_tile * tile_source;
+    band.data = (const unsigned char *)band.data + start;
+    band.bytes = (end < work->tensor->bytes ? end : work->tensor->bytes) - start;
+    gguf_drop_tensor_pages(file, &band);
+}
+
+static void pack_tensor(const gguf_file *file, const kvern_executor *executor, pack_work work)
+{
+    const size_t all = work.shape->tiles, band = 1 + BAND_BYTES / work.shape->tile_bytes;
+    const size_t threads = executor ? executor->threads : 1;
+    for (; work.first_tile < all; work.first_tile = work.end_tile) {
+        const size_t left = all - work.first_tile;
+        const size_t tiles = left < band ? left : band;
+        work.end_tile = work.first_tile + tiles;
+        work.tiles_per_task = 1 + tiles / (4 * threads);
+        run_tasks(executor, (tiles - 1) / work.tiles_per_task + 1, pack_task, &work);
+        if (file)
+            drop_band(file, &work);
+    }
+}
+
+static void (*select_kernel(uint32_t features))(const linear_tile *tile)
+{
+#if defined(__x86_64__)
+    if (features & KVERN_CPU_AVX512_VNNI)
+        return linear_tile_avx512vnni;
+    if (features & KVERN_CPU_AVX_VNNI)
+        return linear_tile_avxvnni;
+    if (features & KVERN_CPU_AVX2)
+        return linear_tile_avx2;
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return linear_tile_neon;
+#endif
+    (void)features;
+    return linear_tile_plain;
+}
+
+kvern_status linear_create(linear_arena *arena, const gguf_file *file, const gguf_tensor *tensor,
+                           linear_precision precision, uint32_t features,
+                           const kvern_executor *executor, linear *out, engine_error *error)
+{
+    shape shape;
+    const kvern_status status = read_shape(tensor, &shape, error);
+    if (status != KVERN_OK)
+        return status;
+    unsigned char *tiles = linear_arena_take(arena, shape.packed_bytes);
+    if (!tiles)
+        return bad_tensor(error, KVERN_ERR_MEMORY, tensor, "the arena of weights is full");
+    pack_tensor(file, executor, (pack_work){.tensor = tensor, .shape = &shape, .tiles = tiles});
+    *out = (linear){
+        .rows = shape.rows,
+        .cols = shape.cols,
+        .type = tensor->type,
+        .format = shape.layout.source_inputs == 1 ? LINEAR_FORMAT_F32
+                  : precision == LINEAR_INT16     ? LINEAR_FORMAT_INT16
+                                                  : LINEAR_FORMAT_INT8,
+        .tiles = tiles,
+        .tile_bytes = shape.tile_bytes,
+        .kernel = select_kernel(features),
+    };
+    return KVERN_OK;
+}
+
+// Types without a minimum of their own: scale * (code - zero), which is the same value, and its
+// zero has the sign that engine_dequantize gives it.
+static float value_of(const linear_unit *unit, size_t part, size_t row, int code, int zero)
+{
+    if (zero)
+        return unit->scale[part][row] * (float)(code - zero);
+    return unit->scale[part][row] * (float)code + unit->minimum[part][row];
+}
+
+static void quantized_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
+{
+    const int zero = linear_layout_of(weights->type).zero;
+    for (size_t u = 0; u < weights->cols / LINEAR_UNIT; u++) {
+        linear_unit unit;
+        uint8_t codes[LINEAR_UNIT];
+        linear_unpack_scales(weights->type, tile, u, &unit);
+        linear_unpack_codes(weights->type, &unit, row, codes);
+        for (size_t i = 0; i < LINEAR_UNIT; i++)
+            out[LINEAR_UNIT * u + i] = value_of(&unit, i / 16, row, codes[i], zero);
+    }
+}
+
+static void float_row(const linear *weights, const unsigned char *tile, size_t row, float *out)
+{
+    for (size_t col = 0; col < weights->cols; col++)
+        out[col] = linear_unpack_float(weights->type, tile, col, row);
+}
+
+void linear_row(const linear *weights, size_t row, float *out)
+{
+    const unsigned char *tile = weights->tiles + row / LINEAR_ROWS * weights->tile_bytes;
+    if (weights->format == LINEAR_FORMAT_F32)
+        float_row(weights, tile, row % LINEAR_ROWS, out);
+    else
+        quantized_row(weights, tile, row % LINEAR_ROWS, out);
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+#include "engine/model/forward.h"
+
+#include <string.h>
+
+// Fewer values than this are worked on faster by one thread than by waking another.
+#define FORWARD_PARALLEL_ELEMENTS 4096
+
+// Tokens shared out among tasks.
+typedef struct token_split {
+    const forward_pass *pass;
+    forward_work work;
+    const void *arg;
+    size_t tokens;
+    size_t tasks;
+} token_split;
+
+static void run_task(void *arg, size_t index)
+{
+    const token_split *split = arg;
+    const model_workspace *w = split->pass->workspace;
+    size_t begin = split->tokens * index / split->tasks;
+    size_t end = split->tokens * (index + 1) / split->tasks;
+    split->work(split->pass, split->arg, begin, end, w->scratch + index * w->scratch_stride);
+}
+
+void forward_each_token(const forward_pass *pass, size_t tokens, size_t elements, forward_work work,
+                        const void *arg)
+{
+    size_t most = pass->workspace->tasks;
+    token_split split = {.pass = pass,
+                         .work = work,
+                         .arg = arg,
+                         .tokens = tokens,
+                         .tasks = tokens < most ? tokens : most};
+    if (pass->executor.threads == 1 || tokens < 2 ||
+        tokens < FORWARD_PARALLEL_ELEMENTS / elements) {
+        work(pass, arg, 0, tokens, pass->workspace->scratch);
+        return;
+    }
+    pass->executor.run(pass->executor.user, split.tasks, run_task, &split);
+}
+
+void forward_begin_input(const forward_pass *pass, size_t tokens, size_t cols,
+                         const linear *const *matrices, size_t count)
+{
+    uint32_t formats = 0;
+    for (size_t i = 0; i < count; i++) {
+        formats |= LINEAR_FORMAT_BIT(matrices[i]->format);
+    }
+    model_workspace *w = pass->workspace;
+    linear_input_init(&w->input, w->input_memory, cols, tokens, formats, pass->features);
+}
+
+static void norm_rows(const forward_pass *pass, const void *weight, size_t begin, size_t end,
+                      float *scratch)
+{
+    const model_workspace *w = pass->workspace;
+    size_t width = pass->facts->width;
+    for (size_t t = begin; t < end; t++) {
+        pass->ops->rms_norm(w->x + t * width, weight, pass->facts->norm_epsilon, width, scratch);
+        linear_input_row(&w->input, t, scratch);
+    }
+}
+
+void forward_norm_input(const forward_pass *pass, const float *weight,
+                        const linear *const *matrices, size_t count)
+{
+    forward_begin_input(pass, pass->tokens, pass->facts->width, matrices, count);
+    forward_each_token(pass, pass->tokens, pass->facts->width, norm_rows, weight);
+}
+
+static void plain_rows(const forward_pass *pass, const void *values, size_t begin, size_t end,
+                       float *scratch)
+{
+    (void)scratch;
+    const linear_input *input = &pass->workspace->input;
+    for (size_t t = begin; t < end; t++) {
+        linear_input_row(input, t, (const float *)values + t * input->cols);
+    }
+}
+
+void forward_plain_input(const forward_pass *pass, const float *values, const linear *matrix)
+{
+    forward_begin_input(pass, pass->tokens, matrix->cols, &matrix, 1);
+    forward_each_token(pass, pass->tokens, matrix->cols, plain_rows, values);
+}
+
+static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                       float *scratch)
+{
+    (void)scratch;
+    const forward_activation *activation = arg;
+    const model_workspace *w = pass->workspace;
+    size_t inner = pass->facts->feed_forward;
+    for (size_t t = begin; t < end; t++) {
+        float *gate = w->gate + t * inner;
+        (*activation)(pass->features, inner, gate, gate);
+        pass->ops->multiply(gate, w->up + t * inner, inner);
+        linear_input_row(&w->input, t, gate);
+    }
+}
+
+void forward_gated_input(const forward_pass *pass, forward_activation activation,
+                         const linear *matrix)
+{
+    forward_begin_input(pass, pass->tokens, matrix->cols, &matrix, 1);
+    forward_each_token(pass, pass->tokens, matrix->cols, gated_rows, &activation);
+}
+
+typedef struct add_norm_work {
+    const float *values;
+    const float *weight;
+} add_norm_work;
+
+static void add_norm_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                          float *scratch)
+{
+    const add_norm_work *work = arg;
+    size_t width = pass->facts->width;
+    for (size_t t = begin; t < end; t++) {
+        pass->ops->rms_norm(work->values + t * width, work->weight, pass->facts->norm_epsilon,
+                            width, scratch);
+        pass->ops->add(pass->workspace->x + t * width, scratch, width);
+    }
+}
+
+void forward_add_norm(const forward_pass *pass, const float *values, const float *weight)
+{
+    const add_norm_work work = {values, weight};
+    forward_each_token(pass, pass->tokens, pass->facts->width, add_norm_rows, &work);
+}
+
+// `heads` vectors one after the other, in place.
+static void norm_heads(const forward_pass *pass, float *x, size_t heads, const float *weight,
+                       float *scratch)
+{
+    size_t dim = pass->facts->head_dim;
+    for (size_t head = 0; head < heads; head++, x += dim) {
+        pass->ops->rms_norm(x, weight, pass->facts->norm_epsilon, dim, scratch);
+        memcpy(x, scratch, dim * sizeof *x);
+    }
+}
+
+typedef struct norm_heads_work {
+    const float *q_weight;
+    const float *k_weight;
+} norm_heads_work;
+
+static void norm_heads_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                            float *scratch)
+{
+    const norm_heads_work *work = arg;
+    const model_workspace *w = pass->workspace;
+    const model_facts *facts = pass->facts;
+    size_t dim = facts->head_dim;
+    size_t tokens = end - begin;
+    norm_heads(pass, w->q + begin * facts->heads * dim, tokens * facts->heads, work->q_weight,
+               scratch);
+    norm_heads(pass, w->k + begin * facts->kv_heads * dim, tokens * facts->kv_heads, work->k_weight,
+               scratch);
+}
+
+static size_t rotating_elements(const model_facts *facts)
+{
+    return (facts->heads + facts->kv_heads) * facts->head_dim;
+}
+
+void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight)
+{
+    const norm_heads_work work = {q_weight, k_weight};
+    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), norm_heads_rows, &work);
+}
+
+typedef struct rotate_work {
+    const engine_rope *rope;
+    const float *table;
+} rotate_work;
+
+static void rotate_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                        float *scratch)
+{
+    (void)scratch;
+    const rotate_work *work = arg;
+    const model_workspace *w = pass->workspace;
+    const model_facts *facts = pass->facts;
+    size_t dim = facts->head_dim;
+    void (*rotate)(float *, size_t, size_t, const float *, size_t) =
+        work->rope->style == ENGINE_ROPE_PAIRS ? pass->ops->rotate_pairs : pass->ops->rotate_halves;
+    for (size_t t = begin; t < end; t++) {
+        const float *row = work->table + t * engine_rope_row(work->rope);
+        rotate(w->q + t * facts->heads * dim, facts->heads, dim, row, facts->rope_dim);
+        rotate(w->k + t * facts->kv_heads * dim, facts->kv_heads, dim, row, facts->rope_dim);
+    }
+}
+
+void forward_rotate(const forward_pass *pass, size_t layer)
+{
+    const model_workspace *w = pass->workspace;
+    const rotate_work full = {&pass->ropes->full, w->rotary};
+    const rotate_work window = {&pass->ropes->window, w->window_rotary};
+    const rotate_work *work = model_layer_window(pass->facts, layer) ? &window : &full;
+    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), rotate_rows, work);
+}
+
+kvern_status forward_attend(const forward_pass *pass, size_t layer, engine_error *error)
+{
+    const model_workspace *w = pass->workspace;
+    const kvern_layer *plan = kvern_composition_layer(kvern_state_composition(pass->state), layer);
+    kvern_tokens tokens = kvern_tokens_default(plan);
+    tokens.k = w->k;
+    tokens.v = w->v;
+    kvern_read *read;
+    kvern_status status = kvern_step_append(pass->state, layer, &tokens, &read);
+    if (status != KVERN_OK) {
+        return engine_fail_kvern(error, status, "appending keys and values");
+    }
+    kvern_queries queries = kvern_queries_default(plan, pass->facts->heads);
+    queries.scale = pass->facts->attention_scale;
+    queries.softcap = pass->facts->attention_softcap;
+    queries.q = w->q;
+    queries.out = w->mixed;
+    status = kvern_read_attend(read, &queries);
+    kvern_read_release(read);
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "attending");
+}
+
+linear_job forward_product(const forward_pass *pass, const linear *weights, float *y, bool add)
+{
+    return (linear_job){.weights = weights,
+                        .input = &pass->workspace->input,
+                        .y = y,
+                        .y_stride = weights->rows,
+                        .add = add};
+}
+
+kvern_status forward_apply(const forward_pass *pass, const linear_job *jobs, size_t count,
+                           engine_error *error)
+{
+    kvern_status status = linear_apply(jobs, count, &pass->executor);
+    return status == KVERN_OK
+               ? KVERN_OK
+               : engine_fail(error, status, "a matrix product was given what does not fit it");
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_FORWARD_H
+#define KVERN_ENGINE_FORWARD_H
+
+// What every family's forward pass is made of. A family (engine/model/families/llama.c) strings
+// these steps together; model_forward calls it.
+//
+// Steps over tokens (norms, rotations, roundings) and matrix products are separate parallel
+// regions. A token's values never meet another token's outside kvern_read_attend.
+
+#include "engine/kernels/linear/linear.h"
+#include "engine/kernels/ops.h"
+#include "engine/kernels/rope.h"
+#include "engine/model/model.h"
+
+// Of the layers that see everything and of those with a window; the latter is all zero in a model
+// without.
+typedef struct model_ropes {
+    engine_rope full;
+    engine_rope window;
+} model_ropes;
+
+// Scratch of a forward pass: one block of memory, each array with room for max_tokens tokens.
+struct model_workspace {
+    size_t max_tokens;
+    size_t max_rows;
+    float *x;             // [tokens, width] the residual stream
+    float *q;             // [tokens, heads, head_dim]
+    float *k;             // [tokens, kv_heads, head_dim]
+    float *v;             // [tokens, kv_heads, value_dim]
+    float *mixed;         // [tokens, heads, value_dim] what attention gives
+    float *gate;          // [tokens, feed_forward]
+    float *up;            // [tokens, feed_forward]
+    float *branch;        // [tokens, width] what is normed before it is added to the stream
+    float *rotary;        // [tokens, engine_rope_row] the rotary table of the step
+    float *window_rotary; // the same for window layers
+    float *scratch;       // [tasks, scratch_stride] one row for every task of a step over tokens
+    size_t scratch_stride;
+    size_t tasks;
+    void *input_memory; // of `input`
+    linear_input input; // what the next products read
+    void *memory;       // the block that all of these lie in
+};
+
+typedef struct forward_pass {
+    const model_facts *facts;
+    kvern_executor executor;
+    const engine_ops *ops;
+    uint32_t features;
+    const model_ropes *ropes;
+    model_workspace *workspace;
+    kvern_state *state; // with an open step
+    size_t tokens;      // of the step, all rows
+} forward_pass;
+
+// Work on the tokens from `begin` to `end - 1`; `scratch` has room for the widest of them.
+typedef void (*forward_work)(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                             float *scratch);
+
+// Runs `work` over `tokens` tokens of `elements` values each: in parallel when there is enough.
+void forward_each_token(const forward_pass *pass, size_t tokens, size_t elements, forward_work work,
+                        const void *arg);
+
+// Begins workspace->input for `tokens` tokens of `cols` values that `count` matrices will read.
+void forward_begin_input(const forward_pass *pass, size_t tokens, size_t cols,
+                         const linear *const *matrices, size_t count);
+
+// workspace->input = RMSNorm(x, weight), for the products of `matrices`.
+void forward_norm_input(const forward_pass *pass, const float *weight,
+                        const linear *const *matrices, size_t count);
+
+// workspace->input = the rows of `values`, which are as wide as `matrix` reads.
+void forward_plain_input(const forward_pass *pass, const float *values, const linear *matrix);
+
+// An activation function over an array: kvern_silu_array, kvern_gelu_array.
+typedef void (*forward_activation)(uint32_t features, size_t n, const float *x, float *y);
+
+// workspace->input = activation(gate) * up, for `matrix`. gate is overwritten.
+void forward_gated_input(const forward_pass *pass, forward_activation activation,
+                         const linear *matrix);
+
+// x += RMSNorm(values, weight); values [tokens, width].
+void forward_add_norm(const forward_pass *pass, const float *values, const float *weight);
+
+// Norms every head of q and of k by itself: RMSNorm over head_dim.
+void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight);
+
+// Rotates q and k to the positions of the step, as the layer does.
+void forward_rotate(const forward_pass *pass, size_t layer);
+
+// Appends k and v to a layer of the state and attends q: workspace->mixed.
+KVERN_CHECK kvern_status forward_attend(const forward_pass *pass, size_t layer,
+                                        engine_error *error);
+
+// A product of workspace->input: y = weights * input, rows packed. With `add`, y += product.
+linear_job forward_product(const forward_pass *pass, const linear *weights, float *y, bool add);
+
+// Runs products together.
+KVERN_CHECK kvern_status forward_apply(const forward_pass *pass, const linear_job *jobs,
+                                       size_t count, engine_error *error);
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_MODEL_H
+#define KVERN_ENGINE_MODEL_H
+
+// A language model from a GGUF file: its facts, its weights in memory, and the forward pass over a
+// kvern_state.
+//
+//   gguf_file *file;                      what the file holds               engine/gguf/gguf.h
+//   model_facts facts;                    geometry; no weights needed       model_read_facts
+//   kvern_composition *plan;              what the KV cache keeps           model_composition
+//   model *model;                         weights, ready to multiply        model_open, model_load
+//   model_workspace *workspace;           scratch of one forward pass       model_workspace_create
+//   model_forward(model, workspace, state, step, error)
+//
+// A model is immutable once it is open and may serve several threads; a workspace and a state
+// belong to one thread at a time.
+//
+// Same bits: the logits of a token depend on its row's tokens up to it and on nothing else: not on
+// how they were cut into steps, on other rows, on threads, or on the instruction set.
+// docs/engine.md states the arithmetic.
+
+#include "engine/gguf/gguf.h"
+#include "engine/tokenizer/tokenizer.h"
+
+#include <kvern/kvern.h>
+
+#define MODEL_MAX_TYPES 16
+
+// How the file scales rotary positions.
+typedef enum model_rope_scaling {
+    MODEL_ROPE_PLAIN = 0,
+    MODEL_ROPE_LINEAR = 1, // positions are divided by rope_factor
+    MODEL_ROPE_LLAMA3 = 2  // one factor per frequency, from the tensor rope_freqs.weight
+} model_rope_scaling;
+
+// Tensors of one element type.
+typedef struct model_type_count {
+    uint32_t type; // see gguf_type_name
+    size_t tensors;
+    uint64_t bytes; // in the file
+} model_type_count;
+
+// What a file says about its model. Strings are borrowed from the file; an absent one has size 0.
+typedef struct model_facts {
+    gguf_string architecture; // "llama"
+    gguf_string name;
+    gguf_string tokenizer;     // tokenizer.ggml.model: "gpt2", "llama"
+    gguf_string pre_tokenizer; // tokenizer.ggml.pre
+    size_t layers;
+    size_t width; // of the residual stream
+    size_t heads; // query heads
+    size_t kv_heads;
+    size_t head_dim;     // of queries and keys
+    size_t value_dim;    // head dim of values
+    size_t feed_forward; // inner width of the feed-forward network
+    size_t vocabulary;   // rows of the token embedding
+    size_t context_length;
+    float norm_epsilon;
+    float embedding_scale;   // of the token embeddings
+    float attention_scale;   // of the products of queries and keys
+    float attention_softcap; // of these; 0: none
+    float logit_softcap;     // of the logits; 0: none
+    size_t window;           // positions that a window layer sees, 0: there are none
+    uint64_t window_layers[KVERN_MAX_LAYERS / 64]; // see model_layer_window
+    float window_rope_base;                        // of window layers; 0: there are none
+    float rope_base;                               // of full layers
+    size_t rope_dim;                               // dimensions of a head that rotate
+    model_rope_scaling rope_scaling;
+    float rope_factor; // of MODEL_ROPE_LINEAR, in full layers; 1 otherwise
+    bool tied_output;  // the output matrix is the token embedding
+    uint64_t parameters;
+    uint64_t file_bytes;
+    uint64_t tensor_bytes;
+    size_t types; // element types that occur, most bytes first
+    model_type_count type[MODEL_MAX_TYPES];
+} model_facts;
+
+// Reads the facts of an open file without touching its weights. Errors: KVERN_ERR_UNSUPPORTED (an
+// architecture or rope scaling that this engine does not know; the text names it and the ones that
+// it knows), KVERN_ERR_FORMAT (a key is missing, out of range or contradicts another one). On
+// failure the general facts (strings, bytes, type counts) are filled in all the same.
+KVERN_CHECK kvern_status model_read_facts(const gguf_file *file, model_facts *facts,
+                                          engine_error *error);
+
+// The positions that a layer sees, its own included: the newest ones; 0: all of them.
+size_t model_layer_window(const model_facts *facts, size_t layer);
+
+// The plan of the KV cache for a model of these facts, stored as `storage` says (NULL: bf16). On
+// success *out holds one reference (kvern_composition_release). On failure *out is NULL and the
+// text names the layer. Errors: those of kvern_storage_apply and kvern_composition_create.
+KVERN_CHECK kvern_status model_composition(const model_facts *facts, kvern_context *context,
+                                           const kvern_storage *storage, kvern_composition **out,
+                                           engine_error *error);
+
+typedef struct model model;
+
+// Called while weights are prepared, `done` of `total` bytes of the file, on the calling thread.
+typedef void (*model_progress)(void *user, uint64_t done, uint64_t total);
+
+// Opens a file and loads its weights. The model borrows the context until model_close and uses its
+// executor and its instruction sets. `progress` may be NULL. On failure *out is NULL. Errors: those
+// of gguf_open, model_read_facts and the tokenizer; KVERN_ERR_FORMAT (a tensor is missing or has
+// another shape than the facts demand: the text names it), KVERN_ERR_UNSUPPORTED (a tensor type or
+// a tensor that changes the computation and is unknown here), KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status model_open(const char *path, kvern_context *context,
+                                    model_progress progress, void *user, model **out,
+                                    engine_error *error);
+
+// The same for a file that the caller has opened. On success the model owns `file` and closes it;
+// on failure it stays the caller's.
+KVERN_CHECK kvern_status model_load(gguf_file *file, kvern_context *context,
+                                    model_progress progress, void *user, model **out,
+                                    engine_error *error);
+
+// Ends a model. No workspace or generator may still use it. NULL is allowed.
+void model_close(model *model);
+
+const model_facts *model_get_facts(const model *model);
+const gguf_file *model_file(const model *model);
+// NULL when the file has no tokenizer at all: such a model takes token ids only.
+const tokenizer *model_tokenizer(const model *model);
+kvern_context *model_context(const model *model);
+
+// Bytes of the weights as they are held in memory.
+uint64_t model_weight_bytes(const model *model);
+
+typedef struct model_workspace model_workspace;
+
+// Scratch for forward passes of up to `max_tokens` tokens (1 or more, all rows together) over
+// states of up to `max_rows` rows. No forward pass allocates. On failure *out is NULL. Errors:
+// KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status model_workspace_create(const model *model, size_t max_tokens,
+                                                size_t max_rows, model_workspace **out,
+                                                engine_error *error);
+void model_workspace_destroy(model_workspace *workspace);
+
+// One forward pass: the new tokens of every row of a state.
+typedef struct model_step {
+    kvern_phase phase;
+    const int32_t *tokens; // all rows', rows behind each other: sum of counts
+    const int64_t *counts; // per row of the state; 0 leaves a row alone
+
+    // Where logits go: [wanted tokens, vocabulary], in the order of `tokens`; NULL: none are
+    // wanted.
+    float *logits;
+    // Per row, of how many of its newest tokens (0 to counts[r]) logits are wanted; NULL: of the
+    // last token of each row that has new tokens.
+    const int64_t *logits_counts;
+} model_step;
+
+// The number of logit vectors that a step writes, for a state of `rows` rows.
+size_t model_step_logits(const model_step *step, size_t rows);
+
+// Runs one step: every layer appends the tokens to the state, attends, and the rows advance. The
+// state's composition must be of this model's geometry. On failure the state is as it was before.
+// Errors: KVERN_ERR_RANGE (a token outside the vocabulary, a count, more tokens or rows than the
+// workspace has room for), KVERN_ERR_ARGUMENT (another geometry), and those of the steps of
+// kvern/state.h.
+KVERN_CHECK kvern_status model_forward(const model *model, model_workspace *workspace,
+                                       kvern_state *state, const model_step *step,
+                                       engine_error *error);
+
+#endif

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+// One forward pass: embeddings, the family's layers, logits where they are wanted.
+
+#include "engine/model/model_internal.h"
+
+#include <kvern/math.h>
+
+// Tokens of row r whose logits are wanted, the newest ones.
+static int64_t wanted_tokens(const model_step *step, size_t r)
+{
+    if (!step->logits) {
+        return 0;
+    }
+    if (step->logits_counts) {
+        return step->logits_counts[r];
+    }
+    return step->counts[r] > 0 ? 1 : 0;
+}
+
+size_t model_step_logits(const model_step *step, size_t rows)
+{
+    size_t sum = 0;
+    for (size_t r = 0; r < rows; r++) {
+        sum += (size_t)wanted_tokens(step, r);
+    }
+    return sum;
+}
+
+static kvern_status check_counts(const model_workspace *w, size_t rows, const model_step *step,
+                                 size_t *tokens, engine_error *error)
+{
+    if (rows > w->max_rows) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu rows, but the workspace has room for %zu",
+                           rows, w->max_rows);
+    }
+    *tokens = 0;
+    for (size_t r = 0; r < rows; r++) {
+        int64_t count = step->counts[r];
+        if (count < 0 || (uint64_t)count > w->max_tokens - *tokens) {
+            return engine_fail(error, KVERN_ERR_RANGE,
+                               "row %zu brings %lld tokens after %zu others; the workspace has "
+                               "room for %zu",
+                               r, (long long)count, *tokens, w->max_tokens);
+        }
+        *tokens += (size_t)count;
+        if (wanted_tokens(step, r) < 0 || wanted_tokens(step, r) > count) {
+            return engine_fail(error, KVERN_ERR_RANGE,
+                               "logits of %lld tokens of row %zu are wanted, but it brings %lld",
+                               (long long)wanted_tokens(step, r), r, (long long)count);
+        }
+    }
+    return KVERN_OK;
+}
+
+static kvern_status check_tokens(const model_facts *facts, const int32_t *tokens, size_t count,
+                                 engine_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || (size_t)tokens[i] >= facts->vocabulary) {
+            return engine_fail(error, KVERN_ERR_RANGE,
+                               "token %d at index %zu is outside the vocabulary of %zu", tokens[i],
+                               i, facts->vocabulary);
+        }
+    }
+    return KVERN_OK;
+}
+
+static kvern_status check_geometry(const model_facts *facts, const kvern_composition *composition,
+                                   engine_error *error)
+{
+    bool same = kvern_composition_layers(composition) == facts->layers;
+    for (size_t i = 0; i < facts->layers && same; i++) {
+        const kvern_layer *plan = kvern_composition_layer(composition, i);
+        same = plan->kv_heads == facts->kv_heads && plan->k_dim == facts->head_dim &&
+               plan->v_dim == facts->value_dim &&
+               plan->window == (int64_t)model_layer_window(facts, i) && plan->keep == 0;
+    }
+    return same ? KVERN_OK
+                : engine_fail(error, KVERN_ERR_ARGUMENT,
+                              "the KV cache was planned for another model's geometry");
+}
+
+static void fill_rotary(const forward_pass *pass, const int64_t *counts)
+{
+    size_t rows = kvern_state_rows(pass->state);
+    float *row = pass->workspace->rotary;
+    float *window_row = pass->workspace->window_rotary;
+    for (size_t r = 0; r < rows; r++) {
+        int64_t first = kvern_step_position(pass->state, r);
+        for (int64_t i = 0; i < counts[r]; i++) {
+            engine_rope_fill(&pass->ropes->full, first + i, row);
+            engine_rope_fill(&pass->ropes->window, first + i, window_row);
+            row += engine_rope_row(&pass->ropes->full);
+            window_row += engine_rope_row(&pass->ropes->window);
+        }
+    }
+}
+
+// The embedding matrix and the tokens to look up.
+typedef struct embedding_work {
+    const linear *embedding;
+    const int32_t *tokens;
+} embedding_work;
+
+static void embed_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                       float *scratch)
+{
+    (void)scratch;
+    const embedding_work *work = arg;
+    size_t width = pass->facts->width;
+    float scale = pass->facts->embedding_scale;
+    for (size_t t = begin; t < end; t++) {
+        float *x = pass->workspace->x + t * width;
+        linear_row(work->embedding, (size_t)work->tokens[t], x);
+        for (size_t i = 0; i < width; i++) {
+            x[i] *= scale;
+        }
+    }
+}
+
+// Norms the wanted tokens into the input of the output matrix, one after the other.
+static void norm_wanted(const model *model, const forward_pass *pass, const model_step *step)
+{
+    const model_workspace *w = pass->workspace;
+    size_t width = model->facts.width;
+    size_t end = 0;
+    size_t row = 0;
+    for (size_t r = 0; r < kvern_state_rows(pass->state); r++) {
+        end += (size_t)step->counts[r];
+        for (size_t t = end - (size_t)wanted_tokens(step, r); t < end; t++) {
+            model->ops->rms_norm(w->x + t * width, model->output_norm, model->facts.norm_epsilon,
+                                 width, w->scratch);
+            linear_input_row(&w->input, row++, w->scratch);
+        }
+    }
+}
+
+// cap * tanh(logit / cap) of one token's logits each.
+static void softcap_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                         float *scratch)
+{
+    (void)scratch;
+    float cap = pass->facts->logit_softcap;
+    size_t count = pass->facts->vocabulary;
+    for (size_t t = begin; t < end; t++) {
+        float *logits = *(float *const *)arg + t * count;
+        for (size_t i = 0; i < count; i++) {
+            logits[i] /= cap;
+        }
+        kvern_tanh_array(pass->features, count, logits, logits);
+        for (size_t i = 0; i < count; i++) {
+            logits[i] *= cap;
+        }
+    }
+}
+
+static kvern_status write_logits(const model *model, const forward_pass *pass,
+                                 const model_step *step, engine_error *error)
+{
+    size_t wanted = model_step_logits(step, kvern_state_rows(pass->state));
+    if (wanted == 0) {
+        return KVERN_OK;
+    }
+    const linear *output = &model->output;
+    forward_begin_input(pass, wanted, model->facts.width, &output, 1);
+    norm_wanted(model, pass, step);
+    const linear_job job = forward_product(pass, output, step->logits, false);
+    kvern_status status = forward_apply(pass, &job, 1, error);
+    if (status == KVERN_OK && model->facts.logit_softcap > 0) {
+        forward_each_token(pass, wanted, model->facts.vocabulary, softcap_rows, &step->logits);
+    }
+    return status;
+}
+
+static kvern_status run_step(const model *model, const forward_pass *pass, const model_step *step,
+                             engine_error *error)
+{
+    const embedding_work embedding = {&model->embedding, step->tokens};
+    fill_rotary(pass, step->counts);
+    forward_each_token(pass, pass->tokens, model->facts.width, embed_rows, &embedding);
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < model->facts.layers && status == KVERN_OK; i++) {
+        status = model->family->run_layer(model_layer(model, i), i, pass, error);
+    }
+    if (status == KVERN_OK) {
+        status = write_logits(model, pass, step, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = kvern_step_end(pass->state);
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "ending a step");
+}
+
+kvern_status model_forward(const model *model, model_workspace *workspace, kvern_state *state,
+                           const model_step *step, engine_error *error)
+{
+    forward_pass pass = {.facts = &model->facts,
+                         .executor = model->executor,
+                         .ops = model->ops,
+                         .features = model->features,
+                         .ropes = &model->ropes,
+                         .workspace = workspace,
+                         .state = state};
+    kvern_status status = check_geometry(&model->facts, kvern_state_composition(state), error);
+    if (status == KVERN_OK) {
+        status = check_counts(workspace, kvern_state_rows(state), step, &pass.tokens, error);
+    }
+    if (status == KVERN_OK) {
+        status = check_tokens(&model->facts, step->tokens, pass.tokens, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    status = kvern_step_begin(state, step->phase, step->counts);
+    if (status != KVERN_OK) {
+        return engine_fail_kvern(error, status, "beginning a step");
+    }
+    status = run_step(model, &pass, step, error);
+    if (status != KVERN_OK) {
+        kvern_step_abandon(state);
+    }
+    return status;
+}

@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: MIT
-// The kernels of engine/ops.h, compiled for this file's instruction set.
-
-#define OPS(name) name##_avx2
-#include "engine/ops_template.h"

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#include "engine/speculation/draft_round.h"
+
+size_t round_room(const kvern_state *state, size_t row)
+{
+    const kvern_composition *plan = kvern_state_composition(state);
+    int64_t room = kvern_state_max_append(state, row) - 1;
+    for (size_t i = 0; i < kvern_composition_layers(plan); i++) {
+        const kvern_layer *layer = kvern_composition_layer(plan, i);
+        if (layer->kind == KVERN_LAYER_WINDOW && layer->slack < room) {
+            room = layer->slack;
+        }
+    }
+    return (size_t)room;
+}
+
+kvern_status round_begin(kvern_state *state, size_t count, engine_error *error)
+{
+    const kvern_status status = kvern_round_begin(state, &(int64_t){(int64_t)count});
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "beginning a round");
+}
+
+kvern_status round_end(kvern_state *state, size_t keep, engine_error *error)
+{
+    const kvern_status status = kvern_round_rollback(state, &(int64_t){(int64_t)keep});
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "ending a round");
+}
