@@ -39,24 +39,8 @@ typedef struct plan {
     _Atomic size_t next_item;
 } plan;
 
-// At most so many spans hold positions that a tile of row r sees.
-static size_t row_spans(const kvern_window *window, int64_t length)
-{
-    const size_t all = kvern_ceil_div((size_t)length, KVERN_SPAN_POSITIONS);
-    if (window->recent >= length)
-        return all;
-    // The recent positions of a tile's vectors; a window lies anywhere within its first span.
-    const int64_t recent =
-        window->recent + KVERN_TILE_REACH + KVERN_TILE_VECTORS + 2 * KVERN_SPAN_POSITIONS;
-    const size_t seen = ((size_t)recent + (size_t)window->keep) / KVERN_SPAN_POSITIONS + 1;
-    return kvern_min_size(all, seen);
-}
-
-// Positions that a query of a row sees at most.
-static int64_t seen_positions(const kvern_window *window, int64_t length)
-{
-    return length - window->keep < window->recent ? length : window->recent + window->keep;
-}
+// Queries of one tile are less than so many positions apart, where that matters.
+#define TILE_REACH (KVERN_TILE_REACH + KVERN_TILE_VECTORS)
 
 // Checks the rows, and looks at how much there is to do.
 static kvern_status look_at_rows(plan *p)
@@ -74,8 +58,9 @@ static kvern_status look_at_rows(plan *p)
             return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
         if (!tiles)
             continue;
-        p->span_count = kvern_max_size(p->span_count, row_spans(window, length));
-        work += (double)vectors * (double)kv_heads * (double)seen_positions(window, length) *
+        p->span_count =
+            kvern_max_size(p->span_count, kvern_most_visible_spans(window, length, TILE_REACH));
+        work += (double)vectors * (double)kv_heads * (double)kvern_most_visible(window, length) *
                 (double)(p->job.view->geometry->k_dim + p->job.view->geometry->v_dim);
     }
     if (work < LEAST_PARALLEL_WORK)
@@ -315,6 +300,6 @@ size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_view
         return 0;
     if (!kvern_size_mul(row_tiles, view->row_count, &p.tile_count))
         return SIZE_MAX;
-    p.span_count = row_spans(&view->window, positions);
+    p.span_count = kvern_most_visible_spans(&view->window, positions, TILE_REACH);
     return scratch_bytes(&p, most_partial_bytes(&p), &tile_bytes, &bytes) ? SIZE_MAX : bytes;
 }

@@ -11,23 +11,10 @@
 // want, tiles are cut further by spans of positions, whose partial results are merged afterwards.
 // The arithmetic has the spans anyway, so how the work is cut changes no bit.
 
+#include "src/attend/visibility.h"
 #include "src/base/context.h"
-#include "src/rows/geometry.h"
-#include "src/rows/row.h"
-#include "src/rows/window.h"
 
 #include <kvern/read.h>
-
-// One row as a read sees it.
-typedef struct kvern_read_row {
-    kvern_table *table;             // NULL when the row is empty
-    const kvern_geometry *geometry; // of its pages
-    int64_t base;                   // position of the append's first token
-    int64_t length;                 // positions stored when the append ended
-} kvern_read_row;
-
-// Positions of a span (docs/arithmetic.md, step 5).
-#define KVERN_SPAN_POSITIONS 1024
 
 // What is attended: rows of one layer. The rows' own geometries differ from `geometry` in nothing
 // but the codecs.

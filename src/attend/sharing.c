@@ -17,11 +17,11 @@ static int64_t first_position(const kvern_attend_job *job, size_t row)
 
 static blocks blocks_of(const kvern_attend_job *job, size_t row)
 {
-    const int64_t first = first_position(job, row);
-    const int64_t last = first + job->queries->counts[row] - 1;
-    const int64_t begin = kvern_window_first(&job->view->window, first);
-    return (blocks){(size_t)(begin / KVERN_PAGE_POSITIONS),
-                    (size_t)(last / KVERN_PAGE_POSITIONS) + 1};
+    const kvern_visibility sees =
+        kvern_visibility_of_some(&job->view->window, &job->view->rows[row],
+                                 job->queries->first[row], job->queries->counts[row]);
+    return (blocks){(size_t)(sees.begin / KVERN_BLOCK_POSITIONS),
+                    (size_t)(sees.end - 1) / KVERN_BLOCK_POSITIONS + 1};
 }
 
 static blocks common_blocks(blocks a, blocks b)
@@ -123,7 +123,7 @@ static bool share_pages(const kvern_attend_job *job, size_t a, size_t b)
 
 size_t kvern_sharing_together(const kvern_attend_job *job, const uint32_t *order, size_t count)
 {
-    const bool every = job->view->window.recent == KVERN_EVERY_POSITION;
+    const bool limited = kvern_visibility_is_limited(&job->view->window);
     size_t rows = 1, vectors = kvern_row_vectors(job, order[0]);
     int64_t least = first_position(job, order[0]), most = least;
     for (; rows < count && vectors < KVERN_TILE_VECTORS; rows++) {
@@ -131,7 +131,7 @@ size_t kvern_sharing_together(const kvern_attend_job *job, const uint32_t *order
         least = kvern_min_i64(least, first_position(job, row));
         most = kvern_max_i64(most, first_position(job, row));
         if (more > KVERN_TILE_VECTORS - vectors || !share_pages(job, order[rows - 1], row) ||
-            (!every && most - least > KVERN_TILE_REACH))
+            (limited && most - least > KVERN_TILE_REACH))
             break;
         vectors += more;
     }

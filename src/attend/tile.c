@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define SLOTS KVERN_PAGE_POSITIONS
+#define SLOTS KVERN_BLOCK_POSITIONS
 #define VECTORS KVERN_TILE_VECTORS
 
 // ---- Working memory ----
@@ -28,7 +28,7 @@ kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
 size_t kvern_workspace_bytes(const kvern_attend_job *job)
 {
     return VECTORS * ((job->view->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t) +
-                      sizeof(int64_t)) +
+                      sizeof(kvern_visibility)) +
            2 * kvern_partial_bytes(job);
 }
 
@@ -45,8 +45,8 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     at += VECTORS * SLOTS * sizeof(float);
     work.visible = (uint64_t *)at;
     at += VECTORS * sizeof(uint64_t);
-    work.positions = (int64_t *)at;
-    at += VECTORS * sizeof(int64_t);
+    work.sees = (kvern_visibility *)at;
+    at += VECTORS * sizeof(kvern_visibility);
     work.span = kvern_partial_at(job, at);
     work.total = kvern_partial_at(job, at + kvern_partial_bytes(job));
     return work;
@@ -98,10 +98,11 @@ static int64_t head_of(const kvern_attend_job *job, size_t head, const part *p, 
     return (int64_t)(head * job->group + (p->first + i - p->begin) % job->group);
 }
 
-// The position of vector i.
-static int64_t position_of(const kvern_attend_job *job, const part *p, size_t i)
+// What vector i sees.
+static kvern_visibility visibility_of(const kvern_attend_job *job, const part *p, size_t i)
 {
-    return job->view->rows[p->row].base + job->queries->first[p->row] + query_of(job, p, i);
+    return kvern_visibility_of(&job->view->window, &job->view->rows[p->row],
+                               job->queries->first[p->row] + query_of(job, p, i));
 }
 
 // One vector, scaled.
@@ -124,7 +125,7 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
     const kvern_geometry *g = geometry_of(job, tile);
     const size_t base = head * tile->count;
     for (size_t i = p->begin; i < p->end; i++) {
-        work->positions[base + i] = position_of(job, p, i);
+        work->sees[base + i] = visibility_of(job, p, i);
         float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
@@ -146,57 +147,26 @@ void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_
 
 // ---- Visibility ----
 
-// Whether a query at `position` sees one of the positions [begin, begin + count).
-static bool sees(const kvern_window *window, int64_t position, int64_t begin, int64_t count)
+void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
 {
-    return position >= begin &&
-           (begin < window->keep || kvern_window_first(window, position) < begin + count);
-}
-
-static uint64_t bits_below(int64_t count)
-{
-    return count <= 0 ? 0 : count >= SLOTS ? UINT64_MAX : (UINT64_C(1) << count) - 1;
-}
-
-// The slots of the block at `begin` that a query at `position` sees.
-static uint64_t visible_slots(const kvern_window *window, int64_t position, int64_t begin)
-{
-    const int64_t first = kvern_window_first(window, position);
-    const uint64_t hidden = bits_below(first - begin) & ~bits_below(window->keep - begin);
-    return bits_below(position + 1 - begin) & ~hidden;
+    kvern_visibility *sees = &tile->sees;
+    *sees = (kvern_visibility){.begin = INT64_MAX};
+    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
+        const part p = part_of(job, tile, r, at);
+        const kvern_visibility first = visibility_of(job, &p, p.begin);
+        const kvern_visibility last = visibility_of(job, &p, p.end - 1);
+        sees->kept = kvern_max_i64(sees->kept, last.kept);
+        sees->begin = kvern_min_i64(sees->begin, first.begin);
+        sees->end = kvern_max_i64(sees->end, last.end);
+        at = p.end;
+    }
+    tile->spans = kvern_visible_spans(sees);
 }
 
 // How many ones the number has at its low end.
 static int ones_at(uint64_t bits)
 {
     return ~bits ? __builtin_ctzll(~bits) : 64;
-}
-
-// Number of the span that holds the tile's span number `index`.
-static int64_t span_of(const kvern_tile *tile, size_t index)
-{
-    if (index < tile->kept_spans)
-        return (int64_t)index;
-    return tile->begin / KVERN_SPAN_POSITIONS + (int64_t)(index - tile->kept_spans);
-}
-
-void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
-{
-    const kvern_window *window = &job->view->window;
-    tile->begin = INT64_MAX;
-    tile->end = 0;
-    for (size_t r = 0, at = 0; r < tile->row_count; r++) {
-        const part p = part_of(job, tile, r, at);
-        const int64_t first = kvern_window_first(window, position_of(job, &p, p.begin));
-        tile->begin = kvern_min_i64(tile->begin, first);
-        tile->end = kvern_max_i64(tile->end, position_of(job, &p, p.end - 1) + 1);
-        at = p.end;
-    }
-    const size_t first = (size_t)tile->begin / KVERN_SPAN_POSITIONS;
-    const size_t kept = kvern_ceil_div((size_t)window->keep, KVERN_SPAN_POSITIONS);
-    tile->kept_spans = kvern_min_size(kept, first);
-    tile->spans =
-        tile->kept_spans + kvern_ceil_div((size_t)tile->end, KVERN_SPAN_POSITIONS) - first;
 }
 
 // ---- Blocks and spans ----
@@ -217,7 +187,7 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
             const int begin = __builtin_ctzll(slots), run_end = begin + ones_at(slots >> begin);
             g->v_kernels.accumulate(&g->v_codec, block, g->v_dim, (size_t)begin, (size_t)run_end,
                                     end - i, work->weights + i * SLOTS, acc + i * g->v_dim, next);
-            slots &= ~bits_below(run_end);
+            slots &= ~kvern_slots_below(run_end);
         }
         i = end;
     }
@@ -229,15 +199,14 @@ typedef struct run {
     void *page;
 } run;
 
-// The vectors of a part that see the block at `begin`: positions ascend, so they are neighbours.
+// The vectors of a part that see something of the block at `begin`; they are neighbours.
 static run run_of(const kvern_attend_job *job, const part *p, int64_t begin,
                   const kvern_workspace *work)
 {
-    const kvern_window *window = &job->view->window;
     run r = {p->begin, p->end, NULL};
-    while (r.from < r.to && !sees(window, work->positions[r.from], begin, SLOTS))
+    while (r.from < r.to && !kvern_sees(&work->sees[r.from], begin, SLOTS))
         r.from++;
-    while (r.from < r.to && !sees(window, work->positions[r.to - 1], begin, SLOTS))
+    while (r.from < r.to && !kvern_sees(&work->sees[r.to - 1], begin, SLOTS))
         r.to--;
     if (r.from < r.to)
         r.page = kvern_table_page(job->view->rows[p->row].table, (size_t)(begin / SLOTS))->data;
@@ -249,7 +218,7 @@ static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, int
                         const kvern_workspace *work)
 {
     void *page = NULL;
-    for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->end && !page; r++) {
+    for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->sees.end && !page; r++) {
         const part p = part_of(job, tile, r, at);
         page = run_of(job, &p, begin, work).page;
         at = p.end;
@@ -259,14 +228,14 @@ static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, int
 
 // Which slots of the block at `begin` the vectors of a run see; returns those that any of them
 // does.
-static uint64_t look(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
-                     int64_t begin, kvern_workspace *work)
+static uint64_t look(const kvern_tile *tile, const run *r, int64_t begin, kvern_workspace *work)
 {
     uint64_t any = 0;
     for (size_t i = r->from; i < r->to; i++) {
-        const bool again = i > r->from && work->positions[i] == work->positions[i - 1];
-        work->visible[i] = again ? work->visible[i - 1]
-                                 : visible_slots(&job->view->window, work->positions[i], begin);
+        const bool again =
+            i > r->from && kvern_visibility_equal(&work->sees[i], &work->sees[i - 1]);
+        work->visible[i] =
+            again ? work->visible[i - 1] : kvern_visible_slots(&work->sees[i], begin);
         any |= work->visible[i];
     }
     for (size_t head = 1; head < tile->heads; head++)
@@ -324,7 +293,7 @@ static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, cons
 {
     const kvern_geometry *g = geometry_of(job, tile);
     const void *next_keys = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
-    score_run(job, tile, r, look(job, tile, r, begin, work), next_keys, work);
+    score_run(job, tile, r, look(tile, r, begin, work), next_keys, work);
     weigh_run(job, tile, r, work, out);
     for (size_t h = 0; h < tile->heads; h++) {
         const size_t base = h * tile->count;
@@ -356,13 +325,6 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, in
         attend_run(job, tile, &open, begin, first_page(job, tile, next_begin, work), work, out);
 }
 
-// The first block at or behind `at` that a vector of the tile may see.
-static int64_t next_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t at)
-{
-    const int64_t first = tile->begin - tile->begin % SLOTS;
-    return at < job->view->window.keep || at >= first ? at : first;
-}
-
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                      kvern_workspace *work, kvern_partial *out)
 {
@@ -372,11 +334,10 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->l[i] = 0;
     }
     memset(out->acc, 0, vectors * job->view->geometry->v_dim * sizeof(float));
-    const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
-    const int64_t end =
-        begin + KVERN_SPAN_POSITIONS < tile->end ? begin + KVERN_SPAN_POSITIONS : tile->end;
-    for (int64_t at = next_block(job, tile, begin), next; at < end; at = next) {
-        next = next_block(job, tile, at + SLOTS);
+    const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
+    const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
+    for (int64_t at = kvern_next_block(&tile->sees, begin), next; at < end; at = next) {
+        next = kvern_next_block(&tile->sees, at + SLOTS);
         attend_block(job, tile, at, next, work, out);
     }
 }
@@ -396,28 +357,26 @@ static float base_of(float m)
     return m == -INFINITY ? 0 : m;
 }
 
-// What becomes of the total of a vector at position `position` when a span is merged.
+// What becomes of the total of a vector when a span is merged.
 typedef enum merging { MERGING_NOTHING, MERGING_START, MERGING_BOTH } merging;
 
 // Vectors whose first span this is start with it; others that see nothing of it skip it.
-static merging merging_of(const kvern_window *window, int64_t position, int64_t begin)
+static merging merging_of(const kvern_visibility *sees, int64_t begin)
 {
-    if (!sees(window, position, begin, KVERN_SPAN_POSITIONS))
+    if (!kvern_sees(sees, begin, KVERN_SPAN_POSITIONS))
         return MERGING_NOTHING;
-    const bool first = window->keep == 0 && kvern_window_first(window, position) >= begin;
-    return first ? MERGING_START : MERGING_BOTH;
+    return kvern_sees_nothing_before(sees, begin) ? MERGING_START : MERGING_BOTH;
 }
 
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       const kvern_workspace *work, kvern_partial *total, const kvern_partial *part)
 {
-    const kvern_window *window = &job->view->window;
     const size_t dim = job->view->geometry->v_dim, vectors = tile->heads * tile->count;
-    const int64_t begin = span_of(tile, span) * KVERN_SPAN_POSITIONS;
+    const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
     for (size_t i = 0, end; i < vectors; i = end) {
-        const merging how = merging_of(window, work->positions[i], begin);
+        const merging how = merging_of(&work->sees[i], begin);
         end = i + 1;
-        while (end < vectors && merging_of(window, work->positions[end], begin) == how)
+        while (end < vectors && merging_of(&work->sees[end], begin) == how)
             end++;
         for (size_t s = i; how == MERGING_START && s < end; s++)
             copy_partial(total, part, s, dim);

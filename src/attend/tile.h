@@ -44,10 +44,8 @@ typedef struct kvern_tile {
     size_t row_count;
     size_t head, heads;     // the first KV head, and how many
     size_t first, count;    // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
-    int64_t begin;          // first position that a vector sees, apart from the kept ones
-    int64_t end;            // one past the last position that a vector of the tile sees
-    size_t kept_spans;      // spans of kept positions in front of the span of `begin`
-    size_t spans;           // all spans with a position that a vector sees
+    kvern_visibility sees;  // what its vectors see together
+    size_t spans;           // spans of which a vector sees something
     _Atomic size_t pending; // spans without a partial result yet, when the tile is cut by spans
 } kvern_tile;
 
@@ -59,10 +57,10 @@ typedef struct kvern_partial {
 
 // The working memory of one worker.
 typedef struct kvern_workspace {
-    float *q;           // [KVERN_TILE_VECTORS][k_dim], scaled
-    float *weights;     // [KVERN_TILE_VECTORS][64]
-    uint64_t *visible;  // [KVERN_TILE_VECTORS]
-    int64_t *positions; // [KVERN_TILE_VECTORS], of the loaded vectors
+    float *q;               // [KVERN_TILE_VECTORS][query_floats], scaled and prepared
+    float *weights;         // [KVERN_TILE_VECTORS][64]
+    uint64_t *visible;      // [KVERN_TILE_VECTORS], slots of the block at hand
+    kvern_visibility *sees; // [KVERN_TILE_VECTORS], of the loaded vectors
     kvern_partial span, total;
 } kvern_workspace;
 
@@ -74,7 +72,7 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
 // Loads and scales the tile's queries. What follows works on the tile that is loaded.
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work);
 
-// Where a tile of queries lies: sets begin, end, kept_spans and spans from the fields before them.
+// What a tile of queries sees: sets `sees` and `spans` from the fields before them.
 void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile);
 
 // The partial result over the tile's span number `span`, 0 to tile->spans - 1, from a fresh start.

@@ -2,9 +2,10 @@
 #ifndef KVERN_ROWS_WINDOW_H
 #define KVERN_ROWS_WINDOW_H
 
-// Which positions the queries of a layer see. A query at position p sees the row's first `keep`
-// positions and the newest `recent` ones up to its own: of the positions j <= p those with j < keep
-// or j > p - recent. A layer that sees everything has KVERN_EVERY_POSITION recent ones.
+// The window of a layer, and what its rows have to hold. A query at position p sees the row's first
+// `keep` positions and the newest `recent` ones up to its own: of the positions j <= p those with
+// j < keep or j > p - recent (src/attend/visibility.h). A layer that sees everything has
+// KVERN_EVERY_POSITION recent ones.
 
 #include <stdint.h>
 
@@ -15,12 +16,6 @@ typedef struct kvern_window {
     int64_t keep;
     int64_t slack; // newest positions that can be trimmed after others have been dropped
 } kvern_window;
-
-// The first of the recent positions that a query at `position` sees.
-static inline int64_t kvern_window_first(const kvern_window *window, int64_t position)
-{
-    return position < window->recent ? 0 : position - window->recent + 1;
-}
 
 // The first position, apart from the kept ones, that a row of `length` positions has to hold: after
 // a trim by the slack its last position must still see all it saw.

@@ -207,7 +207,8 @@ static kvern_status check_donor(const kvern_cache *cache, const int64_t *counts)
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: %" PRId64 " queries at %" PRId64 " positions", r, counts[r],
                               row->length);
-        if (counts[r] && kvern_window_first(window, row->length - counts[r]) < row->held)
+        const kvern_read_row seen = {.base = row->length - counts[r], .length = row->length};
+        if (!kvern_visibility_is_held(window, &seen, row->held))
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: the window of position %" PRId64 " is not held any more", r,
                               row->length - counts[r]);

@@ -10,7 +10,7 @@
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
 #include "tests/support/storages.h"
-#include "tests/support/visibility.h"
+#include "tests/support/visibility_check.h"
 
 #include <kvern/kvern.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tests/support/visibility.h"
+#include "tests/support/visibility_check.h"
 
 #include "tests/support/bed.h"
 #include "tests/support/check.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_TESTS_SUPPORT_VISIBILITY_H
-#define KVERN_TESTS_SUPPORT_VISIBILITY_H
+#ifndef KVERN_TESTS_SUPPORT_VISIBILITY_CHECK_H
+#define KVERN_TESTS_SUPPORT_VISIBILITY_CHECK_H
 
 // Which positions each query sees, found out from results alone: a query whose results are NaN sees
 // the position that was stored as NaN. One position more or less than layer_sees says fails the

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ATTEND_VISIBILITY_H
+#define KVERN_ATTEND_VISIBILITY_H
+
+// Which positions the queries of a read see: the masks of attention, computed from positions. This
+// is the only place that knows the rule of a layer. All else asks for the visibility of a query and
+// then works with that, whatever the rule is.
+//
+// Every rule has one form: a query sees the row's first `kept` positions, and those from `begin` to
+// below `end`. Within a row neither `begin` nor `end` falls from one query to the next, so the
+// queries that see a stretch of positions are neighbours.
+
+#include "src/base/assert.h"
+#include "src/base/size.h"
+#include "src/rows/geometry.h"
+#include "src/rows/row.h"
+#include "src/rows/window.h"
+
+// Positions of a block and of a span (docs/arithmetic.md, steps 4 and 5).
+#define KVERN_BLOCK_POSITIONS 64
+#define KVERN_SPAN_POSITIONS 1024
+
+// One row as a read sees it.
+typedef struct kvern_read_row {
+    kvern_table *table;             // NULL when the row is empty
+    const kvern_geometry *geometry; // of its pages
+    int64_t base;                   // position of the first query: of the append's first token
+    int64_t length;                 // positions stored when the append ended
+} kvern_read_row;
+
+// What one query sees, or what several of them see together.
+typedef struct kvern_visibility {
+    int64_t kept;       // [0, kept)
+    int64_t begin, end; // [begin, end)
+} kvern_visibility;
+
+// What query number `query` of the row sees: of the positions up to its own, the kept and the
+// recent ones.
+static inline kvern_visibility kvern_visibility_of(const kvern_window *window,
+                                                   const kvern_read_row *row, int64_t query)
+{
+    const int64_t position = row->base + query, end = position + 1;
+    KVERN_ASSERT(query >= 0 && position < row->length);
+    return (kvern_visibility){
+        .kept = kvern_min_i64(window->keep, end),
+        .begin = position < window->recent ? 0 : end - window->recent,
+        .end = end,
+    };
+}
+
+// What queries [first, first + count) of the row see together; count > 0.
+static inline kvern_visibility kvern_visibility_of_some(const kvern_window *window,
+                                                        const kvern_read_row *row, int64_t first,
+                                                        int64_t count)
+{
+    const kvern_visibility a = kvern_visibility_of(window, row, first);
+    const kvern_visibility b = kvern_visibility_of(window, row, first + count - 1);
+    KVERN_ASSERT(a.kept <= b.kept && a.begin <= b.begin && a.end <= b.end);
+    return (kvern_visibility){b.kept, a.begin, b.end};
+}
+
+static inline bool kvern_visibility_equal(const kvern_visibility *a, const kvern_visibility *b)
+{
+    return a->kept == b->kept && a->begin == b->begin && a->end == b->end;
+}
+
+// Whether one of the positions [at, at + count) is seen.
+static inline bool kvern_sees(const kvern_visibility *v, int64_t at, int64_t count)
+{
+    return at < v->kept || (at < v->end && v->begin < at + count);
+}
+
+// Whether nothing in front of `at` is seen.
+static inline bool kvern_sees_nothing_before(const kvern_visibility *v, int64_t at)
+{
+    return (v->kept == 0 || at == 0) && v->begin >= at;
+}
+
+// A bit for each slot of a block below slot `count`.
+static inline uint64_t kvern_slots_below(int64_t count)
+{
+    return count <= 0                       ? 0
+           : count >= KVERN_BLOCK_POSITIONS ? UINT64_MAX
+                                            : (UINT64_C(1) << count) - 1;
+}
+
+// A bit for each slot that is seen of the block at position `at`.
+static inline uint64_t kvern_visible_slots(const kvern_visibility *v, int64_t at)
+{
+    const uint64_t hidden = kvern_slots_below(v->begin - at) & ~kvern_slots_below(v->kept - at);
+    return kvern_slots_below(v->end - at) & ~hidden;
+}
+
+// The first block at or behind the block `at` of which something may be seen.
+static inline int64_t kvern_next_block(const kvern_visibility *v, int64_t at)
+{
+    const int64_t first = v->begin - v->begin % KVERN_BLOCK_POSITIONS;
+    return at < v->kept || at >= first ? at : first;
+}
+
+// The spans of which something may be seen are numbered without gaps: first those of kept positions
+// that lie in front of the span of `begin`, then that one and all behind it.
+static inline size_t kvern_kept_spans(const kvern_visibility *v)
+{
+    const int64_t kept = (v->kept + KVERN_SPAN_POSITIONS - 1) / KVERN_SPAN_POSITIONS;
+    return (size_t)kvern_min_i64(kept, v->begin / KVERN_SPAN_POSITIONS);
+}
+
+static inline size_t kvern_visible_spans(const kvern_visibility *v)
+{
+    const int64_t end = (v->end + KVERN_SPAN_POSITIONS - 1) / KVERN_SPAN_POSITIONS;
+    return kvern_kept_spans(v) + (size_t)(end - v->begin / KVERN_SPAN_POSITIONS);
+}
+
+// The first position of the span with that number.
+static inline int64_t kvern_visible_span_begin(const kvern_visibility *v, size_t number)
+{
+    const size_t kept = kvern_kept_spans(v);
+    const int64_t span = number < kept ? (int64_t)number
+                                       : v->begin / KVERN_SPAN_POSITIONS + (int64_t)(number - kept);
+    return span * KVERN_SPAN_POSITIONS;
+}
+
+// Whether queries of a layer may see less than all that was there before them. Then those that are
+// far apart have little in common.
+static inline bool kvern_visibility_is_limited(const kvern_window *window)
+{
+    return window->recent != KVERN_EVERY_POSITION;
+}
+
+// Whether a row that holds the kept positions and those from `held` on has all that the queries of
+// `row` see.
+bool kvern_visibility_is_held(const kvern_window *window, const kvern_read_row *row, int64_t held);
+
+// Bounds for rows of up to `length` positions: of the positions that a query sees, and of the spans
+// of which queries at positions less than `reach` apart see something together.
+int64_t kvern_most_visible(const kvern_window *window, int64_t length);
+size_t kvern_most_visible_spans(const kvern_window *window, int64_t length, int64_t reach);
+
+#endif
