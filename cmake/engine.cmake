@@ -3,13 +3,15 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
 file(GLOB_RECURSE ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c)
 kvern_set_isa_flags(ENGINE_SOURCES ${ENGINE_GLOB})
 add_library(kvern_engine STATIC ${ENGINE_SOURCES})
 target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(kvern_engine PUBLIC kvern_static PkgConfig::JANSSON PkgConfig::PCRE2)
+target_link_libraries(kvern_engine PUBLIC kvern_static PkgConfig::JANSSON PkgConfig::PCRE2
+                                           PkgConfig::XXHASH)
 
 # What `kvern bench` measures with: timing, the machine's limits, peers.
 file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/measure/*.c)

@@ -54,7 +54,8 @@ void ngram_index_destroy(ngram_index *index)
     free(index);
 }
 
-// Multiplicative hashing: the upper bits of the product are well mixed.
+// Multiplicative hashing: the upper bits of the product are well mixed. It has no seed, since
+// chains decide which places are found; a search of a long chain ends after MOST_PLACES.
 static uint32_t bucket_of(const ngram_index *index, const int32_t *tokens, size_t at)
 {
     const uint32_t mixed = (uint32_t)tokens[at - 1] * 0x9e3779b1u + (uint32_t)tokens[at];

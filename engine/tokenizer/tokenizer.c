@@ -134,6 +134,21 @@ static void find_ends(tokenizer *t)
     }
 }
 
+// A text is compared with special tokens at every byte, so their length is a factor of the time
+// that it takes. Those of real vocabularies have a few dozen bytes.
+static kvern_status check_special_sizes(const tokenizer *t, engine_error *error)
+{
+    for (size_t id = 0; id < t->words.count; id++) {
+        const size_t size = vocabulary_piece(&t->words, (int32_t)id).size;
+        if (size > TOKENIZER_MAX_SPECIAL && t->words.types[id] != TOKEN_UNUSED &&
+            !vocabulary_is_ordinary(&t->words, (int32_t)id))
+            return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                               "token %zu is a special token of %zu bytes; at most %d are allowed",
+                               id, size, TOKENIZER_MAX_SPECIAL);
+    }
+    return KVERN_OK;
+}
+
 static kvern_status find_special(tokenizer *t, engine_error *error)
 {
     const unsigned everywhere = t->model->finds_user_defined ? 0 : 1u << TOKEN_USER_DEFINED;
@@ -167,6 +182,8 @@ static kvern_status load(tokenizer *t, const gguf_file *file, engine_error *erro
         status = t->model->create(t, file, error);
     if (status == KVERN_OK)
         status = load_adds_bos(t, file, error);
+    if (status == KVERN_OK)
+        status = check_special_sizes(t, error);
     if (status == KVERN_OK)
         status = find_special(t, error);
     if (status == KVERN_OK)

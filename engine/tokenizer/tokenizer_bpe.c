@@ -5,6 +5,7 @@
 // tokens are merged in the order of the file's list of merges.
 #include "engine/tokenizer/tokenizer_internal.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/utf8.h"
 
 #include <stdlib.h>
@@ -23,6 +24,7 @@ typedef struct bpe {
     int32_t byte_tokens[256]; // TOKENIZER_NO_TOKEN for bytes that the vocabulary lacks
     merge *merges;            // hash table on (left, right), never more than half full
     size_t merge_mask;
+    uint64_t merge_seed;
 } bpe;
 
 // --- The alphabet. Token texts are written in printable characters: a byte that is a printable
@@ -116,8 +118,7 @@ static void find_byte_tokens(bpe *b, const vocabulary *v)
 static merge *find_merge(const bpe *b, int32_t left, int32_t right)
 {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    const uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
-    for (size_t at = (size_t)(hash >> 32);; at++) {
+    for (size_t at = (size_t)hash_u64(key, b->merge_seed);; at++) {
         merge *slot = &b->merges[at & b->merge_mask];
         if (slot->rank == NO_RANK || (slot->left == left && slot->right == right))
             return slot;
@@ -135,6 +136,7 @@ static kvern_status reserve_merges(bpe *b, size_t count, engine_error *error)
     for (size_t i = 0; i < slots; i++)
         b->merges[i].rank = NO_RANK;
     b->merge_mask = slots - 1;
+    b->merge_seed = hash_seed();
     return KVERN_OK;
 }
 

@@ -40,6 +40,7 @@ typedef struct token_strings {
 typedef struct token_index {
     uint32_t *slots; // id + 1, or 0 for a free slot
     size_t mask;
+    uint64_t seed;
 } token_index;
 
 // Room for `count` strings. On failure nothing is owned.
@@ -82,6 +83,9 @@ bool vocabulary_is_ordinary(const vocabulary *v, int32_t id);
 int32_t vocabulary_find(const vocabulary *v, const char *text, size_t bytes);
 
 // --- tokenizer_special.c
+
+// Bytes that a special token may have.
+#define TOKENIZER_MAX_SPECIAL 256
 
 // Special tokens in the order of their texts.
 typedef struct special_set {

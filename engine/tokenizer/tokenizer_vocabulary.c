@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/tokenizer/tokenizer_internal.h"
 
+#include "engine/base/hash.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,20 +68,11 @@ static kvern_status load_types(vocabulary *v, const gguf_entry *types, engine_er
     return KVERN_OK;
 }
 
-// FNV-1a, with its high half folded into the low one that the table uses.
-static size_t hash_text(const char *text, size_t size)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
-    return (size_t)(hash ^ (hash >> 32));
-}
-
 // The slot of this text, or the free slot where it belongs.
 static uint32_t *find_slot(const token_index *index, const token_strings *strings, const char *text,
                            size_t size)
 {
-    for (size_t at = hash_text(text, size);; at++) {
+    for (size_t at = (size_t)hash_bytes(text, size, index->seed);; at++) {
         uint32_t *slot = &index->slots[at & index->mask];
         if (*slot == 0)
             return slot;
@@ -96,6 +89,7 @@ kvern_status token_index_init(token_index *index, size_t count)
         slots *= 2;
     index->slots = calloc(slots, sizeof *index->slots);
     index->mask = slots - 1;
+    index->seed = hash_seed();
     return index->slots ? KVERN_OK : KVERN_ERR_MEMORY;
 }
 
