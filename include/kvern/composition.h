@@ -114,8 +114,8 @@ typedef struct kvern_composition kvern_composition;
 // On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
 // detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
 // slack or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not divide a
-// head dim; a start with codecs that take more room than bf16), KVERN_ERR_OVERFLOW (a page would be
-// larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// head dim; a start with a stream whose codec takes more room than bf16), KVERN_ERR_OVERFLOW (a
+// page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
                                                             const kvern_layer *layers, size_t count,
                                                             kvern_composition **out);

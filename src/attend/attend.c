@@ -42,6 +42,15 @@ typedef struct plan {
 // Queries of one tile are less than so many positions apart, where that matters.
 #define TILE_REACH (KVERN_TILE_REACH + KVERN_TILE_VECTORS)
 
+// Numbers that a vector meets at every position.
+static size_t numbers_of(const kvern_geometry *g)
+{
+    size_t numbers = 0;
+    for (size_t s = 0; s < g->stream_count; s++)
+        numbers += g->streams[s].dim;
+    return numbers;
+}
+
 // Checks the rows, and looks at how much there is to do.
 static kvern_status look_at_rows(plan *p)
 {
@@ -61,7 +70,7 @@ static kvern_status look_at_rows(plan *p)
         p->span_count =
             kvern_max_size(p->span_count, kvern_most_visible_spans(window, length, TILE_REACH));
         work += (double)vectors * (double)kv_heads * (double)kvern_most_visible(window, length) *
-                (double)(p->job.view->geometry->k_dim + p->job.view->geometry->v_dim);
+                (double)numbers_of(p->job.view->geometry);
     }
     if (work < LEAST_PARALLEL_WORK)
         p->workers = 1;

@@ -9,7 +9,7 @@
 struct kvern_read {
     kvern_context *context;
     kvern_geometry geometry; // of the planned codecs
-    kvern_geometry first;    // of rows before `start`; kv_heads is 0 when the layer has no such
+    kvern_geometry first;    // of rows before `start`; without streams when there are none
     kvern_window window;
     size_t row_count;
     kvern_read_row rows[];

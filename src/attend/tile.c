@@ -11,11 +11,17 @@
 #define SLOTS KVERN_BLOCK_POSITIONS
 #define VECTORS KVERN_TILE_VECTORS
 
+// Numbers of a result.
+static size_t value_dim(const kvern_attend_job *job)
+{
+    return kvern_stream_for(job->view->geometry, KVERN_ROLE_VALUE)->dim;
+}
+
 // ---- Working memory ----
 
 size_t kvern_partial_bytes(const kvern_attend_job *job)
 {
-    return VECTORS * (2 + job->view->geometry->v_dim) * sizeof(float);
+    return VECTORS * (2 + value_dim(job)) * sizeof(float);
 }
 
 kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
@@ -123,15 +129,16 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
 {
     const kvern_queries *q = job->queries;
     const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     const size_t base = head * tile->count;
     for (size_t i = p->begin; i < p->end; i++) {
         work->sees[base + i] = visibility_of(job, p, i);
         float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
-        load_query(job, at, g->k_dim, to);
-        if (g->k_layout->prepare)
-            g->k_layout->prepare(&g->k_codec, g->k_dim, to);
+        load_query(job, at, keys->dim, to);
+        if (keys->layout->prepare)
+            keys->layout->prepare(&keys->codec, keys->dim, to);
     }
 }
 
@@ -177,7 +184,7 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
                               const kvern_workspace *work, size_t from, size_t to,
                               const void *block, float *acc, const void *next)
 {
-    const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_stream_plan *v = kvern_stream_for(geometry_of(job, tile), KVERN_ROLE_VALUE);
     for (size_t i = from; i < to;) {
         uint64_t slots = work->visible[i];
         size_t end = i + 1;
@@ -185,8 +192,8 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
             end++;
         while (slots) {
             const int begin = __builtin_ctzll(slots), run_end = begin + ones_at(slots >> begin);
-            g->v_kernels.accumulate(&g->v_codec, block, g->v_dim, (size_t)begin, (size_t)run_end,
-                                    end - i, work->weights + i * SLOTS, acc + i * g->v_dim, next);
+            v->kernels.accumulate(&v->codec, block, v->dim, (size_t)begin, (size_t)run_end, end - i,
+                                  work->weights + i * SLOTS, acc + i * v->dim, next);
             slots &= ~kvern_slots_below(run_end);
         }
         i = end;
@@ -251,17 +258,19 @@ static void score_run(const kvern_attend_job *job, const kvern_tile *tile, const
                       uint64_t any, const void *next_keys, kvern_workspace *work)
 {
     const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
+    const kvern_stream_plan *values = kvern_stream_for(g, KVERN_ROLE_VALUE);
     const size_t low = (size_t)__builtin_ctzll(any) / 16;
     const size_t high = kvern_ceil_div(SLOTS - (size_t)__builtin_clzll(any), 16);
     const void *last =
-        high - low == 1 && next_keys ? next_keys : kvern_page_v(g, r->page, tile->head);
+        high - low == 1 && next_keys ? next_keys : kvern_page_block(values, r->page, tile->head);
     for (size_t h = 0; h < tile->heads; h++) {
         const size_t from = h * tile->count + r->from;
         const void *next =
-            h + 1 < tile->heads ? kvern_page_k(g, r->page, tile->head + h + 1) : last;
-        g->k_kernels.score(&g->k_codec, kvern_page_k(g, r->page, tile->head + h), g->k_dim, low,
-                           high, r->to - r->from, work->q + from * g->query_floats, g->query_floats,
-                           work->weights + from * SLOTS, next);
+            h + 1 < tile->heads ? kvern_page_block(keys, r->page, tile->head + h + 1) : last;
+        keys->kernels.score(&keys->codec, kvern_page_block(keys, r->page, tile->head + h),
+                            keys->dim, low, high, r->to - r->from, work->q + from * g->query_floats,
+                            g->query_floats, work->weights + from * SLOTS, next);
     }
 }
 
@@ -277,7 +286,7 @@ static void weigh(const kvern_attend_job *job, size_t from, size_t count, size_t
 static void weigh_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
                       const kvern_workspace *work, kvern_partial *out)
 {
-    const size_t count = r->to - r->from, dim = geometry_of(job, tile)->v_dim;
+    const size_t count = r->to - r->from, dim = value_dim(job);
     if (count == tile->count) {
         weigh(job, 0, tile->heads * count, dim, work, out);
         return;
@@ -292,15 +301,17 @@ static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, cons
                        int64_t begin, void *next_page, kvern_workspace *work, kvern_partial *out)
 {
     const kvern_geometry *g = geometry_of(job, tile);
-    const void *next_keys = next_page ? kvern_page_k(g, next_page, tile->head) : NULL;
+    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
+    const kvern_stream_plan *values = kvern_stream_for(g, KVERN_ROLE_VALUE);
+    const void *next_keys = next_page ? kvern_page_block(keys, next_page, tile->head) : NULL;
     score_run(job, tile, r, look(tile, r, begin, work), next_keys, work);
     weigh_run(job, tile, r, work, out);
     for (size_t h = 0; h < tile->heads; h++) {
         const size_t base = h * tile->count;
         const void *next =
-            h + 1 < tile->heads ? kvern_page_v(g, r->page, tile->head + h + 1) : next_keys;
+            h + 1 < tile->heads ? kvern_page_block(values, r->page, tile->head + h + 1) : next_keys;
         accumulate_values(job, tile, work, base + r->from, base + r->to,
-                          kvern_page_v(g, r->page, tile->head + h), out->acc, next);
+                          kvern_page_block(values, r->page, tile->head + h), out->acc, next);
     }
 }
 
@@ -333,7 +344,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->m[i] = -INFINITY;
         out->l[i] = 0;
     }
-    memset(out->acc, 0, vectors * job->view->geometry->v_dim * sizeof(float));
+    memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
     const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
     for (int64_t at = kvern_next_block(&tile->sees, begin), next; at < end; at = next) {
@@ -371,7 +382,7 @@ static merging merging_of(const kvern_visibility *sees, int64_t begin)
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       const kvern_workspace *work, kvern_partial *total, const kvern_partial *part)
 {
-    const size_t dim = job->view->geometry->v_dim, vectors = tile->heads * tile->count;
+    const size_t dim = value_dim(job), vectors = tile->heads * tile->count;
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
     for (size_t i = 0, end; i < vectors; i = end) {
         const merging how = merging_of(&work->sees[i], begin);
@@ -414,7 +425,7 @@ static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, siz
                         const part *p, kvern_partial *total)
 {
     const kvern_queries *q = job->queries;
-    const size_t dim = job->view->geometry->v_dim;
+    const size_t dim = value_dim(job);
     for (size_t i = p->begin; i < p->end; i++) {
         const int64_t query = query_of(job, p, i);
         const int64_t query_head = head_of(job, tile->head + head, p, i);

@@ -2,31 +2,78 @@
 #ifndef KVERN_ROWS_GEOMETRY_H
 #define KVERN_ROWS_GEOMETRY_H
 
-// What a page of one layer looks like: the blocks of keys of all KV heads, then their blocks of
-// values. A decode takes the heads of a page together (src/attend/tile.h), so it reads the page
-// from front to back.
+// What a page of one layer looks like: for each of its streams (keys, values) the blocks of all KV
+// heads, stream after stream. A decode takes the heads of a page together (src/attend/tile.h), so
+// it reads the page from front to back.
 
+#include "src/base/assert.h"
 #include "src/codec/codec.h"
 
+#define KVERN_MAX_STREAMS 4
+
+// What a read does with a stream; bits, for one stream may do for both.
+typedef enum kvern_stream_role {
+    KVERN_ROLE_SCORE = 1, // queries are scored against it
+    KVERN_ROLE_VALUE = 2  // it is summed up by the weights of its positions
+} kvern_stream_role;
+
+// One stream of vectors: `heads` of `dim` numbers per position.
+typedef struct kvern_stream_plan {
+    const char *name; // in messages and signatures: "k"
+    kvern_stream_role role;
+    size_t heads, dim;
+    kvern_codec codec;
+    const kvern_codec_layout *layout;
+    kvern_codec_kernels kernels;
+    size_t block_bytes; // of one head
+    size_t offset;      // of the first head's block in a page
+} kvern_stream_plan;
+
 typedef struct kvern_geometry {
-    size_t kv_heads;
-    size_t k_dim, v_dim;
-    kvern_codec k_codec, v_codec;
-    const kvern_codec_layout *k_layout, *v_layout;
-    kvern_codec_kernels k_kernels, v_kernels;
-    size_t k_block_bytes, v_block_bytes;
+    size_t stream_count; // 0: there is no such form
+    kvern_stream_plan streams[KVERN_MAX_STREAMS];
+    size_t kv_heads;     // query heads divide into these
     size_t query_floats; // of a prepared query
     size_t page_bytes;
 } kvern_geometry;
 
-static inline void *kvern_page_k(const kvern_geometry *g, void *page, size_t head)
+// The first stream with the role.
+static inline const kvern_stream_plan *kvern_stream_for(const kvern_geometry *g,
+                                                        kvern_stream_role role)
 {
-    return (char *)page + head * g->k_block_bytes;
+    size_t s = 0;
+    while (!(g->streams[s].role & role))
+        s++;
+    KVERN_ASSERT(s < g->stream_count);
+    return &g->streams[s];
 }
 
-static inline void *kvern_page_v(const kvern_geometry *g, void *page, size_t head)
+// How the codec lays the stream's blocks out.
+static inline kvern_stream kvern_stream_form(const kvern_stream_plan *stream)
 {
-    return (char *)page + g->kv_heads * g->k_block_bytes + head * g->v_block_bytes;
+    return stream->role & KVERN_ROLE_SCORE ? KVERN_STREAM_K : KVERN_STREAM_V;
+}
+
+static inline void *kvern_page_block(const kvern_stream_plan *stream, void *page, size_t head)
+{
+    KVERN_ASSERT(head < stream->heads);
+    return (char *)page + stream->offset + head * stream->block_bytes;
+}
+
+// Stores the numbers of one head, elements of `type`, in a slot of a page.
+static inline void kvern_stream_encode(const kvern_stream_plan *stream, void *page, size_t head,
+                                       size_t slot, kvern_type type, const void *values)
+{
+    stream->kernels.encode(&stream->codec, kvern_stream_form(stream),
+                           kvern_page_block(stream, page, head), stream->dim, slot, type, values);
+}
+
+// The numbers that are stored there, exactly.
+static inline void kvern_stream_decode(const kvern_stream_plan *stream, void *page, size_t head,
+                                       size_t slot, float *values)
+{
+    stream->layout->decode(&stream->codec, kvern_stream_form(stream),
+                           kvern_page_block(stream, page, head), stream->dim, slot, values);
 }
 
 #endif

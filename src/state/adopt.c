@@ -13,12 +13,20 @@ static bool same_codec(const kvern_codec *a, const kvern_codec *b)
 
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
 {
-    return same_codec(&a->k_codec, &b->k_codec) && same_codec(&a->v_codec, &b->v_codec);
+    bool same = true;
+    for (size_t s = 0; s < a->stream_count; s++)
+        same = same && same_codec(&a->streams[s].codec, &b->streams[s].codec);
+    return same;
 }
 
 static bool same_shape(const kvern_geometry *a, const kvern_geometry *b)
 {
-    return a->kv_heads == b->kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim;
+    bool same = a->stream_count == b->stream_count;
+    for (size_t s = 0; same && s < a->stream_count; s++) {
+        const kvern_stream_plan *x = &a->streams[s], *y = &b->streams[s];
+        same = x->role == y->role && x->heads == y->heads && x->dim == y->dim;
+    }
+    return same;
 }
 
 static bool same_window(const kvern_window *a, const kvern_window *b)
@@ -50,8 +58,9 @@ static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from
 {
     const kvern_planned_layer *to = kvern_cache_planned(cache);
     const kvern_geometry *form = kvern_cache_form(from, row).geometry;
-    const bool first = to->first_pool && !row->converted && same_codecs(form, &to->first);
-    if (same_shape(form, &to->geometry) && (first || same_codecs(form, &to->geometry)) &&
+    const bool fits = same_shape(form, &to->geometry);
+    const bool first = fits && to->first_pool && !row->converted && same_codecs(form, &to->first);
+    if (fits && (first || same_codecs(form, &to->geometry)) &&
         (row->held == 0 || same_window(&to->window, &kvern_cache_planned(from)->window))) {
         *converted = !first;
         return KVERN_OK;

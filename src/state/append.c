@@ -21,26 +21,19 @@ kvern_tokens kvern_tokens_default(const kvern_layer *layer)
     return t;
 }
 
-// One of the two tensors of a view.
+// What the caller's view has for one stream.
 typedef struct tensor {
-    const char *name;
     const char *data;
     kvern_type type;
     int64_t token_stride, head_stride;
-    const int64_t *start;
-    int64_t dim;
+    const int64_t *start; // NULL: rows follow each other
 } tensor;
 
-static tensor k_of(const kvern_tokens *t, const kvern_geometry *g)
+static tensor tensor_for(const kvern_tokens *t, const kvern_stream_plan *stream)
 {
-    return (tensor){
-        "k", t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start, (int64_t)g->k_dim};
-}
-
-static tensor v_of(const kvern_tokens *t, const kvern_geometry *g)
-{
-    return (tensor){
-        "v", t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start, (int64_t)g->v_dim};
+    if (stream->role & KVERN_ROLE_SCORE)
+        return (tensor){t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start};
+    return (tensor){t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start};
 }
 
 kvern_status kvern_cache_check_counts(const kvern_cache *cache, const int64_t *counts, int64_t most)
@@ -60,27 +53,29 @@ kvern_status kvern_cache_check_counts(const kvern_cache *cache, const int64_t *c
 }
 
 // Every index that the append will form must fit; the pointers are the caller's word.
-static kvern_status check_tensor(const tensor *t, const int64_t *counts, size_t rows, size_t heads)
+static kvern_status check_tensor(const tensor *t, const kvern_stream_plan *stream,
+                                 const int64_t *counts, size_t rows)
 {
+    const char *name = stream->name;
     int64_t packed = 0;
     if (!kvern_type_bytes(t->type))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", t->name, (int)t->type);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", name, (int)t->type);
     if (t->token_stride < 0 || t->head_stride < 0)
-        return kvern_fail(KVERN_ERR_RANGE, "%s: a stride is negative", t->name);
+        return kvern_fail(KVERN_ERR_RANGE, "%s: a stride is negative", name);
     for (size_t r = 0; r < rows; r++) {
         if (counts[r] == 0)
             continue;
         const int64_t start = t->start ? t->start[r] : packed;
         int64_t end, a, b;
         if (!t->data)
-            return kvern_fail(KVERN_ERR_ARGUMENT, "%s is NULL", t->name);
+            return kvern_fail(KVERN_ERR_ARGUMENT, "%s is NULL", name);
         if (start < 0)
-            return kvern_fail(KVERN_ERR_RANGE, "%s: row %zu starts at %" PRId64, t->name, r, start);
+            return kvern_fail(KVERN_ERR_RANGE, "%s: row %zu starts at %" PRId64, name, r, start);
         if (!kvern_i64_add(start, counts[r], &end) || !kvern_i64_mul(end, t->token_stride, &a) ||
-            !kvern_i64_mul((int64_t)heads, t->head_stride, &b) || !kvern_i64_add(a, b, &a) ||
-            !kvern_i64_add(a, t->dim, &a) || !kvern_i64_mul(a, (int64_t)sizeof(float), &a))
-            return kvern_fail(KVERN_ERR_OVERFLOW, "%s: an index of row %zu does not fit", t->name,
-                              r);
+            !kvern_i64_mul((int64_t)stream->heads, t->head_stride, &b) ||
+            !kvern_i64_add(a, b, &a) || !kvern_i64_add(a, (int64_t)stream->dim, &a) ||
+            !kvern_i64_mul(a, (int64_t)sizeof(float), &a))
+            return kvern_fail(KVERN_ERR_OVERFLOW, "%s: an index of row %zu does not fit", name, r);
         if (!t->start)
             packed = end;
     }
@@ -94,9 +89,12 @@ static kvern_status check_tokens(const kvern_cache *cache, const kvern_tokens *t
     if (tokens->size != sizeof *tokens)
         return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_tokens.size is %zu, expected %zu",
                           tokens->size, sizeof *tokens);
-    const tensor k = k_of(tokens, g), v = v_of(tokens, g);
-    kvern_status status = check_tensor(&k, counts, cache->row_count, g->kv_heads);
-    return status ? status : check_tensor(&v, counts, cache->row_count, g->kv_heads);
+    kvern_status status = KVERN_OK;
+    for (size_t s = 0; s < g->stream_count && !status; s++) {
+        const tensor t = tensor_for(tokens, &g->streams[s]);
+        status = check_tensor(&t, &g->streams[s], counts, cache->row_count);
+    }
+    return status;
 }
 
 static const void *values_of(const tensor *t, int64_t token, size_t head)
@@ -105,39 +103,32 @@ static const void *values_of(const tensor *t, int64_t token, size_t head)
     return t->data + (size_t)at * kvern_type_bytes(t->type);
 }
 
-// Encodes one token of one row into its slot.
-static void store_token(const kvern_geometry *g, void *page, size_t slot, const tensor *k,
-                        int64_t k_token, const tensor *v, int64_t v_token)
-{
-    for (size_t h = 0; h < g->kv_heads; h++) {
-        g->k_kernels.encode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
-                            k->type, values_of(k, k_token, h));
-        g->v_kernels.encode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
-                            v->type, values_of(v, v_token, h));
-    }
-}
-
-static void store_row(const kvern_geometry *g, kvern_row *row, int64_t count, const tensor *k,
-                      int64_t k_start, const tensor *v, int64_t v_start)
+// Stores one stream of `count` tokens of a row, from token `first` of the tensor on, behind the
+// row's length.
+static void store_stream(const kvern_stream_plan *stream, const kvern_row *row, int64_t count,
+                         const tensor *t, int64_t first)
 {
     for (int64_t i = 0; i < count; i++) {
-        const size_t at = (size_t)row->length;
+        const size_t at = (size_t)(row->length + i);
         void *page = kvern_table_page(row->table, at / KVERN_PAGE_POSITIONS)->data;
-        store_token(g, page, at % KVERN_PAGE_POSITIONS, k, k_start + i, v, v_start + i);
-        row->length++;
+        for (size_t h = 0; h < stream->heads; h++)
+            kvern_stream_encode(stream, page, h, at % KVERN_PAGE_POSITIONS, t->type,
+                                values_of(t, first + i, h));
     }
 }
 
 static void store_all(kvern_cache *cache, const kvern_tokens *tokens, const int64_t *counts)
 {
-    const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
-    const tensor k = k_of(tokens, planned), v = v_of(tokens, planned);
     int64_t packed = 0;
     const kvern_fp_saved saved = kvern_fp_enter();
     for (size_t r = 0; r < cache->row_count; r++) {
-        const kvern_geometry *g = kvern_cache_form(cache, &cache->rows[r]).geometry;
-        store_row(g, &cache->rows[r], counts[r], &k, k.start ? k.start[r] : packed, &v,
-                  v.start ? v.start[r] : packed);
+        kvern_row *row = &cache->rows[r];
+        const kvern_geometry *g = kvern_cache_form(cache, row).geometry;
+        for (size_t s = 0; s < g->stream_count; s++) {
+            const tensor t = tensor_for(tokens, &g->streams[s]);
+            store_stream(&g->streams[s], row, counts[r], &t, t.start ? t.start[r] : packed);
+        }
+        row->length += counts[r];
         packed += counts[r];
     }
     kvern_fp_leave(saved);

@@ -33,22 +33,40 @@ kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window)
     return layer;
 }
 
-static kvern_status check_stream(size_t index, const char *name, const kvern_codec *codec,
-                                 size_t dim)
+// The streams that the layer asks for; what follows from their codecs is planned later.
+static void list_streams(const kvern_layer *layer, kvern_geometry *g)
 {
+    memset(g, 0, sizeof *g);
+    g->kv_heads = layer->kv_heads;
+    g->streams[g->stream_count++] = (kvern_stream_plan){.name = "k",
+                                                        .role = KVERN_ROLE_SCORE,
+                                                        .heads = layer->kv_heads,
+                                                        .dim = layer->k_dim,
+                                                        .codec = layer->k_codec};
+    g->streams[g->stream_count++] = (kvern_stream_plan){.name = "v",
+                                                        .role = KVERN_ROLE_VALUE,
+                                                        .heads = layer->kv_heads,
+                                                        .dim = layer->v_dim,
+                                                        .codec = layer->v_codec};
+}
+
+static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
+{
+    const kvern_codec *codec = &stream->codec;
+    const size_t dim = stream->dim;
     if (!kvern_codec_layout_of(codec))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: %s_codec is unknown: kind %d, %u bits, group %u, scales %d",
-                          index, name, (int)codec->kind, (unsigned)codec->bits,
+                          index, stream->name, (int)codec->kind, (unsigned)codec->bits,
                           (unsigned)codec->group, (int)codec->scales);
     if (dim == 0 || dim % 8 != 0 || dim > KVERN_MAX_HEAD_DIM)
         return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %d", index, name,
-                          dim, KVERN_MAX_HEAD_DIM);
+                          "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %d", index,
+                          stream->name, dim, KVERN_MAX_HEAD_DIM);
     if (!kvern_codec_fits(codec, dim))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: a group of %u does not divide %s_dim, which is %zu", index,
-                          (unsigned)codec->group, name, dim);
+                          (unsigned)codec->group, stream->name, dim);
     return KVERN_OK;
 }
 
@@ -87,29 +105,33 @@ static kvern_status check_layer(size_t index, const kvern_layer *layer)
     if (layer->start < KVERN_NO_START || layer->start > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: start is %" PRId64, index, layer->start);
     kvern_status status = check_window(index, layer);
-    if (!status)
-        status = check_stream(index, "k", &layer->k_codec, layer->k_dim);
-    return status ? status : check_stream(index, "v", &layer->v_codec, layer->v_dim);
+    kvern_geometry g;
+    list_streams(layer, &g);
+    for (size_t s = 0; s < g.stream_count && !status; s++)
+        status = check_stream(index, &g.streams[s]);
+    return status;
 }
 
-static kvern_status plan_geometry(size_t index, const kvern_layer *plan, uint32_t features,
-                                  kvern_geometry *g)
+static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t offset)
 {
-    g->kv_heads = plan->kv_heads;
-    g->k_dim = plan->k_dim;
-    g->v_dim = plan->v_dim;
-    g->k_codec = plan->k_codec;
-    g->v_codec = plan->v_codec;
-    g->k_layout = kvern_codec_layout_of(&g->k_codec);
-    g->v_layout = kvern_codec_layout_of(&g->v_codec);
-    g->k_kernels = kvern_codec_kernels_of(&g->k_codec, features);
-    g->v_kernels = kvern_codec_kernels_of(&g->v_codec, features);
-    g->k_block_bytes = g->k_layout->block_bytes(&g->k_codec, g->k_dim);
-    g->v_block_bytes = g->v_layout->block_bytes(&g->v_codec, g->v_dim);
-    g->query_floats = g->k_layout->query_floats(&g->k_codec, g->k_dim);
-    if (!kvern_size_mul(g->k_block_bytes + g->v_block_bytes, g->kv_heads, &g->page_bytes) ||
-        g->page_bytes > MOST_PAGE_BYTES)
-        return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
+    stream->layout = kvern_codec_layout_of(&stream->codec);
+    stream->kernels = kvern_codec_kernels_of(&stream->codec, features);
+    stream->block_bytes = stream->layout->block_bytes(&stream->codec, stream->dim);
+    stream->offset = offset;
+}
+
+// Completes the listed streams of a layer; their sizes are far from overflow one by one.
+static kvern_status plan_geometry(size_t index, uint32_t features, kvern_geometry *g)
+{
+    for (size_t s = 0; s < g->stream_count; s++) {
+        kvern_stream_plan *stream = &g->streams[s];
+        plan_stream(stream, features, g->page_bytes);
+        g->page_bytes += stream->heads * stream->block_bytes;
+        if (g->page_bytes > MOST_PAGE_BYTES)
+            return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
+    }
+    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
+    g->query_floats = keys->layout->query_floats(&keys->codec, keys->dim);
     return KVERN_OK;
 }
 
@@ -132,20 +154,37 @@ static kvern_status choose_pool(kvern_composition *composition, size_t index, si
                              first && composition->context->heap.budget_bytes != 0, out);
 }
 
+// A page may have to be converted where it lies (src/rows/convert_page.h), so no stream may grow.
+static kvern_status check_growth(size_t index, const kvern_geometry *first,
+                                 const kvern_geometry *planned)
+{
+    for (size_t s = 0; s < planned->stream_count; s++) {
+        const kvern_stream_plan *stream = &planned->streams[s];
+        char codec[KVERN_CODEC_NAME_BYTES];
+        if (stream->block_bytes <= first->streams[s].block_bytes)
+            continue;
+        kvern_codec_name(&stream->codec, codec);
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: start with %s in %s, which takes more room than bf16", index,
+                          stream->name, codec);
+    }
+    return KVERN_OK;
+}
+
 // The form of rows before start: bf16.
 static kvern_status plan_first(kvern_composition *composition, size_t index)
 {
     kvern_planned_layer *layer = &composition->layers[index];
-    kvern_layer plan = layer->plan;
-    plan.k_codec = plan.v_codec = kvern_codec_dense(KVERN_BF16);
-    kvern_status status =
-        plan_geometry(index, &plan, composition->context->cpu_features, &layer->first);
+    kvern_geometry *first = &layer->first;
+    list_streams(&layer->plan, first);
+    for (size_t s = 0; s < first->stream_count; s++)
+        first->streams[s].codec = kvern_codec_dense(KVERN_BF16);
+    kvern_status status = plan_geometry(index, composition->context->cpu_features, first);
+    if (!status)
+        status = check_growth(index, first, &layer->geometry);
     if (status)
         return status;
-    if (layer->geometry.page_bytes > layer->first.page_bytes)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "layer %zu: start with codecs that take more room than bf16", index);
-    return choose_pool(composition, index, layer->first.page_bytes, true, &layer->first_pool);
+    return choose_pool(composition, index, first->page_bytes, true, &layer->first_pool);
 }
 
 static void plan_window(const kvern_layer *plan, kvern_window *window)
@@ -160,17 +199,22 @@ static void plan_window(const kvern_layer *plan, kvern_window *window)
 static void write_signature(const kvern_planned_layer *layer, char *text)
 {
     const kvern_layer *plan = &layer->plan;
-    char k_name[KVERN_CODEC_NAME_BYTES], v_name[KVERN_CODEC_NAME_BYTES];
-    char kind[72] = "full", start[32] = "";
-    kvern_codec_name(&plan->k_codec, k_name);
-    kvern_codec_name(&plan->v_codec, v_name);
+    char *const end = text + KVERN_SIGNATURE_BYTES;
     if (plan->kind == KVERN_LAYER_WINDOW)
-        snprintf(kind, sizeof kind, "window%" PRId64 "+%" PRId64 "+%" PRId64, plan->window,
-                 plan->keep, plan->slack);
+        text += snprintf(text, (size_t)(end - text), "window%" PRId64 "+%" PRId64 "+%" PRId64,
+                         plan->window, plan->keep, plan->slack);
+    else
+        text += snprintf(text, (size_t)(end - text), "full");
+    text += snprintf(text, (size_t)(end - text), ":h%zu", plan->kv_heads);
+    for (size_t s = 0; s < layer->geometry.stream_count; s++) {
+        const kvern_stream_plan *stream = &layer->geometry.streams[s];
+        char codec[KVERN_CODEC_NAME_BYTES];
+        kvern_codec_name(&stream->codec, codec);
+        text += snprintf(text, (size_t)(end - text), ":%s%zu=%s", stream->name, stream->dim, codec);
+    }
     if (plan->start != KVERN_NO_START)
-        snprintf(start, sizeof start, ":start%" PRId64, plan->start);
-    snprintf(text, KVERN_SIGNATURE_BYTES, "%s:h%zu:k%zu=%s:v%zu=%s%s", kind, plan->kv_heads,
-             plan->k_dim, k_name, plan->v_dim, v_name, start);
+        text += snprintf(text, (size_t)(end - text), ":start%" PRId64, plan->start);
+    KVERN_ASSERT(text < end);
 }
 
 static kvern_status plan_layer(kvern_composition *composition, size_t index,
@@ -179,8 +223,10 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     kvern_planned_layer *layer = &composition->layers[index];
     kvern_geometry *g = &layer->geometry;
     kvern_status status = check_layer(index, plan);
-    if (!status)
-        status = plan_geometry(index, plan, composition->context->cpu_features, g);
+    if (status)
+        return status;
+    list_streams(plan, g);
+    status = plan_geometry(index, composition->context->cpu_features, g);
     if (status)
         return status;
     layer->plan = *plan;

@@ -17,7 +17,7 @@ typedef struct kvern_planned_layer {
     kvern_window window;
     kvern_geometry geometry; // of the planned codecs
     kvern_pool *pool;
-    kvern_geometry first;   // of rows before plan.start; without start kv_heads is 0, and
+    kvern_geometry first;   // of rows before plan.start; without start it has no streams, and
     kvern_pool *first_pool; // no pool
     char signature[KVERN_SIGNATURE_BYTES];
 } kvern_planned_layer;

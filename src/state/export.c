@@ -39,16 +39,20 @@ static void *page_of(const kvern_row *row, int64_t position)
 
 // ---- Values ----
 
-static void export_position(const kvern_geometry *g, void *page, size_t slot, float *k, float *v)
+// All heads of one position.
+static void export_position(const kvern_stream_plan *stream, void *page, size_t slot, float *to)
 {
-    for (size_t h = 0; h < g->kv_heads; h++) {
-        if (k)
-            g->k_layout->decode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim,
-                                slot, k + h * g->k_dim);
-        if (v)
-            g->v_layout->decode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim,
-                                slot, v + h * g->v_dim);
-    }
+    for (size_t h = 0; h < stream->heads; h++)
+        kvern_stream_decode(stream, page, h, slot, to + h * stream->dim);
+}
+
+static void export_stream(const kvern_stream_plan *stream, const kvern_row *row, int64_t position,
+                          int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        export_position(stream, page_of(row, position + i),
+                        (size_t)(position + i) % KVERN_PAGE_POSITIONS,
+                        to + (size_t)i * stream->heads * stream->dim);
 }
 
 kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t position,
@@ -59,40 +63,52 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
         return status;
     const kvern_row *from = &cache->rows[row];
     const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
+    float *const to[] = {k, v};
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (int64_t i = 0; i < count; i++)
-        export_position(g, page_of(from, position + i),
-                        (size_t)(position + i) % KVERN_PAGE_POSITIONS,
-                        k ? k + (size_t)i * g->kv_heads * g->k_dim : NULL,
-                        v ? v + (size_t)i * g->kv_heads * g->v_dim : NULL);
+    for (size_t s = 0; s < g->stream_count; s++) {
+        if (to[s])
+            export_stream(&g->streams[s], from, position, count, to[s]);
+    }
     kvern_fp_leave(saved);
     return KVERN_OK;
 }
 
 // ---- Affine codes ----
 
-static kvern_status check_affine(const char *name, const kvern_codec *codec,
-                                 const kvern_affine_arrays *arrays)
+static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_affine_arrays *arrays)
 {
     if (!arrays)
         return KVERN_OK;
     if (!arrays->words || !arrays->scales || !arrays->biases)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", name);
-    if (codec->kind == KVERN_CODEC_AFFINE)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", stream->name);
+    if (stream->codec.kind == KVERN_CODEC_AFFINE)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(codec, stored);
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes", name,
-                      stored);
+    kvern_codec_name(&stream->codec, stored);
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes",
+                      stream->name, stored);
 }
 
 // One head of one position, the `index`th of the arrays.
-static void export_head(const kvern_codec *codec, kvern_stream stream, const void *block,
-                        size_t dim, size_t slot, size_t index, const kvern_affine_arrays *to)
+static void export_head(const kvern_stream_plan *stream, void *page, size_t head, size_t slot,
+                        size_t index, const kvern_affine_arrays *to)
 {
+    const kvern_codec *codec = &stream->codec;
+    const size_t dim = stream->dim;
     const size_t sides = dim / codec->group * kvern_type_bytes(codec->scales);
-    kvern_affine_export(codec, stream, block, dim, slot, to->words + index * dim * codec->bits / 32,
+    kvern_affine_export(codec, kvern_stream_form(stream), kvern_page_block(stream, page, head), dim,
+                        slot, to->words + index * dim * codec->bits / 32,
                         (char *)to->scales + index * sides, (char *)to->biases + index * sides);
+}
+
+static void export_codes(const kvern_stream_plan *stream, const kvern_row *row, int64_t position,
+                         int64_t count, const kvern_affine_arrays *to)
+{
+    for (size_t i = 0; i < (size_t)count * stream->heads; i++) {
+        const int64_t at = position + (int64_t)(i / stream->heads);
+        export_head(stream, page_of(row, at), i % stream->heads, (size_t)at % KVERN_PAGE_POSITIONS,
+                    i, to);
+    }
 }
 
 kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row, int64_t position,
@@ -104,19 +120,12 @@ kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row, int
         return status;
     const kvern_row *from = &cache->rows[row];
     const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
-    if ((status = check_affine("k", &g->k_codec, k)) ||
-        (status = check_affine("v", &g->v_codec, v)))
-        return status;
-    for (size_t i = 0; i < (size_t)count * g->kv_heads; i++) {
-        const int64_t at = position + (int64_t)(i / g->kv_heads);
-        const size_t slot = (size_t)at % KVERN_PAGE_POSITIONS, head = i % g->kv_heads;
-        void *page = page_of(from, at);
-        if (k)
-            export_head(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, head), g->k_dim, slot, i,
-                        k);
-        if (v)
-            export_head(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, head), g->v_dim, slot, i,
-                        v);
+    const kvern_affine_arrays *const to[] = {k, v};
+    for (size_t s = 0; s < g->stream_count && !status; s++)
+        status = check_affine(&g->streams[s], to[s]);
+    for (size_t s = 0; s < g->stream_count && !status; s++) {
+        if (to[s])
+            export_codes(&g->streams[s], from, position, count, to[s]);
     }
-    return KVERN_OK;
+    return status;
 }

@@ -26,38 +26,42 @@ kvern_padded_planes kvern_padded_planes_default(void)
 // One stream of the planes of one layer.
 typedef struct plane {
     size_t layer;
+    size_t stream; // its number in the geometry
     const char *name;
-    kvern_stream stream;
     size_t dim;
     kvern_type type;
     char *numbers; // NULL: not in this form
     kvern_affine_arrays codes;
 } plane;
 
-static plane k_of(const kvern_cache *cache, const kvern_padded_planes *planes)
+// The planes of all streams of a layer.
+typedef struct plane_set {
+    size_t count;
+    plane planes[KVERN_MAX_STREAMS];
+} plane_set;
+
+static plane plane_for(const kvern_padded_planes *planes, const kvern_stream_plan *stream)
 {
+    const bool k = stream->role & KVERN_ROLE_SCORE;
     return (plane){
-        .layer = cache->layer,
-        .name = "k",
-        .stream = KVERN_STREAM_K,
-        .dim = kvern_cache_planned(cache)->geometry.k_dim,
-        .type = planes->k_type,
-        .numbers = planes->k,
-        .codes = planes->k_codes,
+        .name = stream->name,
+        .dim = stream->dim,
+        .type = k ? planes->k_type : planes->v_type,
+        .numbers = k ? planes->k : planes->v,
+        .codes = k ? planes->k_codes : planes->v_codes,
     };
 }
 
-static plane v_of(const kvern_cache *cache, const kvern_padded_planes *planes)
+static plane_set planes_of(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    return (plane){
-        .layer = cache->layer,
-        .name = "v",
-        .stream = KVERN_STREAM_V,
-        .dim = kvern_cache_planned(cache)->geometry.v_dim,
-        .type = planes->v_type,
-        .numbers = planes->v,
-        .codes = planes->v_codes,
-    };
+    const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    plane_set set = {.count = g->stream_count};
+    for (size_t s = 0; s < g->stream_count; s++) {
+        set.planes[s] = plane_for(planes, &g->streams[s]);
+        set.planes[s].layer = cache->layer;
+        set.planes[s].stream = s;
+    }
+    return set;
 }
 
 static bool has_codes(const plane *p)
@@ -65,15 +69,12 @@ static bool has_codes(const plane *p)
     return p->codes.words || p->codes.scales || p->codes.biases;
 }
 
-// The codec and the block of a stream in a page.
-static const kvern_codec *codec_of(const kvern_geometry *g, const plane *p)
+static bool any_codes(const plane_set *set)
 {
-    return p->stream == KVERN_STREAM_K ? &g->k_codec : &g->v_codec;
-}
-
-static void *block_of(const kvern_geometry *g, const plane *p, void *page, size_t head)
-{
-    return p->stream == KVERN_STREAM_K ? kvern_page_k(g, page, head) : kvern_page_v(g, page, head);
+    bool any = false;
+    for (size_t s = 0; s < set->count; s++)
+        any = any || has_codes(&set->planes[s]);
+    return any;
 }
 
 // Vector `index` of a plane, of [rows * kv_heads * width] ones, in either form.
@@ -125,14 +126,16 @@ static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_pl
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: a width of %" PRId64, cache->layer,
                           planes->width);
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
+    const plane_set set = planes_of(cache, planes);
     size_t vectors;
     if (!kvern_size_mul(cache->row_count * g->kv_heads, (size_t)planes->width, &vectors))
         return kvern_fail(KVERN_ERR_OVERFLOW,
                           "layer %zu: planes of %" PRId64 " columns do not fit memory",
                           cache->layer, planes->width);
-    kvern_status status = check_plane(&k, &g->k_codec, vectors);
-    return status ? status : check_plane(&v, &g->v_codec, vectors);
+    kvern_status status = KVERN_OK;
+    for (size_t s = 0; s < set.count && !status; s++)
+        status = check_plane(&set.planes[s], &g->streams[s].codec, vectors);
+    return status;
 }
 
 // ---- Columns and positions ----
@@ -177,8 +180,8 @@ static kvern_status check_export(const kvern_cache *cache, const kvern_padded_pl
         return kvern_fail(KVERN_ERR_RANGE,
                           "layer %zu: %" PRId64 " columns for rows of %" PRId64 " positions",
                           cache->layer, planes->width, kvern_cache_padded_width(cache));
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
-    for (size_t r = 0; r < cache->row_count && (has_codes(&k) || has_codes(&v)); r++) {
+    const plane_set set = planes_of(cache, planes);
+    for (size_t r = 0; r < cache->row_count && any_codes(&set); r++) {
         if (cache->rows[r].length && !kvern_cache_converted(cache, r))
             return kvern_fail(KVERN_ERR_UNSUPPORTED,
                               "layer %zu: row %zu is not stored in affine codes yet", cache->layer,
@@ -210,20 +213,20 @@ static void clear_vector(const plane *p, const kvern_codec *planned, size_t inde
 }
 
 // One head of one position, in the forms that are asked for.
-static void export_vector(const kvern_geometry *g, const plane *p, const void *block, size_t slot,
-                          size_t index)
+static void export_vector(const kvern_stream_plan *stream, const plane *p, void *page, size_t head,
+                          size_t slot, size_t index)
 {
-    const kvern_codec *codec = codec_of(g, p);
     if (p->numbers) {
-        const kvern_codec_layout *layout = p->stream == KVERN_STREAM_K ? g->k_layout : g->v_layout;
         float values[KVERN_MAX_HEAD_DIM];
-        layout->decode(codec, p->stream, block, p->dim, slot, values);
+        kvern_stream_decode(stream, page, head, slot, values);
         for (size_t d = 0; d < p->dim; d++)
             store_number(p->type, numbers_at(p, index), d, values[d]);
     }
     if (has_codes(p)) {
-        const kvern_affine_arrays to = codes_at(p, codec, index);
-        kvern_affine_export(codec, p->stream, block, p->dim, slot, to.words, to.scales, to.biases);
+        const kvern_affine_arrays to = codes_at(p, &stream->codec, index);
+        kvern_affine_export(&stream->codec, kvern_stream_form(stream),
+                            kvern_page_block(stream, page, head), p->dim, slot, to.words, to.scales,
+                            to.biases);
     }
 }
 
@@ -231,13 +234,14 @@ static void export_vector(const kvern_geometry *g, const plane *p, const void *b
 static void export_head(const kvern_cache *cache, const kvern_row *row, const plane *p,
                         const columns *c, size_t head, size_t first, size_t left)
 {
-    const kvern_geometry *g = kvern_cache_form(cache, row).geometry;
+    const kvern_stream_plan *stream = &kvern_cache_form(cache, row).geometry->streams[p->stream];
+    const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
     for (size_t i = 0; i < left; i++)
-        clear_vector(p, codec_of(&kvern_cache_planned(cache)->geometry, p), first + i);
+        clear_vector(p, &planned->streams[p->stream].codec, first + i);
     for (int64_t i = 0; i < c->count; i++) {
         const size_t position = (size_t)position_of(c, i);
         void *page = kvern_table_page(row->table, position / KVERN_PAGE_POSITIONS)->data;
-        export_vector(g, p, block_of(g, p, page, head), position % KVERN_PAGE_POSITIONS,
+        export_vector(stream, p, page, head, position % KVERN_PAGE_POSITIONS,
                       first + left + (size_t)i);
     }
 }
@@ -246,14 +250,14 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
 {
     const kvern_row *row = &cache->rows[r];
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
+    const plane_set set = planes_of(cache, planes);
     const int64_t count = held_positions(cache, row);
     const columns c = {count, row->length, layer->window.keep, row->length - count};
     const size_t heads = layer->geometry.kv_heads, width = (size_t)planes->width;
     for (size_t h = 0; h < heads; h++) {
         const size_t first = (r * heads + h) * width, left = width - (size_t)count;
-        export_head(cache, row, &k, &c, h, first, left);
-        export_head(cache, row, &v, &c, h, first, left);
+        for (size_t s = 0; s < set.count; s++)
+            export_head(cache, row, &set.planes[s], &c, h, first, left);
     }
     if (planes->left_padding)
         planes->left_padding[r] = planes->width - count;
@@ -327,11 +331,12 @@ static kvern_status check_import(const kvern_cache *cache, const kvern_padded_pl
     if (!planes->left_padding || !planes->offsets)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: left_padding or offsets is NULL",
                           cache->layer);
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
+    const plane_set set = planes_of(cache, planes);
     for (size_t r = 0; r < cache->row_count && !status; r++) {
         status = check_columns(cache, planes, r);
-        if (!status && planes->left_padding[r] < planes->width && !(status = check_form(&k)))
-            status = check_form(&v);
+        const bool filled = !status && planes->left_padding[r] < planes->width;
+        for (size_t s = 0; s < set.count && filled && !status; s++)
+            status = check_form(&set.planes[s]);
     }
     return status;
 }
@@ -359,11 +364,11 @@ static void choose_form(const kvern_cache *cache, const kvern_padded_planes *pla
                         filling *f)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
+    const plane_set set = planes_of(cache, planes);
     const kvern_row *row = &cache->rows[r];
     f->row = *row;
     if (layer->first_pool && !row->converted) {
-        const bool codes = has_codes(&k) || has_codes(&v);
+        const bool codes = any_codes(&set);
         f->converts =
             !codes && f->columns.offset >= layer->plan.start && f->columns.offset >= row->boundary;
         f->fresh = codes || f->converts;
@@ -426,23 +431,21 @@ static float load_number(kvern_type type, const void *from, size_t at)
 }
 
 // One head of one position. `through_bf16`: as a row stores it that is converted afterwards.
-static void import_vector(const kvern_geometry *g, const plane *p, void *block, size_t slot,
-                          size_t index, bool through_bf16)
+static void import_vector(const kvern_stream_plan *stream, const plane *p, void *page, size_t head,
+                          size_t slot, size_t index, bool through_bf16)
 {
-    const kvern_codec *codec = codec_of(g, p);
-    kvern_encode_fn *const encode =
-        p->stream == KVERN_STREAM_K ? g->k_kernels.encode : g->v_kernels.encode;
     if (!p->numbers) {
-        const kvern_affine_arrays from = codes_at(p, codec, index);
-        kvern_affine_import(codec, p->stream, block, p->dim, slot, from.words, from.scales,
-                            from.biases);
+        const kvern_affine_arrays from = codes_at(p, &stream->codec, index);
+        kvern_affine_import(&stream->codec, kvern_stream_form(stream),
+                            kvern_page_block(stream, page, head), p->dim, slot, from.words,
+                            from.scales, from.biases);
     } else if (through_bf16) {
         uint16_t rounded[KVERN_MAX_HEAD_DIM];
         for (size_t d = 0; d < p->dim; d++)
             rounded[d] = kvern_bf16_from_f32(load_number(p->type, numbers_at(p, index), d));
-        encode(codec, p->stream, block, p->dim, slot, KVERN_BF16, rounded);
+        kvern_stream_encode(stream, page, head, slot, KVERN_BF16, rounded);
     } else {
-        encode(codec, p->stream, block, p->dim, slot, p->type, numbers_at(p, index));
+        kvern_stream_encode(stream, page, head, slot, p->type, numbers_at(p, index));
     }
 }
 
@@ -450,7 +453,7 @@ static void store_row(const kvern_cache *cache, const filling *f, const kvern_pa
                       size_t r)
 {
     const kvern_geometry *g = f->form.geometry;
-    const plane k = k_of(cache, planes), v = v_of(cache, planes);
+    const plane_set set = planes_of(cache, planes);
     const columns *c = &f->columns;
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t position = position_of(c, i);
@@ -461,8 +464,8 @@ static void store_row(const kvern_cache *cache, const filling *f, const kvern_pa
         for (size_t h = 0; h < g->kv_heads; h++) {
             const size_t index =
                 (r * g->kv_heads + h + 1) * (size_t)planes->width - (size_t)(c->count - i);
-            import_vector(g, &k, block_of(g, &k, page, h), slot, index, f->converts);
-            import_vector(g, &v, block_of(g, &v, page, h), slot, index, f->converts);
+            for (size_t s = 0; s < set.count; s++)
+                import_vector(&g->streams[s], &set.planes[s], page, h, slot, index, f->converts);
         }
     }
 }

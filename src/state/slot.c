@@ -15,7 +15,10 @@ static bool is_dense(const kvern_codec *codec)
 
 static bool is_in_place(const kvern_geometry *g)
 {
-    return is_dense(&g->k_codec) && is_dense(&g->v_codec);
+    bool dense = true;
+    for (size_t s = 0; s < g->stream_count; s++)
+        dense = dense && is_dense(&g->streams[s].codec);
+    return dense;
 }
 
 // ---- Planning ----
@@ -54,8 +57,8 @@ kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
     const size_t pages =
         kvern_row_foresee(r, kvern_cache_planned(cache)->window.keep, r->length + 1);
     plan->position = r->length;
-    plan->k_codec = form.geometry->k_codec;
-    plan->v_codec = form.geometry->v_codec;
+    plan->k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec;
+    plan->v_codec = kvern_stream_for(form.geometry, KVERN_ROLE_VALUE)->codec;
     plan->in_place = is_in_place(form.geometry);
     plan->converts = kvern_cache_is_due(cache, r, r->length + 1);
     plan->page_bytes = (uint64_t)pages * form.geometry->page_bytes;
@@ -108,46 +111,43 @@ static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
     return KVERN_OK;
 }
 
-// Elements from a stream's block of one KV head to that of the next.
-static int64_t head_stride(const void *first, const void *second, size_t bytes)
+// What both kinds of streams have. Their blocks lie a whole number of elements apart.
+static kvern_slot_stream slot_stream(const kvern_stream_plan *stream)
 {
-    return ((const char *)second - (const char *)first) / (int64_t)bytes;
-}
-
-static kvern_slot_stream k_stream(const kvern_geometry *g, void *page, size_t slot)
-{
-    const kvern_type type = (kvern_type)g->k_codec.kind;
-    const size_t bytes = kvern_type_bytes(type);
-    const int64_t pair = type == KVERN_BF16 ? 2 : 1;
+    const kvern_type type = (kvern_type)stream->codec.kind;
     return (kvern_slot_stream){
         .type = type,
-        .data = (char *)kvern_page_k(g, page, 0) + kvern_dense_k_offset(type, slot, 0) * bytes,
-        .head_stride = head_stride(kvern_page_k(g, page, 0), kvern_page_k(g, page, 1), bytes),
-        .group = pair,
-        .group_stride = pair * KVERN_PAGE_POSITIONS,
-        .dim_stride = 1,
-        .whole = (int64_t)g->k_dim,
+        .head_stride = (int64_t)(stream->block_bytes / kvern_type_bytes(type)),
     };
 }
 
-static kvern_slot_stream v_stream(const kvern_geometry *g, void *page, size_t slot)
+static kvern_slot_stream k_slot(const kvern_stream_plan *keys, void *page, size_t slot)
 {
-    const kvern_type type = (kvern_type)g->v_codec.kind;
-    const size_t bytes = kvern_type_bytes(type);
-    const size_t whole = g->v_dim - g->v_dim % KVERN_DENSE_PANEL;
-    char *block = kvern_page_v(g, page, 0);
-    kvern_slot_stream stream = {
-        .type = type,
-        .data = block + kvern_dense_v_offset(type, g->v_dim, slot, 0) * bytes,
-        .head_stride = head_stride(block, kvern_page_v(g, page, 1), bytes),
-        .group = KVERN_DENSE_PANEL,
-        .group_stride = KVERN_DENSE_PANEL * KVERN_PAGE_POSITIONS,
-        .dim_stride = type == KVERN_BF16 ? 2 : 1,
-        .whole = (int64_t)whole,
-    };
-    if (whole < g->v_dim)
-        stream.rest = block + kvern_dense_v_offset(type, g->v_dim, slot, whole) * bytes;
-    return stream;
+    kvern_slot_stream to = slot_stream(keys);
+    const int64_t pair = to.type == KVERN_BF16 ? 2 : 1;
+    to.data = (char *)kvern_page_block(keys, page, 0) +
+              kvern_dense_k_offset(to.type, slot, 0) * kvern_type_bytes(to.type);
+    to.group = pair;
+    to.group_stride = pair * KVERN_PAGE_POSITIONS;
+    to.dim_stride = 1;
+    to.whole = (int64_t)keys->dim;
+    return to;
+}
+
+static kvern_slot_stream v_slot(const kvern_stream_plan *values, void *page, size_t slot)
+{
+    kvern_slot_stream to = slot_stream(values);
+    const size_t bytes = kvern_type_bytes(to.type), dim = values->dim;
+    const size_t whole = dim - dim % KVERN_DENSE_PANEL;
+    char *block = kvern_page_block(values, page, 0);
+    to.data = block + kvern_dense_v_offset(to.type, dim, slot, 0) * bytes;
+    to.group = KVERN_DENSE_PANEL;
+    to.group_stride = KVERN_DENSE_PANEL * KVERN_PAGE_POSITIONS;
+    to.dim_stride = to.type == KVERN_BF16 ? 2 : 1;
+    to.whole = (int64_t)whole;
+    if (whole < dim)
+        to.rest = block + kvern_dense_v_offset(to.type, dim, slot, whole) * bytes;
+    return to;
 }
 
 kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern_slot *slot)
@@ -170,23 +170,27 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
     if ((status = open_page(cache, row, &page)))
         return status;
     const size_t at = (size_t)r->length % KVERN_PAGE_POSITIONS;
-    slot->k = k_stream(g, page, at);
-    slot->v = v_stream(g, page, at);
+    slot->k = k_slot(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at);
+    slot->v = v_slot(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at);
     r->slotted = true;
     return KVERN_OK;
 }
 
-static void write_heads(const kvern_geometry *g, void *page, size_t slot, kvern_type type,
-                        const char *k, const char *v)
+static void write_heads(const kvern_stream_plan *stream, void *page, size_t slot, kvern_type type,
+                        const char *values)
 {
-    const size_t bytes = kvern_type_bytes(type);
+    for (size_t h = 0; h < stream->heads; h++)
+        kvern_stream_encode(stream, page, h, slot, type,
+                            values + h * stream->dim * kvern_type_bytes(type));
+}
+
+static void write_streams(const kvern_geometry *g, void *page, size_t slot, kvern_type type,
+                          const void *k, const void *v)
+{
+    const void *const values[] = {k, v};
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (size_t h = 0; h < g->kv_heads; h++) {
-        g->k_kernels.encode(&g->k_codec, KVERN_STREAM_K, kvern_page_k(g, page, h), g->k_dim, slot,
-                            type, k + h * g->k_dim * bytes);
-        g->v_kernels.encode(&g->v_codec, KVERN_STREAM_V, kvern_page_v(g, page, h), g->v_dim, slot,
-                            type, v + h * g->v_dim * bytes);
-    }
+    for (size_t s = 0; s < g->stream_count; s++)
+        write_heads(&g->streams[s], page, slot, type, values[s]);
     kvern_fp_leave(saved);
 }
 
@@ -203,8 +207,8 @@ kvern_status kvern_step_write(kvern_state *state, size_t layer, size_t row, kver
     void *page;
     if ((status = open_page(cache, row, &page)))
         return status;
-    write_heads(kvern_cache_form(cache, r).geometry, page, (size_t)r->length % KVERN_PAGE_POSITIONS,
-                type, k, v);
+    write_streams(kvern_cache_form(cache, r).geometry, page,
+                  (size_t)r->length % KVERN_PAGE_POSITIONS, type, k, v);
     r->slotted = true;
     return KVERN_OK;
 }

@@ -28,7 +28,7 @@ static kvern_layer affine(uint32_t bits, size_t kv_heads, int64_t start)
     return layer;
 }
 
-// Storages of which no page is larger than one of bf16.
+// Storages of which no stream is larger than one of bf16.
 static const struct planned {
     const char *name;
     kvern_codec k_codec, v_codec;
@@ -43,8 +43,6 @@ static const struct planned {
     {"8 bits, keys of other size", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(4, 64), 96, DIM},
     {"bf16 keys", STORAGE_BF16, STORAGE_AFFINE(4, 64), DIM, DIM},
     {"f16, pages of the same size", STORAGE_F16, STORAGE_F16, DIM, DIM},
-    {"keys that grow", STORAGE_F32, STORAGE_AFFINE(2, 64), 24, 128},
-    {"values that grow", STORAGE_AFFINE(2, 64), STORAGE_F32, 128, 24},
 };
 #define PLANNED_COUNT (sizeof PLANNED / sizeof PLANNED[0])
 

@@ -207,6 +207,27 @@ static void layers_that_cannot_be(void **state)
     refuse_layers(f, KVERN_ERR_OVERFLOW, layers, 2, "layer 1");
 }
 
+// A page may have to be converted where it lies. A stream that grew would then need the place of
+// the next one, so it is refused even where the page as a whole becomes smaller.
+static void starts_with_streams_that_grow(void **state)
+{
+    fixture *f = *state;
+    kvern_layer layers[2] = {kvern_layer_default(1, 8), kvern_layer_default(2, 128)};
+    layers[1].start = 100;
+    layers[1].k_dim = 24;
+    layers[1].k_codec = kvern_codec_dense(KVERN_F32);
+    layers[1].v_codec = kvern_codec_affine(2, 64);
+    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2,
+                  "layer 1: start with k in f32, which takes more room than bf16");
+    layers[1] = kvern_layer_default(2, 128);
+    layers[1].start = 0;
+    layers[1].v_dim = 24;
+    layers[1].k_codec = kvern_codec_affine(2, 64);
+    layers[1].v_codec = kvern_codec_dense(KVERN_F32);
+    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2,
+                  "layer 1: start with v in f32, which takes more room than bf16");
+}
+
 // ---- Cache ----
 
 static void cache_creation(void **state)
@@ -739,6 +760,7 @@ int main(void)
         FIXTURE_TEST(context_memory),
         FIXTURE_TEST(composition_creation),
         FIXTURE_TEST(layers_that_cannot_be),
+        FIXTURE_TEST(starts_with_streams_that_grow),
         FIXTURE_TEST(cache_creation),
         FIXTURE_TEST(cache_without_rows),
         FIXTURE_TEST(cache_reserve),

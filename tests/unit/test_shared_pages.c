@@ -53,8 +53,8 @@ static size_t most_repeats(void)
 static void attend_read(kvern_read *read, const kvern_queries *queries)
 {
     memset(&seen, 0, sizeof seen);
-    seen.kernel = read->geometry.k_kernels.score;
-    read->geometry.k_kernels.score = counting_score;
+    seen.kernel = read->geometry.streams[0].kernels.score;
+    read->geometry.streams[0].kernels.score = counting_score;
     assert_ok(kvern_read_attend(read, queries));
     kvern_read_release(read);
 }
