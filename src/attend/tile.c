@@ -2,8 +2,8 @@
 #include "src/attend/tile.h"
 
 #include "src/base/size.h"
+#include "src/math/element.h"
 #include "src/math/exp.h"
-#include "src/math/half.h"
 
 #include <math.h>
 #include <string.h>
@@ -60,18 +60,6 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
 
 // ---- Queries ----
 
-static float load_half(kvern_type type, const void *tensor, int64_t at)
-{
-    const uint16_t half = ((const uint16_t *)tensor)[at];
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
-}
-
-static void store_half(kvern_type type, void *tensor, int64_t at, float value)
-{
-    ((uint16_t *)tensor)[at] =
-        type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
-}
-
 // Of the pages that the tile reads.
 static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kvern_tile *tile)
 {
@@ -118,7 +106,7 @@ static void load_query(const kvern_attend_job *job, int64_t at, size_t dim, floa
     const float *from = (const float *)q->q + at;
     if (q->q_type != KVERN_F32) {
         for (size_t d = 0; d < dim; d++)
-            to[d] = load_half(q->q_type, q->q, at + (int64_t)d);
+            to[d] = kvern_load_element(q->q_type, q->q, at + (int64_t)d);
         from = to;
     }
     job->kernels.scale(dim, from, q->scale, to);
@@ -137,8 +125,8 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
         load_query(job, at, keys->dim, to);
-        if (keys->layout->prepare)
-            keys->layout->prepare(&keys->codec, keys->dim, to);
+        if (keys->type->prepare)
+            keys->type->prepare(&keys->codec, keys->dim, to);
     }
 }
 
@@ -418,7 +406,7 @@ static void finish_vector(const kvern_attend_job *job, float *acc, float l, int6
     else
         job->kernels.divide(dim, acc, l, to);
     for (size_t d = 0; q->out_type != KVERN_F32 && d < dim; d++)
-        store_half(q->out_type, q->out, at + (int64_t)d, to[d]);
+        kvern_store_element(q->out_type, q->out, at + (int64_t)d, to[d]);
 }
 
 static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,

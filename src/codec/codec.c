@@ -1,93 +1,68 @@
 // SPDX-License-Identifier: MIT
 #include "src/codec/codec.h"
 
-#include "src/codec/affine/affine.h"
-#include "src/codec/dense/dense.h"
+#include "src/base/fail.h"
+
+#include <kvern/storage.h>
 
 #include <stdio.h>
+#include <string.h>
 
-size_t kvern_type_bytes(kvern_type type)
+// One line per codec: its number in kvern_codec, and what its folder defines.
+#define CODECS(CODEC)                                                                              \
+    CODEC(KVERN_CODEC_F32, kvern_codec_type_f32)                                                   \
+    CODEC(KVERN_CODEC_BF16, kvern_codec_type_bf16)                                                 \
+    CODEC(KVERN_CODEC_F16, kvern_codec_type_f16)                                                   \
+    CODEC(KVERN_CODEC_AFFINE, kvern_codec_type_affine)
+
+#define DECLARE(kind, type) extern const kvern_codec_type type;
+CODECS(DECLARE)
+
+#define ENTER(kind, type) [kind] = &type,
+static const kvern_codec_type *const types[] = {CODECS(ENTER)};
+#define TYPES (sizeof types / sizeof types[0])
+
+const kvern_codec_type *kvern_codec_type_of(const kvern_codec *codec)
 {
-    switch (type) {
-    case KVERN_F32:
-        return 4;
-    case KVERN_BF16:
-    case KVERN_F16:
-        return 2;
+    const size_t kind = (size_t)codec->kind;
+    return kind < TYPES && types[kind]->exists(codec) ? types[kind] : NULL;
+}
+
+bool kvern_codec_equal(const kvern_codec *a, const kvern_codec *b)
+{
+    char a_name[KVERN_CODEC_NAME_BYTES], b_name[KVERN_CODEC_NAME_BYTES];
+    const kvern_codec_type *type = kvern_codec_type_of(a);
+    if (!type || type != kvern_codec_type_of(b))
+        return false;
+    type->name(a, a_name);
+    type->name(b, b_name);
+    return strcmp(a_name, b_name) == 0;
+}
+
+// "f32, bf16, ...": the names that kvern_codec_parse knows.
+static const char *list_names(char *text, size_t bytes)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < TYPES && at < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s", i ? ", " : "", types[i]->user_names);
+    return text;
+}
+
+kvern_status kvern_codec_parse(const char *name, uint32_t group, kvern_codec *out)
+{
+    kvern_codec codec;
+    char names[192];
+    if (!name || !out)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "name or out is NULL");
+    for (size_t i = 0; i < TYPES; i++) {
+        if (!types[i]->parse(name, group, &codec))
+            continue;
+        if (!kvern_codec_type_of(&codec))
+            return kvern_fail(KVERN_ERR_ARGUMENT, "there is no %.40s with a group of %u", name,
+                              (unsigned)codec.group);
+        *out = codec;
+        return KVERN_OK;
     }
-    return 0;
-}
-
-kvern_codec kvern_codec_dense(kvern_type type)
-{
-    return (kvern_codec){.kind = (kvern_codec_kind)type};
-}
-
-kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group)
-{
-    return (kvern_codec){KVERN_CODEC_AFFINE, bits, group, KVERN_BF16};
-}
-
-const kvern_codec_layout *kvern_codec_layout_of(const kvern_codec *codec)
-{
-    switch (codec->kind) {
-    case KVERN_CODEC_F32:
-        return &kvern_dense_f32;
-    case KVERN_CODEC_BF16:
-        return &kvern_dense_bf16;
-    case KVERN_CODEC_F16:
-        return &kvern_dense_f16;
-    case KVERN_CODEC_AFFINE:
-        return kvern_affine_exists(codec) ? &kvern_affine_layout : NULL;
-    }
-    return NULL;
-}
-
-bool kvern_codec_fits(const kvern_codec *codec, size_t dim)
-{
-    return codec->kind != KVERN_CODEC_AFFINE || dim % codec->group == 0;
-}
-
-void kvern_codec_name(const kvern_codec *codec, char name[KVERN_CODEC_NAME_BYTES])
-{
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    if (codec->kind == KVERN_CODEC_AFFINE)
-        snprintf(name, KVERN_CODEC_NAME_BYTES, "affine%ug%u%s", (unsigned)codec->bits,
-                 (unsigned)codec->group, types[codec->scales]);
-    else
-        snprintf(name, KVERN_CODEC_NAME_BYTES, "%s", types[codec->kind]);
-}
-
-static kvern_codec_kernels affine_kernels(const kvern_codec *codec, uint32_t features)
-{
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512)
-        return kvern_affine_kernels_avx512(codec->bits);
-    if (features & KVERN_CPU_AVX2)
-        return kvern_affine_kernels_avx2(codec->bits);
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return kvern_affine_kernels_neon(codec->bits);
-#endif
-    (void)codec;
-    (void)features;
-    return kvern_affine_kernels_plain();
-}
-
-kvern_codec_kernels kvern_codec_kernels_of(const kvern_codec *codec, uint32_t features)
-{
-    if (codec->kind == KVERN_CODEC_AFFINE)
-        return affine_kernels(codec, features);
-    const kvern_type type = (kvern_type)codec->kind;
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512)
-        return kvern_dense_kernels_avx512(type);
-    if (features & KVERN_CPU_AVX2)
-        return kvern_dense_kernels_avx2(type);
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return kvern_dense_kernels_neon(type);
-#endif
-    (void)features;
-    return kvern_dense_kernels_plain(type);
+    return kvern_fail(KVERN_ERR_ARGUMENT, "\"%.40s\" is none of %s", name,
+                      list_names(names, sizeof names));
 }

@@ -13,7 +13,7 @@ static void convert_block(const kvern_stream_plan *from, const kvern_stream_plan
     const kvern_stream form = kvern_stream_form(from);
     float values[KVERN_MAX_HEAD_DIM];
     for (size_t slot = 0; slot < slots; slot++) {
-        from->layout->decode(&from->codec, form, old, from->dim, slot, values);
+        from->type->decode(&from->codec, form, old, from->dim, slot, values);
         to->kernels.encode(&to->codec, form, fresh, to->dim, slot, KVERN_F32, values);
     }
 }

@@ -7,7 +7,7 @@
 // it reads the page from front to back.
 
 #include "src/base/assert.h"
-#include "src/codec/codec.h"
+#include "src/codec/codec_type.h"
 
 #define KVERN_MAX_STREAMS 4
 
@@ -23,7 +23,7 @@ typedef struct kvern_stream_plan {
     kvern_stream_role role;
     size_t heads, dim;
     kvern_codec codec;
-    const kvern_codec_layout *layout;
+    const kvern_codec_type *type; // of the codec
     kvern_codec_kernels kernels;
     size_t block_bytes; // of one head
     size_t offset;      // of the first head's block in a page
@@ -72,8 +72,8 @@ static inline void kvern_stream_encode(const kvern_stream_plan *stream, void *pa
 static inline void kvern_stream_decode(const kvern_stream_plan *stream, void *page, size_t head,
                                        size_t slot, float *values)
 {
-    stream->layout->decode(&stream->codec, kvern_stream_form(stream),
-                           kvern_page_block(stream, page, head), stream->dim, slot, values);
+    stream->type->decode(&stream->codec, kvern_stream_form(stream),
+                         kvern_page_block(stream, page, head), stream->dim, slot, values);
 }
 
 #endif

@@ -2,20 +2,14 @@
 // Taking over rows that were filled elsewhere.
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/codec/codec.h"
 #include "src/state/cache.h"
-
-static bool same_codec(const kvern_codec *a, const kvern_codec *b)
-{
-    return a->kind == b->kind &&
-           (a->kind != KVERN_CODEC_AFFINE ||
-            (a->bits == b->bits && a->group == b->group && a->scales == b->scales));
-}
 
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
 {
     bool same = true;
     for (size_t s = 0; s < a->stream_count; s++)
-        same = same && same_codec(&a->streams[s].codec, &b->streams[s].codec);
+        same = same && kvern_codec_equal(&a->streams[s].codec, &b->streams[s].codec);
     return same;
 }
 

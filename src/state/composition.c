@@ -3,6 +3,7 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/codec/codec.h"
 #include "src/rows/row.h"
 
 #include <inttypes.h>
@@ -54,7 +55,8 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
 {
     const kvern_codec *codec = &stream->codec;
     const size_t dim = stream->dim;
-    if (!kvern_codec_layout_of(codec))
+    const kvern_codec_type *type = kvern_codec_type_of(codec);
+    if (!type)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: %s_codec is unknown: kind %d, %u bits, group %u, scales %d",
                           index, stream->name, (int)codec->kind, (unsigned)codec->bits,
@@ -63,10 +65,12 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
         return kvern_fail(KVERN_ERR_ARGUMENT,
                           "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %d", index,
                           stream->name, dim, KVERN_MAX_HEAD_DIM);
-    if (!kvern_codec_fits(codec, dim))
+    char codec_name[KVERN_CODEC_NAME_BYTES];
+    type->name(codec, codec_name);
+    if (dim % type->dim_unit(codec))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "layer %zu: a group of %u does not divide %s_dim, which is %zu", index,
-                          (unsigned)codec->group, stream->name, dim);
+                          "layer %zu: %s_dim is %zu, not a multiple of %zu, as %s needs it", index,
+                          stream->name, dim, type->dim_unit(codec), codec_name);
     return KVERN_OK;
 }
 
@@ -114,9 +118,9 @@ static kvern_status check_layer(size_t index, const kvern_layer *layer)
 
 static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t offset)
 {
-    stream->layout = kvern_codec_layout_of(&stream->codec);
-    stream->kernels = kvern_codec_kernels_of(&stream->codec, features);
-    stream->block_bytes = stream->layout->block_bytes(&stream->codec, stream->dim);
+    stream->type = kvern_codec_type_of(&stream->codec);
+    stream->kernels = stream->type->kernels_of(&stream->codec, features);
+    stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
     stream->offset = offset;
 }
 
@@ -131,7 +135,7 @@ static kvern_status plan_geometry(size_t index, uint32_t features, kvern_geometr
             return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
     }
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
-    g->query_floats = keys->layout->query_floats(&keys->codec, keys->dim);
+    g->query_floats = keys->type->query_floats(&keys->codec, keys->dim);
     return KVERN_OK;
 }
 
@@ -163,7 +167,7 @@ static kvern_status check_growth(size_t index, const kvern_geometry *first,
         char codec[KVERN_CODEC_NAME_BYTES];
         if (stream->block_bytes <= first->streams[s].block_bytes)
             continue;
-        kvern_codec_name(&stream->codec, codec);
+        stream->type->name(&stream->codec, codec);
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: start with %s in %s, which takes more room than bf16", index,
                           stream->name, codec);
@@ -209,7 +213,7 @@ static void write_signature(const kvern_planned_layer *layer, char *text)
     for (size_t s = 0; s < layer->geometry.stream_count; s++) {
         const kvern_stream_plan *stream = &layer->geometry.streams[s];
         char codec[KVERN_CODEC_NAME_BYTES];
-        kvern_codec_name(&stream->codec, codec);
+        stream->type->name(&stream->codec, codec);
         text += snprintf(text, (size_t)(end - text), ":%s%zu=%s", stream->name, stream->dim, codec);
     }
     if (plan->start != KVERN_NO_START)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Looking at what a row stores: its values, and the codes they are made of.
 #include "src/base/fail.h"
-#include "src/codec/affine/affine.h"
 #include "src/math/fpenv.h"
 #include "src/state/cache.h"
 
@@ -81,24 +80,12 @@ static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_af
         return KVERN_OK;
     if (!arrays->words || !arrays->scales || !arrays->biases)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", stream->name);
-    if (stream->codec.kind == KVERN_CODEC_AFFINE)
+    if (stream->type->affine)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(&stream->codec, stored);
+    stream->type->name(&stream->codec, stored);
     return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes",
                       stream->name, stored);
-}
-
-// One head of one position, the `index`th of the arrays.
-static void export_head(const kvern_stream_plan *stream, void *page, size_t head, size_t slot,
-                        size_t index, const kvern_affine_arrays *to)
-{
-    const kvern_codec *codec = &stream->codec;
-    const size_t dim = stream->dim;
-    const size_t sides = dim / codec->group * kvern_type_bytes(codec->scales);
-    kvern_affine_export(codec, kvern_stream_form(stream), kvern_page_block(stream, page, head), dim,
-                        slot, to->words + index * dim * codec->bits / 32,
-                        (char *)to->scales + index * sides, (char *)to->biases + index * sides);
 }
 
 static void export_codes(const kvern_stream_plan *stream, const kvern_row *row, int64_t position,
@@ -106,8 +93,9 @@ static void export_codes(const kvern_stream_plan *stream, const kvern_row *row, 
 {
     for (size_t i = 0; i < (size_t)count * stream->heads; i++) {
         const int64_t at = position + (int64_t)(i / stream->heads);
-        export_head(stream, page_of(row, at), i % stream->heads, (size_t)at % KVERN_PAGE_POSITIONS,
-                    i, to);
+        stream->type->affine->export(&stream->codec, kvern_stream_form(stream),
+                                     kvern_page_block(stream, page_of(row, at), i % stream->heads),
+                                     stream->dim, (size_t)at % KVERN_PAGE_POSITIONS, to, i);
     }
 }
 

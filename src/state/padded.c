@@ -2,9 +2,8 @@
 // Rows from and to right-justified padded planes.
 #include "src/base/fail.h"
 #include "src/base/size.h"
-#include "src/codec/affine/affine.h"
+#include "src/math/element.h"
 #include "src/math/fpenv.h"
-#include "src/math/half.h"
 #include "src/state/state.h"
 
 #include <kvern/padded.h>
@@ -83,16 +82,9 @@ static char *numbers_at(const plane *p, size_t index)
     return p->numbers + index * p->dim * kvern_type_bytes(p->type);
 }
 
-static kvern_affine_arrays codes_at(const plane *p, const kvern_codec *codec, size_t index)
-{
-    const size_t sides = index * (p->dim / codec->group) * kvern_type_bytes(codec->scales);
-    return (kvern_affine_arrays){p->codes.words + index * (p->dim * codec->bits / 32),
-                                 (char *)p->codes.scales + sides, (char *)p->codes.biases + sides};
-}
-
 // ---- Checks of both directions ----
 
-static kvern_status check_plane(const plane *p, const kvern_codec *planned, size_t vectors)
+static kvern_status check_plane(const plane *p, const kvern_stream_plan *planned, size_t vectors)
 {
     size_t bytes;
     if (p->numbers && !kvern_type_bytes(p->type))
@@ -106,10 +98,10 @@ static kvern_status check_plane(const plane *p, const kvern_codec *planned, size
     if (!p->codes.words || !p->codes.scales || !p->codes.biases)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: words, scales or biases of %s is NULL",
                           p->layer, p->name);
-    if (planned->kind == KVERN_CODEC_AFFINE)
+    if (planned->type->affine)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(planned, stored);
+    planned->type->name(&planned->codec, stored);
     return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: %s is stored in %s, not in affine codes",
                       p->layer, p->name, stored);
 }
@@ -134,7 +126,7 @@ static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_pl
                           cache->layer, planes->width);
     kvern_status status = KVERN_OK;
     for (size_t s = 0; s < set.count && !status; s++)
-        status = check_plane(&set.planes[s], &g->streams[s].codec, vectors);
+        status = check_plane(&set.planes[s], &g->streams[s], vectors);
     return status;
 }
 
@@ -190,26 +182,12 @@ static kvern_status check_export(const kvern_cache *cache, const kvern_padded_pl
     return KVERN_OK;
 }
 
-static void store_number(kvern_type type, void *to, size_t at, float value)
-{
-    if (type == KVERN_F32)
-        ((float *)to)[at] = value;
-    else
-        ((uint16_t *)to)[at] =
-            type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
-}
-
-static void clear_vector(const plane *p, const kvern_codec *planned, size_t index)
+static void clear_vector(const kvern_stream_plan *stream, const plane *p, size_t index)
 {
     if (p->numbers)
         memset(numbers_at(p, index), 0, p->dim * kvern_type_bytes(p->type));
-    if (!has_codes(p))
-        return;
-    const kvern_affine_arrays to = codes_at(p, planned, index);
-    const size_t sides = p->dim / planned->group * kvern_type_bytes(planned->scales);
-    memset(to.words, 0, p->dim * planned->bits / 8);
-    memset(to.scales, 0, sides);
-    memset(to.biases, 0, sides);
+    if (has_codes(p))
+        stream->type->affine->clear(&stream->codec, p->dim, &p->codes, index);
 }
 
 // One head of one position, in the forms that are asked for.
@@ -220,14 +198,12 @@ static void export_vector(const kvern_stream_plan *stream, const plane *p, void 
         float values[KVERN_MAX_HEAD_DIM];
         kvern_stream_decode(stream, page, head, slot, values);
         for (size_t d = 0; d < p->dim; d++)
-            store_number(p->type, numbers_at(p, index), d, values[d]);
+            kvern_store_element(p->type, numbers_at(p, index), d, values[d]);
     }
-    if (has_codes(p)) {
-        const kvern_affine_arrays to = codes_at(p, &stream->codec, index);
-        kvern_affine_export(&stream->codec, kvern_stream_form(stream),
-                            kvern_page_block(stream, page, head), p->dim, slot, to.words, to.scales,
-                            to.biases);
-    }
+    if (has_codes(p))
+        stream->type->affine->export(&stream->codec, kvern_stream_form(stream),
+                                     kvern_page_block(stream, page, head), p->dim, slot, &p->codes,
+                                     index);
 }
 
 // One head of one row: `left` columns of padding, then the row's.
@@ -237,7 +213,7 @@ static void export_head(const kvern_cache *cache, const kvern_row *row, const pl
     const kvern_stream_plan *stream = &kvern_cache_form(cache, row).geometry->streams[p->stream];
     const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
     for (size_t i = 0; i < left; i++)
-        clear_vector(p, &planned->streams[p->stream].codec, first + i);
+        clear_vector(&planned->streams[p->stream], p, first + i);
     for (int64_t i = 0; i < c->count; i++) {
         const size_t position = (size_t)position_of(c, i);
         void *page = kvern_table_page(row->table, position / KVERN_PAGE_POSITIONS)->data;
@@ -422,27 +398,18 @@ static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes
 
 // ---- Import: storing ----
 
-static float load_number(kvern_type type, const void *from, size_t at)
-{
-    if (type == KVERN_F32)
-        return ((const float *)from)[at];
-    const uint16_t half = ((const uint16_t *)from)[at];
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
-}
-
 // One head of one position. `through_bf16`: as a row stores it that is converted afterwards.
 static void import_vector(const kvern_stream_plan *stream, const plane *p, void *page, size_t head,
                           size_t slot, size_t index, bool through_bf16)
 {
     if (!p->numbers) {
-        const kvern_affine_arrays from = codes_at(p, &stream->codec, index);
-        kvern_affine_import(&stream->codec, kvern_stream_form(stream),
-                            kvern_page_block(stream, page, head), p->dim, slot, from.words,
-                            from.scales, from.biases);
+        stream->type->affine->import(&stream->codec, kvern_stream_form(stream),
+                                     kvern_page_block(stream, page, head), p->dim, slot, &p->codes,
+                                     index);
     } else if (through_bf16) {
         uint16_t rounded[KVERN_MAX_HEAD_DIM];
         for (size_t d = 0; d < p->dim; d++)
-            rounded[d] = kvern_bf16_from_f32(load_number(p->type, numbers_at(p, index), d));
+            rounded[d] = kvern_bf16_from_f32(kvern_load_element(p->type, numbers_at(p, index), d));
         kvern_stream_encode(stream, page, head, slot, KVERN_BF16, rounded);
     } else {
         kvern_stream_encode(stream, page, head, slot, p->type, numbers_at(p, index));

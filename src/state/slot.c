@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Decode slots: a step whose keys and values the caller's kernel puts into their pages itself.
 #include "src/base/fail.h"
-#include "src/codec/dense/dense.h"
 #include "src/math/fpenv.h"
 #include "src/state/state.h"
 
 #include <kvern/slot.h>
 #include <string.h>
 
-static bool is_dense(const kvern_codec *codec)
-{
-    return codec->kind != KVERN_CODEC_AFFINE;
-}
-
 static bool is_in_place(const kvern_geometry *g)
 {
-    bool dense = true;
+    bool all = true;
     for (size_t s = 0; s < g->stream_count; s++)
-        dense = dense && is_dense(&g->streams[s].codec);
-    return dense;
+        all = all && g->streams[s].type->place;
+    return all;
 }
 
 // ---- Planning ----
@@ -111,42 +105,13 @@ static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
     return KVERN_OK;
 }
 
-// What both kinds of streams have. Their blocks lie a whole number of elements apart.
-static kvern_slot_stream slot_stream(const kvern_stream_plan *stream)
+// Blocks of a stream lie a whole number of elements apart.
+static kvern_slot_stream place_of(const kvern_stream_plan *stream, void *page, size_t slot)
 {
-    const kvern_type type = (kvern_type)stream->codec.kind;
-    return (kvern_slot_stream){
-        .type = type,
-        .head_stride = (int64_t)(stream->block_bytes / kvern_type_bytes(type)),
-    };
-}
-
-static kvern_slot_stream k_slot(const kvern_stream_plan *keys, void *page, size_t slot)
-{
-    kvern_slot_stream to = slot_stream(keys);
-    const int64_t pair = to.type == KVERN_BF16 ? 2 : 1;
-    to.data = (char *)kvern_page_block(keys, page, 0) +
-              kvern_dense_k_offset(to.type, slot, 0) * kvern_type_bytes(to.type);
-    to.group = pair;
-    to.group_stride = pair * KVERN_PAGE_POSITIONS;
-    to.dim_stride = 1;
-    to.whole = (int64_t)keys->dim;
-    return to;
-}
-
-static kvern_slot_stream v_slot(const kvern_stream_plan *values, void *page, size_t slot)
-{
-    kvern_slot_stream to = slot_stream(values);
-    const size_t bytes = kvern_type_bytes(to.type), dim = values->dim;
-    const size_t whole = dim - dim % KVERN_DENSE_PANEL;
-    char *block = kvern_page_block(values, page, 0);
-    to.data = block + kvern_dense_v_offset(to.type, dim, slot, 0) * bytes;
-    to.group = KVERN_DENSE_PANEL;
-    to.group_stride = KVERN_DENSE_PANEL * KVERN_PAGE_POSITIONS;
-    to.dim_stride = to.type == KVERN_BF16 ? 2 : 1;
-    to.whole = (int64_t)whole;
-    if (whole < dim)
-        to.rest = block + kvern_dense_v_offset(to.type, dim, slot, whole) * bytes;
+    kvern_slot_stream to =
+        stream->type->place(&stream->codec, kvern_stream_form(stream),
+                            kvern_page_block(stream, page, 0), stream->dim, slot);
+    to.head_stride = (int64_t)(stream->block_bytes / kvern_type_bytes(to.type));
     return to;
 }
 
@@ -170,8 +135,8 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
     if ((status = open_page(cache, row, &page)))
         return status;
     const size_t at = (size_t)r->length % KVERN_PAGE_POSITIONS;
-    slot->k = k_slot(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at);
-    slot->v = v_slot(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at);
+    slot->k = place_of(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at);
+    slot->v = place_of(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at);
     r->slotted = true;
     return KVERN_OK;
 }

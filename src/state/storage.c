@@ -2,6 +2,7 @@
 #include <kvern/storage.h>
 
 #include "src/base/fail.h"
+#include "src/codec/codec.h"
 
 #include <string.h>
 
@@ -13,43 +14,6 @@ kvern_storage kvern_storage_default(void)
     storage.k = storage.v = kvern_codec_dense(KVERN_BF16);
     storage.start = KVERN_NO_START;
     return storage;
-}
-
-// "", or "g32", "g64", "g128", which replace *group.
-static bool parse_group(const char *text, uint32_t *group)
-{
-    static const uint32_t groups[] = {32, 64, 128};
-    static const char *const names[] = {"g32", "g64", "g128"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *group = groups[i];
-            return true;
-        }
-    }
-    return text[0] == '\0';
-}
-
-kvern_status kvern_codec_parse(const char *name, uint32_t group, kvern_codec *out)
-{
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    if (!name || !out)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "name or out is NULL");
-    for (int type = 0; type < 3; type++) {
-        if (strcmp(name, types[type]) == 0) {
-            *out = kvern_codec_dense((kvern_type)type);
-            return KVERN_OK;
-        }
-    }
-    if (name[0] != 'q' || !strchr("234568", name[1]) || !name[1] || !parse_group(name + 2, &group))
-        return kvern_fail(
-            KVERN_ERR_ARGUMENT,
-            "\"%.40s\" is not bf16, f16, f32, q8, q6, q5, q4, q3 or q2, or one of these "
-            "with a group: q4g32",
-            name);
-    if (group != 32 && group != 64 && group != 128)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "a group of %u, not 32, 64 or 128", (unsigned)group);
-    *out = kvern_codec_affine((uint32_t)(name[1] - '0'), group);
-    return KVERN_OK;
 }
 
 static kvern_status check(const kvern_storage *storage, const kvern_layer *layers, size_t count)
@@ -80,10 +44,11 @@ static kvern_status check(const kvern_storage *storage, const kvern_layer *layer
 
 static void store_as(kvern_layer *layer, kvern_codec k, kvern_codec v, int64_t start)
 {
-    const bool bf16 = k.kind == KVERN_CODEC_BF16 && v.kind == KVERN_CODEC_BF16;
+    const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     layer->k_codec = k;
     layer->v_codec = v;
-    layer->start = bf16 ? KVERN_NO_START : start;
+    layer->start =
+        kvern_codec_equal(&k, &bf16) && kvern_codec_equal(&v, &bf16) ? KVERN_NO_START : start;
 }
 
 kvern_status kvern_storage_apply(const kvern_storage *storage, kvern_layer *layers, size_t count)

@@ -4,12 +4,14 @@
 // test_affine_golden.c.
 
 #include "src/codec/affine/affine.h"
+#include "src/codec/codec.h"
 #include "tests/support/check.h"
 #include "tests/support/kernel_inputs.h"
 #include "tests/support/kernel_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/rounding.h"
 
+#include <kvern/cache.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +83,9 @@ static float side_of(kvern_type type, const void *sides, size_t at)
 static void take_apart(affine_block *b, size_t slot)
 {
     uint32_t words[MOST_DIM / 4], scales[MOST_GROUPS], biases[MOST_GROUPS];
-    kvern_affine_export(&b->codec, b->stream, b->data, b->dim, slot, words, scales, biases);
+    const kvern_affine_arrays to = {words, scales, biases};
+    kvern_codec_type_of(&b->codec)->affine->export(&b->codec, b->stream, b->data, b->dim, slot, &to,
+                                                   0);
     for (size_t d = 0; d < b->dim; d++) {
         uint32_t code = 0;
         for (size_t i = 0; i < b->codec.bits; i++) {
@@ -98,7 +102,8 @@ static void take_apart(affine_block *b, size_t slot)
 
 static void store(affine_block *b, size_t slot, const float *values)
 {
-    kvern_codec_kernels_of(&b->codec, 0)
+    kvern_codec_type_of(&b->codec)
+        ->kernels_of(&b->codec, 0)
         .encode(&b->codec, b->stream, b->data, b->dim, slot, KVERN_F32, values);
 }
 
@@ -119,7 +124,7 @@ static affine_block *block_create(test_random *random, kvern_codec codec, kvern_
     b->codec = codec;
     b->stream = stream;
     b->dim = dim;
-    b->bytes = kvern_codec_layout_of(&codec)->block_bytes(&codec, dim);
+    b->bytes = kvern_codec_type_of(&codec)->block_bytes(&codec, dim);
     b->at_end = guarded_at_end(b->bytes);
     b->at_start = guarded_at_start(b->bytes);
     b->data = test_random_next(random) & 1 ? b->at_end.data : b->at_start.data;
@@ -139,7 +144,7 @@ static const char *name_of(const affine_block *b)
 {
     static char text[128];
     char codec[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(&b->codec, codec);
+    kvern_codec_type_of(&b->codec)->name(&b->codec, codec);
     snprintf(text, sizeof text, "%s, stream %d, dim %zu", codec, b->stream, b->dim);
     return text;
 }
@@ -159,7 +164,7 @@ static void check_facts(const affine_block *b)
             const size_t g = d / b->codec.group;
             wanted[d] = fmaf(b->scale[slot][g], b->code[slot][d], b->bias[slot][g]);
         }
-        kvern_codec_layout_of(&b->codec)->decode(&b->codec, b->stream, b->data, b->dim, slot, got);
+        kvern_codec_type_of(&b->codec)->decode(&b->codec, b->stream, b->data, b->dim, slot, got);
         check_same_floats(wanted, got, b->dim, name_of(b));
     }
 }
@@ -198,7 +203,8 @@ static void check_encoding(test_random *random, kvern_codec codec, kvern_stream 
         for (size_t d = 0; d < dim; d++)
             element_set(type, input.data, d, values[d]);
         for (size_t v = 0; v < variants.count; v++)
-            kvern_codec_kernels_of(&codec, variants.features[v])
+            kvern_codec_type_of(&codec)
+                ->kernels_of(&codec, variants.features[v])
                 .encode(&codec, stream, v ? (void *)copies[v].data : b->data, dim, slot, type,
                         input.data);
     }
@@ -259,7 +265,7 @@ static void groups_that_are_not_finite_read_as_nan(void **state)
         kernel_inputs_fill(&random, ORDINARY, values, b->dim);
         values[codec.group + test_random_below(&random, codec.group)] = special[i % 3];
         store(b, 17, values);
-        kvern_codec_layout_of(&codec)->decode(&codec, b->stream, b->data, b->dim, 17, got);
+        kvern_codec_type_of(&codec)->decode(&codec, b->stream, b->data, b->dim, 17, got);
         for (size_t d = 0; d < b->dim; d++)
             assert_int_equal(isnan(got[d]) != 0, d >= codec.group);
         block_destroy(b);
@@ -272,16 +278,16 @@ static void other_parameters_do_not_exist(void **state)
     for (uint32_t bits = 0; bits < 40; bits++) {
         const kvern_codec codec = kvern_codec_affine(bits, 64);
         const bool exists = bits >= 2 && bits <= 8 && bits != 7;
-        assert_int_equal(kvern_codec_layout_of(&codec) != NULL, exists);
+        assert_int_equal(kvern_codec_type_of(&codec) != NULL, exists);
     }
     for (uint32_t group = 0; group < 300; group++) {
         const kvern_codec codec = kvern_codec_affine(4, group);
         const bool exists = group == 32 || group == 64 || group == 128;
-        assert_int_equal(kvern_codec_layout_of(&codec) != NULL, exists);
+        assert_int_equal(kvern_codec_type_of(&codec) != NULL, exists);
     }
     kvern_codec codec = kvern_codec_affine(4, 64);
     codec.scales = (kvern_type)3;
-    assert_null(kvern_codec_layout_of(&codec));
+    assert_null(kvern_codec_type_of(&codec));
 }
 
 // ---- Reading ----
@@ -320,12 +326,12 @@ static void bench_destroy(bench *b)
 static void fill_queries(bench *b, test_random *random, mixture kind)
 {
     const affine_block *block = b->block;
-    const kvern_codec_layout *layout = kvern_codec_layout_of(&block->codec);
-    b->q_stride = layout->query_floats(&block->codec, block->dim);
+    const kvern_codec_type *type = kvern_codec_type_of(&block->codec);
+    b->q_stride = type->query_floats(&block->codec, block->dim);
     assert_int_equal(b->q_stride, block->dim + block->dim / block->codec.group);
     kernel_inputs_fill(random, kind, b->input, MOST_VECTORS * b->q_stride);
     for (size_t i = 0; i < MOST_VECTORS; i++)
-        layout->prepare(&block->codec, block->dim, b->input + i * b->q_stride);
+        type->prepare(&block->codec, block->dim, b->input + i * b->q_stride);
 }
 
 static void expect_same(const bench *b, const float *got, size_t count, size_t n, size_t begin,
@@ -349,7 +355,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t begin
     for (size_t v = 0; v < variants.count; v++) {
         for (size_t i = 0; i < count; i++)
             scores[i] = SENTINEL;
-        kvern_codec_kernels_of(&block->codec, variants.features[v])
+        kvern_codec_type_of(&block->codec)
+            ->kernels_of(&block->codec, variants.features[v])
             .score(&block->codec, block->data, block->dim, begin, end, n, q, b->q_stride, scores,
                    kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
@@ -374,7 +381,8 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
         w[i] = i % SLOTS < begin || i % SLOTS >= end ? NAN : b->input[i];
     for (size_t v = 0; v < variants.count; v++) {
         memcpy(acc, b->before, count * sizeof *acc);
-        kvern_codec_kernels_of(&block->codec, variants.features[v])
+        kvern_codec_type_of(&block->codec)
+            ->kernels_of(&block->codec, variants.features[v])
             .accumulate(&block->codec, block->data, block->dim, begin, end, n, w, acc,
                         kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
@@ -512,7 +520,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
     for (size_t i = 0; i < CODECS; i++) {
         const kvern_codec codec = codec_of(i);
         const size_t dim = random_dim(&random, &codec);
-        const kvern_codec_kernels plain = kvern_codec_kernels_of(&codec, 0);
+        const kvern_codec_kernels plain = kvern_codec_type_of(&codec)->kernels_of(&codec, 0);
         b->block = block_create(&random, codec, KVERN_STREAM_K, dim);
         fill_queries(b, &random, WIDE);
         for (size_t j = 0; j < N * SLOTS; j++)

@@ -3,11 +3,12 @@
 // file, or of another one of its kind that is named as the argument (tests/golden/affine).
 
 #include "src/codec/affine/affine.h"
+#include "src/codec/codec.h"
 #include "tests/support/check.h"
 #include "tests/support/guarded.h"
 #include "tests/support/kernel_variants.h"
 
-#include <kvern/composition.h>
+#include <kvern/cache.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,7 +86,8 @@ static void check_row(const part *p, kvern_stream stream, const void *block, siz
     uint32_t words[KVERN_MAX_HEAD_DIM / 4];
     float scales[KVERN_AFFINE_MOST_GROUPS], biases[KVERN_AFFINE_MOST_GROUPS];
     char what[128];
-    kvern_affine_export(&p->codec, stream, block, p->dim, slot, words, scales, biases);
+    const kvern_affine_arrays to = {words, scales, biases};
+    kvern_codec_type_of(&p->codec)->affine->export(&p->codec, stream, block, p->dim, slot, &to, 0);
     snprintf(what, sizeof what, "%s: %u bits, group %u, type %d, stream %d, row %zu", variant,
              (unsigned)p->codec.bits, (unsigned)p->codec.group, p->codec.scales, stream, row);
     check_same_bytes(p->scales + row * p->side_bytes, scales, p->side_bytes, what);
@@ -97,8 +99,9 @@ static void check_row(const part *p, kvern_stream stream, const void *block, siz
 // depend on what was there, nor on its neighbours.
 static void check_part(const part *p, kvern_stream stream, uint32_t features)
 {
-    kvern_encode_fn *encode = kvern_codec_kernels_of(&p->codec, features).encode;
-    const size_t bytes = kvern_codec_layout_of(&p->codec)->block_bytes(&p->codec, p->dim);
+    kvern_encode_fn *encode =
+        kvern_codec_type_of(&p->codec)->kernels_of(&p->codec, features).encode;
+    const size_t bytes = kvern_codec_type_of(&p->codec)->block_bytes(&p->codec, p->dim);
     guarded block = guarded_at_end(bytes);
     memset(block.data, 0xa5, bytes);
     for (size_t pass = 0; pass < 2; pass++) {

@@ -27,7 +27,7 @@ static const kvern_stream streams[] = {KVERN_STREAM_K, KVERN_STREAM_V};
 static size_t block_bytes_of(kvern_type type, size_t dim)
 {
     const kvern_codec codec = kvern_codec_dense(type);
-    return kvern_codec_layout_of(&codec)->block_bytes(&codec, dim);
+    return kvern_codec_type_of(&codec)->block_bytes(&codec, dim);
 }
 
 static void check_stored(const kvern_codec *codec, kvern_stream stream, const void *block,
@@ -35,8 +35,8 @@ static void check_stored(const kvern_codec *codec, kvern_stream stream, const vo
 {
     float got[MOST_DIM];
     char what[256], name[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(codec, name);
-    kvern_codec_layout_of(codec)->decode(codec, stream, block, dim, slot, got);
+    kvern_codec_type_of(codec)->name(codec, name);
+    kvern_codec_type_of(codec)->decode(codec, stream, block, dim, slot, got);
     snprintf(what, sizeof what, "%s, stream %d, dim %zu, slot %zu", name, stream, dim, slot);
     check_same_floats(wanted, got, dim, what);
 }
@@ -50,7 +50,7 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
     float source[MOST_DIM];
     const kvern_codec codec = kvern_codec_dense(stored);
     const kernel_variants variants = kernel_variants_here();
-    const size_t bytes = kvern_codec_layout_of(&codec)->block_bytes(&codec, dim),
+    const size_t bytes = kvern_codec_type_of(&codec)->block_bytes(&codec, dim),
                  input_bytes = dim * kvern_type_bytes(type);
     guarded blocks[MOST_KERNEL_VARIANTS], input = guarded_at_end(input_bytes);
     for (size_t v = 0; v < variants.count; v++)
@@ -65,7 +65,8 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
             wanted[slot][d] = rounded(stored, element_get(type, input.data, d));
         }
         for (size_t v = 0; v < variants.count; v++)
-            kvern_codec_kernels_of(&codec, variants.features[v])
+            kvern_codec_type_of(&codec)
+                ->kernels_of(&codec, variants.features[v])
                 .encode(&codec, stream, blocks[v].data, dim, slot, type, input.data);
         check_stored(&codec, stream, blocks[0].data, dim, slot, wanted[slot]);
     }
@@ -123,8 +124,8 @@ static void unknown_types_have_no_codec(void **state)
 {
     (void)state;
     const kvern_codec above = {.kind = (kvern_codec_kind)4}, below = {.kind = (kvern_codec_kind)-1};
-    assert_null(kvern_codec_layout_of(&above));
-    assert_null(kvern_codec_layout_of(&below));
+    assert_null(kvern_codec_type_of(&above));
+    assert_null(kvern_codec_type_of(&below));
 }
 
 // ---- Kernels ----
@@ -184,7 +185,7 @@ static void bench_fill(bench *b, test_random *random, kvern_type type, kvern_str
     b->codec = kvern_codec_dense(type);
     b->stream = stream;
     b->dim = dim;
-    b->plain = kvern_codec_kernels_of(&b->codec, 0);
+    b->plain = kvern_codec_type_of(&b->codec)->kernels_of(&b->codec, 0);
     const size_t bytes = block_bytes_of(type, dim);
     b->block = test_random_next(random) & 1 ? guarded_last(&b->block_at_end, bytes)
                                             : b->block_at_start.data;
@@ -198,7 +199,7 @@ static void expect_same(const bench *b, const float *got, size_t count, size_t n
                         size_t end, uint32_t features)
 {
     char what[256], name[KVERN_CODEC_NAME_BYTES];
-    kvern_codec_name(&b->codec, name);
+    kvern_codec_type_of(&b->codec)->name(&b->codec, name);
     snprintf(what, sizeof what, "%s: %s, stream %d, dim %zu, %zu vectors, [%zu, %zu)",
              kvern_cpu_name(features), name, b->stream, b->dim, n, begin, end);
     check_same_floats(b->wanted, got, count, what);
@@ -225,7 +226,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
     for (size_t v = 1; v < b->variants.count; v++) {
         for (size_t i = 0; i < count; i++)
             scores[i] = SENTINEL;
-        kvern_codec_kernels_of(&b->codec, b->variants.features[v])
+        kvern_codec_type_of(&b->codec)
+            ->kernels_of(&b->codec, b->variants.features[v])
             .score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, scores,
                    kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, scores, count, n, tile_begin, tile_end, b->variants.features[v]);
@@ -288,7 +290,8 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
     }
     for (size_t v = 1; v < b->variants.count; v++) {
         memcpy(acc, b->before, count * sizeof(float));
-        kvern_codec_kernels_of(&b->codec, b->variants.features[v])
+        kvern_codec_type_of(&b->codec)
+            ->kernels_of(&b->codec, b->variants.features[v])
             .accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc,
                         kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, acc, count, n, begin, end, b->variants.features[v]);

@@ -1,17 +1,64 @@
 // SPDX-License-Identifier: MIT
-// Sizes of affine blocks, the sums of a prepared query, and looking, one slot at a time.
+// The affine codec: names and sizes, the sums of a prepared query, and looking, one slot at a time.
 #include "src/codec/affine/affine.h"
 
-#include "src/math/half.h"
 #include "src/math/sum.h"
 
-#include <math.h>
+#include <kvern/cache.h>
+#include <kvern/cpu.h>
 
-bool kvern_affine_exists(const kvern_codec *codec)
+#include <math.h>
+#include <stdio.h>
+
+// ---- Parameters and names ----
+
+kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group)
+{
+    return (kvern_codec){KVERN_CODEC_AFFINE, bits, group, KVERN_BF16};
+}
+
+static bool exists(const kvern_codec *codec)
 {
     const bool bits = (codec->bits >= 2 && codec->bits <= 6) || codec->bits == 8;
     const bool group = codec->group == 32 || codec->group == 64 || codec->group == 128;
     return bits && group && kvern_type_bytes(codec->scales) != 0;
+}
+
+static void name(const kvern_codec *codec, char text[KVERN_CODEC_NAME_BYTES])
+{
+    snprintf(text, KVERN_CODEC_NAME_BYTES, "affine%ug%u%s", (unsigned)codec->bits,
+             (unsigned)codec->group, kvern_type_name(codec->scales));
+}
+
+// "", or "g32", "g64", "g128", which replace *group.
+static bool parse_group(const char *text, uint32_t *group)
+{
+    static const uint32_t groups[] = {32, 64, 128};
+    static const char *const names[] = {"g32", "g64", "g128"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *group = groups[i];
+            return true;
+        }
+    }
+    return text[0] == '\0';
+}
+
+// "q4", or with its group "q4g32".
+static bool parse(const char *text, uint32_t group, kvern_codec *out)
+{
+    if (text[0] != 'q' || text[1] == '\0' || !strchr("234568", text[1]) ||
+        !parse_group(text + 2, &group))
+        return false;
+    *out = kvern_codec_affine((uint32_t)(text[1] - '0'), group);
+    return true;
+}
+
+// ---- Sizes ----
+
+static size_t dim_unit(const kvern_codec *codec)
+{
+    return codec->group;
 }
 
 static size_t block_bytes(const kvern_codec *codec, size_t dim)
@@ -45,23 +92,6 @@ static void prepare(const kvern_codec *codec, size_t dim, float *q)
 
 // ---- Looking at a slot ----
 
-static float load_side(kvern_type type, const void *sides, size_t at)
-{
-    if (type == KVERN_F32)
-        return ((const float *)sides)[at];
-    const uint16_t half = ((const uint16_t *)sides)[at];
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
-}
-
-void kvern_affine_store_side(kvern_type type, void *sides, size_t at, float value)
-{
-    if (type == KVERN_F32)
-        ((float *)sides)[at] = value;
-    else
-        ((uint16_t *)sides)[at] =
-            type == KVERN_BF16 ? kvern_bf16_from_f32(value) : kvern_f16_from_f32(value);
-}
-
 uint32_t kvern_affine_code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
                               size_t dim, size_t slot, size_t d)
 {
@@ -82,14 +112,26 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
 {
     for (size_t d = 0; d < dim; d++) {
         const size_t g = d / codec->group;
-        values[d] = fmaf(load_side(codec->scales, block, kvern_affine_scale_at(slot, g)),
+        values[d] = fmaf(kvern_load_element(codec->scales, block, kvern_affine_scale_at(slot, g)),
                          (float)kvern_affine_code_at(codec, stream, block, dim, slot, d),
-                         load_side(codec->scales, block, kvern_affine_bias_at(slot, g)));
+                         kvern_load_element(codec->scales, block, kvern_affine_bias_at(slot, g)));
     }
 }
 
-void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const void *block,
-                         size_t dim, size_t slot, uint32_t *words, void *scales, void *biases)
+// ---- Codes in the layout of MLX ----
+
+// The arrays of one vector: its words, scales and biases.
+static kvern_affine_arrays vector_at(const kvern_codec *codec, size_t dim,
+                                     const kvern_affine_arrays *arrays, size_t index)
+{
+    const size_t sides = index * (dim / codec->group) * kvern_type_bytes(codec->scales);
+    return (kvern_affine_arrays){arrays->words + index * (dim * codec->bits / 32),
+                                 (char *)arrays->scales + sides, (char *)arrays->biases + sides};
+}
+
+// The codes are one stream of bits, low bits first.
+static void export_codes(const kvern_codec *codec, kvern_stream stream, const void *block,
+                         size_t dim, size_t slot, uint32_t *words)
 {
     memset(words, 0, dim * codec->bits / 8);
     for (size_t d = 0; d < dim; d++) {
@@ -100,11 +142,18 @@ void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const vo
         if (placed >> 32)
             words[word + 1] |= (uint32_t)(placed >> 32);
     }
+}
+
+static void export_slot(const kvern_codec *codec, kvern_stream stream, const void *block,
+                        size_t dim, size_t slot, const kvern_affine_arrays *arrays, size_t index)
+{
+    const kvern_affine_arrays to = vector_at(codec, dim, arrays, index);
+    export_codes(codec, stream, block, dim, slot, to.words);
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
-        memcpy((char *)scales + g * bytes,
+        memcpy((char *)to.scales + g * bytes,
                (const char *)block + kvern_affine_scale_at(slot, g) * bytes, bytes);
-        memcpy((char *)biases + g * bytes,
+        memcpy((char *)to.biases + g * bytes,
                (const char *)block + kvern_affine_bias_at(slot, g) * bytes, bytes);
     }
 }
@@ -119,12 +168,13 @@ static uint32_t code_in_stream(uint32_t bits, const uint32_t *words, size_t d)
     return (uint32_t)(pair >> bit % 32) & ((UINT32_C(1) << bits) - 1);
 }
 
-void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
-                         size_t slot, const uint32_t *words, const void *scales, const void *biases)
+static void import_slot(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                        size_t slot, const kvern_affine_arrays *arrays, size_t index)
 {
+    const kvern_affine_arrays from = vector_at(codec, dim, arrays, index);
     uint32_t codes[KVERN_MAX_HEAD_DIM];
     for (size_t d = 0; d < dim; d++)
-        codes[d] = code_in_stream(codec->bits, words, d);
+        codes[d] = code_in_stream(codec->bits, from.words, d);
     uint32_t *to = kvern_affine_words(codec, block, dim);
     if (stream == KVERN_STREAM_K)
         kvern_affine_place_k(codec->bits, to, dim, slot, codes);
@@ -133,10 +183,52 @@ void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *bl
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
         memcpy((char *)block + kvern_affine_scale_at(slot, g) * bytes,
-               (const char *)scales + g * bytes, bytes);
+               (const char *)from.scales + g * bytes, bytes);
         memcpy((char *)block + kvern_affine_bias_at(slot, g) * bytes,
-               (const char *)biases + g * bytes, bytes);
+               (const char *)from.biases + g * bytes, bytes);
     }
 }
 
-const kvern_codec_layout kvern_affine_layout = {block_bytes, query_floats, prepare, decode};
+static void clear_vector(const kvern_codec *codec, size_t dim, const kvern_affine_arrays *arrays,
+                         size_t index)
+{
+    const kvern_affine_arrays to = vector_at(codec, dim, arrays, index);
+    const size_t sides = dim / codec->group * kvern_type_bytes(codec->scales);
+    memset(to.words, 0, dim * codec->bits / 8);
+    memset(to.scales, 0, sides);
+    memset(to.biases, 0, sides);
+}
+
+static const kvern_affine_access access = {export_slot, import_slot, clear_vector};
+
+// ---- The codec ----
+
+static kvern_codec_kernels kernels_of(const kvern_codec *codec, uint32_t features)
+{
+#if defined(__x86_64__)
+    if (features & KVERN_CPU_AVX512)
+        return kvern_affine_kernels_avx512(codec->bits);
+    if (features & KVERN_CPU_AVX2)
+        return kvern_affine_kernels_avx2(codec->bits);
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return kvern_affine_kernels_neon(codec->bits);
+#endif
+    (void)codec;
+    (void)features;
+    return kvern_affine_kernels_plain();
+}
+
+const kvern_codec_type kvern_codec_type_affine = {
+    .exists = exists,
+    .name = name,
+    .parse = parse,
+    .user_names = "q8, q6, q5, q4, q3, q2, or one of these with its group: q4g32",
+    .dim_unit = dim_unit,
+    .block_bytes = block_bytes,
+    .query_floats = query_floats,
+    .prepare = prepare,
+    .decode = decode,
+    .kernels_of = kernels_of,
+    .affine = &access,
+};

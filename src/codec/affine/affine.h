@@ -21,7 +21,8 @@
 // (3, 5, 6 bits), two codes and the two upper bits of every word are left: these bits, two of each
 // word in order of the words, are code 30 and then code 31.
 
-#include "src/codec/codec.h"
+#include "src/codec/codec_type.h"
+#include "src/math/element.h"
 
 #include <math.h>
 #include <string.h>
@@ -174,37 +175,19 @@ static inline void kvern_affine_place_v(uint32_t bits, uint32_t *words, size_t d
     }
 }
 
-// Stores one scale or bias, rounded to its type.
-void kvern_affine_store_side(kvern_type type, void *sides, size_t at, float value);
-
 // Puts the line of a group of a slot into its block.
 static inline void kvern_affine_place_line(const kvern_codec *codec, void *block, size_t slot,
                                            size_t group, kvern_affine_line line)
 {
-    kvern_affine_store_side(codec->scales, block, kvern_affine_scale_at(slot, group), line.scale);
-    kvern_affine_store_side(codec->scales, block, kvern_affine_bias_at(slot, group), line.bias);
+    kvern_store_element(codec->scales, block, kvern_affine_scale_at(slot, group), line.scale);
+    kvern_store_element(codec->scales, block, kvern_affine_bias_at(slot, group), line.bias);
 }
 
-// ---- The codec ----
-
-extern const kvern_codec_layout kvern_affine_layout;
-
-// Whether the parameters are ones that exist.
-bool kvern_affine_exists(const kvern_codec *codec);
+// ---- Looking ----
 
 // The code of dim d of a slot.
 uint32_t kvern_affine_code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
                               size_t dim, size_t slot, size_t d);
-
-// What a slot stores, in the layout of MLX: the codes as one stream of bits, low bits first, in
-// dim * bits / 32 words; scales and biases in the codec's type, one per group.
-void kvern_affine_export(const kvern_codec *codec, kvern_stream stream, const void *block,
-                         size_t dim, size_t slot, uint32_t *words, void *scales, void *biases);
-
-// The way back: stores in a slot what was exported.
-void kvern_affine_import(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
-                         size_t slot, const uint32_t *words, const void *scales,
-                         const void *biases);
 
 // The kernels of each instruction set, by bits.
 kvern_codec_kernels kvern_affine_kernels_plain(void);

@@ -3,28 +3,12 @@
 // these bits.
 #include "src/codec/affine/affine.h"
 
-#include "src/math/half.h"
+#include "src/math/element.h"
 #include "src/math/sum.h"
 
 #include <math.h>
 
-static float value_at(kvern_type type, const void *values, size_t at)
-{
-    if (type == KVERN_F32)
-        return ((const float *)values)[at];
-    const uint16_t half = ((const uint16_t *)values)[at];
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
-}
-
 // ---- Encoding ----
-
-static float rounded_to(kvern_type type, float x)
-{
-    if (type == KVERN_F32)
-        return x;
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(kvern_bf16_from_f32(x))
-                              : kvern_f32_from_f16(kvern_f16_from_f32(x));
-}
 
 // To the nearest point of the grid, ties to even. A NaN, from 0 / 0 where the scale rounds to 0,
 // becomes 0.
@@ -62,7 +46,7 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     float wide[KVERN_MAX_HEAD_DIM];
     uint32_t codes[KVERN_MAX_HEAD_DIM];
     for (size_t d = 0; d < dim; d++)
-        wide[d] = rounded_to(codec->scales, value_at(type, values, d));
+        wide[d] = kvern_round_element(codec->scales, kvern_load_element(type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
         kvern_affine_place_line(codec, block, slot, g,
@@ -79,12 +63,12 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
 
 static float scale_of(const kvern_codec *codec, const void *block, size_t slot, size_t group)
 {
-    return value_at(codec->scales, block, kvern_affine_scale_at(slot, group));
+    return kvern_load_element(codec->scales, block, kvern_affine_scale_at(slot, group));
 }
 
 static float bias_of(const kvern_codec *codec, const void *block, size_t slot, size_t group)
 {
-    return value_at(codec->scales, block, kvern_affine_bias_at(slot, group));
+    return kvern_load_element(codec->scales, block, kvern_affine_bias_at(slot, group));
 }
 
 // The codes of a slot, as floats.

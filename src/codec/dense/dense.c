@@ -1,22 +1,112 @@
 // SPDX-License-Identifier: MIT
-// Sizes of dense blocks, and decoding, one slot at a time.
+// The dense codecs: sizes and places in a block, and decoding, one slot at a time.
 #include "src/codec/dense/dense.h"
 
-#include "src/math/half.h"
+#include "src/math/element.h"
 
+#include <kvern/cpu.h>
+#include <kvern/slot.h>
+
+#include <stdio.h>
 #include <string.h>
 
-static float load_value(kvern_type type, const void *values, size_t i)
+_Static_assert((int)KVERN_CODEC_F32 == (int)KVERN_F32 && (int)KVERN_CODEC_BF16 == (int)KVERN_BF16 &&
+                   (int)KVERN_CODEC_F16 == (int)KVERN_F16,
+               "a dense codec has the number of its type");
+
+static kvern_type type_of(const kvern_codec *codec)
 {
-    uint16_t half;
-    float value;
-    if (type == KVERN_F32) {
-        memcpy(&value, (const char *)values + i * sizeof value, sizeof value);
-        return value;
-    }
-    memcpy(&half, (const char *)values + i * sizeof half, sizeof half);
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
+    return (kvern_type)codec->kind;
 }
+
+kvern_codec kvern_codec_dense(kvern_type type)
+{
+    return (kvern_codec){.kind = (kvern_codec_kind)type};
+}
+
+static bool exists(const kvern_codec *codec)
+{
+    (void)codec;
+    return true;
+}
+
+static void name(const kvern_codec *codec, char text[KVERN_CODEC_NAME_BYTES])
+{
+    snprintf(text, KVERN_CODEC_NAME_BYTES, "%s", kvern_type_name(type_of(codec)));
+}
+
+static size_t dim_unit(const kvern_codec *codec)
+{
+    (void)codec;
+    return 1;
+}
+
+static size_t block_bytes(const kvern_codec *codec, size_t dim)
+{
+    return dim * KVERN_PAGE_POSITIONS * kvern_type_bytes(type_of(codec));
+}
+
+static size_t query_floats(const kvern_codec *codec, size_t dim)
+{
+    (void)codec;
+    return dim;
+}
+
+static kvern_codec_kernels kernels_of(const kvern_codec *codec, uint32_t features)
+{
+    const kvern_type type = type_of(codec);
+#if defined(__x86_64__)
+    if (features & KVERN_CPU_AVX512)
+        return kvern_dense_kernels_avx512(type);
+    if (features & KVERN_CPU_AVX2)
+        return kvern_dense_kernels_avx2(type);
+#elif defined(__aarch64__)
+    if (features & KVERN_CPU_NEON)
+        return kvern_dense_kernels_neon(type);
+#endif
+    (void)features;
+    return kvern_dense_kernels_plain(type);
+}
+
+// ---- Places ----
+
+static kvern_slot_stream place_k(kvern_type type, char *block, size_t dim, size_t slot)
+{
+    const int64_t pair = type == KVERN_BF16 ? 2 : 1;
+    return (kvern_slot_stream){
+        .type = type,
+        .data = block + kvern_dense_k_offset(type, slot, 0) * kvern_type_bytes(type),
+        .group = pair,
+        .group_stride = pair * KVERN_PAGE_POSITIONS,
+        .dim_stride = 1,
+        .whole = (int64_t)dim,
+    };
+}
+
+static kvern_slot_stream place_v(kvern_type type, char *block, size_t dim, size_t slot)
+{
+    const size_t bytes = kvern_type_bytes(type), whole = dim - dim % KVERN_DENSE_PANEL;
+    kvern_slot_stream stream = {
+        .type = type,
+        .data = block + kvern_dense_v_offset(type, dim, slot, 0) * bytes,
+        .group = KVERN_DENSE_PANEL,
+        .group_stride = KVERN_DENSE_PANEL * KVERN_PAGE_POSITIONS,
+        .dim_stride = type == KVERN_BF16 ? 2 : 1,
+        .whole = (int64_t)whole,
+    };
+    if (whole < dim)
+        stream.rest = block + kvern_dense_v_offset(type, dim, slot, whole) * bytes;
+    return stream;
+}
+
+static kvern_slot_stream place(const kvern_codec *codec, kvern_stream stream, void *block,
+                               size_t dim, size_t slot)
+{
+    return stream == KVERN_STREAM_K ? place_k(type_of(codec), block, dim, slot)
+                                    : place_v(type_of(codec), block, dim, slot);
+}
+
+// ---- Decoding ----
 
 static size_t offset_of(kvern_stream stream, kvern_type type, size_t dim, size_t slot, size_t d)
 {
@@ -29,48 +119,35 @@ static inline void decode(kvern_type stored, kvern_stream stream, const void *bl
                           size_t slot, float *values)
 {
     for (size_t d = 0; d < dim; d++)
-        values[d] = load_value(stored, block, offset_of(stream, stored, dim, slot, d));
+        values[d] = kvern_load_element(stored, block, offset_of(stream, stored, dim, slot, d));
 }
 
-static size_t block_bytes_f32(const kvern_codec *codec, size_t dim)
-{
-    (void)codec;
-    return dim * KVERN_PAGE_POSITIONS * sizeof(float);
-}
+#define DENSE_CODEC(type_name, type)                                                               \
+    static bool parse_##type_name(const char *text, uint32_t group, kvern_codec *out)              \
+    {                                                                                              \
+        (void)group;                                                                               \
+        *out = kvern_codec_dense(type);                                                            \
+        return strcmp(text, #type_name) == 0;                                                      \
+    }                                                                                              \
+    static void decode_##type_name(const kvern_codec *codec, kvern_stream stream,                  \
+                                   const void *block, size_t dim, size_t slot, float *values)      \
+    {                                                                                              \
+        (void)codec;                                                                               \
+        decode(type, stream, block, dim, slot, values);                                            \
+    }                                                                                              \
+    const kvern_codec_type kvern_codec_type_##type_name = {                                        \
+        .exists = exists,                                                                          \
+        .name = name,                                                                              \
+        .parse = parse_##type_name,                                                                \
+        .user_names = #type_name,                                                                  \
+        .dim_unit = dim_unit,                                                                      \
+        .block_bytes = block_bytes,                                                                \
+        .query_floats = query_floats,                                                              \
+        .decode = decode_##type_name,                                                              \
+        .kernels_of = kernels_of,                                                                  \
+        .place = place,                                                                            \
+    };
 
-static size_t block_bytes_half(const kvern_codec *codec, size_t dim)
-{
-    (void)codec;
-    return dim * KVERN_PAGE_POSITIONS * sizeof(uint16_t);
-}
-
-static void decode_f32(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
-                       size_t slot, float *values)
-{
-    (void)codec;
-    decode(KVERN_F32, stream, block, dim, slot, values);
-}
-
-static void decode_bf16(const kvern_codec *codec, kvern_stream stream, const void *block,
-                        size_t dim, size_t slot, float *values)
-{
-    (void)codec;
-    decode(KVERN_BF16, stream, block, dim, slot, values);
-}
-
-static void decode_f16(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
-                       size_t slot, float *values)
-{
-    (void)codec;
-    decode(KVERN_F16, stream, block, dim, slot, values);
-}
-
-static size_t query_floats(const kvern_codec *codec, size_t dim)
-{
-    (void)codec;
-    return dim;
-}
-
-const kvern_codec_layout kvern_dense_f32 = {block_bytes_f32, query_floats, NULL, decode_f32};
-const kvern_codec_layout kvern_dense_bf16 = {block_bytes_half, query_floats, NULL, decode_bf16};
-const kvern_codec_layout kvern_dense_f16 = {block_bytes_half, query_floats, NULL, decode_f16};
+DENSE_CODEC(f32, KVERN_F32)
+DENSE_CODEC(bf16, KVERN_BF16)
+DENSE_CODEC(f16, KVERN_F16)

@@ -18,7 +18,7 @@
 // Both kernels are one and the same: c[i][lane] += sum over r of a[i][r] * b[r][lane], where a row
 // r of b is a dimension (scores) or a slot (values).
 
-#include "src/codec/codec.h"
+#include "src/codec/codec_type.h"
 
 #include <string.h>
 
@@ -98,9 +98,5 @@ kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx2(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_avx512(kvern_type type);
 kvern_codec_kernels kvern_dense_kernels_neon(kvern_type type);
-
-extern const kvern_codec_layout kvern_dense_f32;
-extern const kvern_codec_layout kvern_dense_bf16;
-extern const kvern_codec_layout kvern_dense_f16;
 
 #endif

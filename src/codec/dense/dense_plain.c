@@ -3,17 +3,9 @@
 // these bits.
 #include "src/codec/dense/dense.h"
 
-#include "src/math/half.h"
+#include "src/math/element.h"
 
 #include <math.h>
-
-static inline float value_at(kvern_type type, const void *block, size_t at)
-{
-    if (type == KVERN_F32)
-        return ((const float *)block)[at];
-    const uint16_t half = ((const uint16_t *)block)[at];
-    return type == KVERN_BF16 ? kvern_f32_from_bf16(half) : kvern_f32_from_f16(half);
-}
 
 static inline void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
                          size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores)
@@ -23,7 +15,7 @@ static inline void score(kvern_type type, const void *block, size_t dim, size_t 
             float s = 0;
             for (size_t d = 0; d < dim; d++)
                 s = fmaf(q[i * q_stride + d],
-                         value_at(type, block, kvern_dense_k_offset(type, p, d)), s);
+                         kvern_load_element(type, block, kvern_dense_k_offset(type, p, d)), s);
             scores[i * KVERN_PAGE_POSITIONS + p] = s;
         }
     }
@@ -37,7 +29,8 @@ static inline void accumulate(kvern_type type, const void *block, size_t dim, si
             float sum = acc[i * dim + d];
             for (size_t p = begin; p < end; p++)
                 sum = fmaf(w[i * KVERN_PAGE_POSITIONS + p],
-                           value_at(type, block, kvern_dense_v_offset(type, dim, p, d)), sum);
+                           kvern_load_element(type, block, kvern_dense_v_offset(type, dim, p, d)),
+                           sum);
             acc[i * dim + d] = sum;
         }
     }
@@ -49,7 +42,7 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
     float wide[KVERN_MAX_HEAD_DIM];
     uint16_t half[KVERN_MAX_HEAD_DIM];
     for (size_t d = 0; d < dim; d++) {
-        wide[d] = value_at(type, values, d);
+        wide[d] = kvern_load_element(type, values, d);
         half[d] = stored == KVERN_BF16 ? kvern_bf16_from_f32(wide[d]) : kvern_f16_from_f32(wide[d]);
     }
     kvern_dense_place(stored, stream, block, dim, slot, stored == KVERN_F32 ? (void *)wide : half);

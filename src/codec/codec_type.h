@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CODEC_CODEC_TYPE_H
+#define KVERN_CODEC_CODEC_TYPE_H
+
+// What a codec is: how the values of a position are stored, and the kernels that write and read
+// them. A codec is a folder of src/codec that fills in one kvern_codec_type, and a line in
+// codec.c; nothing outside of src/codec asks which codec it has before it.
+//
+// A block is the part of a page that belongs to one KV head and one stream (keys or values): 64
+// positions of `dim` values. Its layout belongs to the codec; everybody else goes through these
+// functions. `dim` is a multiple of 8 and of the codec's own unit, at most KVERN_MAX_HEAD_DIM.
+// Positions inside a block are called slots, 0 to 63. Blocks begin at multiples of 64 bytes.
+
+#include <kvern/composition.h>
+#include <stdbool.h>
+
+struct kvern_affine_arrays;
+struct kvern_slot_stream;
+
+// Keys and values are read in different directions, so each codec has a form for both.
+typedef enum kvern_stream { KVERN_STREAM_K = 0, KVERN_STREAM_V = 1 } kvern_stream;
+
+// ---- Kernels ----
+
+// Scores of one block of keys against n queries (docs/arithmetic.md, step 2):
+//     scores[i * 64 + p] = sum over d ascending of q[i * q_stride + d] * k[p][d], by fma from +0
+// or as the codec states; q holds prepared queries, q_stride floats apart;
+// for the slots p of tiles [tile_begin, tile_end), 16 slots each; other scores are not written.
+// Slots that were never stored give unspecified scores, but never a trap. `next`: memory that will
+// be read after this block; a kernel may prefetch as many bytes as the block has from there.
+typedef void kvern_score_fn(const kvern_codec *codec, const void *block, size_t dim,
+                            size_t tile_begin, size_t tile_end, size_t n, const float *q,
+                            size_t q_stride, float *scores, const void *next);
+
+// Adds weighted values of one block to n accumulators (docs/arithmetic.md, step 4):
+//     for slots p in [begin, end) ascending: acc[i * dim + d] = fma(w[i * 64 + p], v[p][d], acc[i *
+//     dim + d])
+// Slots outside [begin, end) are not read into any result.
+typedef void kvern_accumulate_fn(const kvern_codec *codec, const void *block, size_t dim,
+                                 size_t begin, size_t end, size_t n, const float *w, float *acc,
+                                 const void *next);
+
+// Stores the `dim` values at `values` (elements of `type`, contiguous) in a slot, rounding each
+// once.
+typedef void kvern_encode_fn(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                             size_t slot, kvern_type type, const void *values);
+
+// The kernels that write and read a codec's blocks.
+typedef struct kvern_codec_kernels {
+    kvern_encode_fn *encode;
+    kvern_score_fn *score;
+    kvern_accumulate_fn *accumulate;
+} kvern_codec_kernels;
+
+// ---- Codes for callers ----
+
+// How a codec whose codes are affine hands them out and takes them in, in the layout of MLX:
+// vector number `index` of the arrays.
+typedef struct kvern_affine_access {
+    void (*export)(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
+                   size_t slot, const struct kvern_affine_arrays *to, size_t index);
+    void (*import)(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                   size_t slot, const struct kvern_affine_arrays *from, size_t index);
+    // Zeros, where there is no position.
+    void (*clear)(const kvern_codec *codec, size_t dim, const struct kvern_affine_arrays *to,
+                  size_t index);
+} kvern_affine_access;
+
+// ---- The codec ----
+
+#define KVERN_CODEC_NAME_BYTES 32
+
+// Plain C, the same on every machine. Every function is given the codec with its parameters; all
+// but `exists` are given one that exists.
+typedef struct kvern_codec_type {
+    // Whether the parameters are ones that exist.
+    bool (*exists)(const kvern_codec *codec);
+
+    // The name as it stands in signatures, for example "affine4g64bf16": all of the parameters, so
+    // that equal names are equal blocks.
+    void (*name)(const kvern_codec *codec, char name[KVERN_CODEC_NAME_BYTES]);
+
+    // Reads a name that users write, for example "q4"; `group` is what they said apart from it.
+    // False for a name of somebody else's. What does not exist may come out.
+    bool (*parse)(const char *name, uint32_t group, kvern_codec *out);
+    const char *user_names; // for messages: all that `parse` knows
+
+    // Vectors must be a multiple of so many values.
+    size_t (*dim_unit)(const kvern_codec *codec);
+
+    // Bytes of a block; a multiple of 64.
+    size_t (*block_bytes)(const kvern_codec *codec, size_t dim);
+
+    // Floats of a prepared query: dim values and what the codec adds. Such a codec has `prepare`,
+    // which completes a scaled query of dim values; it looks at nothing else. NULL: adds nothing.
+    size_t (*query_floats)(const kvern_codec *codec, size_t dim);
+    void (*prepare)(const kvern_codec *codec, size_t dim, float *q);
+
+    // The stored values of a slot, exactly.
+    void (*decode)(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
+                   size_t slot, float *values);
+
+    // The best kernels within `features` (bits of kvern/cpu.h); the plain ones when there are none.
+    kvern_codec_kernels (*kernels_of)(const kvern_codec *codec, uint32_t features);
+
+    // Where the elements of a slot lie, for callers that write them in place; `head_stride` is not
+    // the codec's to say. NULL: values have no place of their own.
+    struct kvern_slot_stream (*place)(const kvern_codec *codec, kvern_stream stream, void *block,
+                                      size_t dim, size_t slot);
+
+    const kvern_affine_access *affine; // NULL: the codes are not affine
+} kvern_codec_type;
+
+#endif
