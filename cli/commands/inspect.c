@@ -225,6 +225,21 @@ static void show_cache(const inspection *found)
          number_format_bytes(found->kv_context_bytes, text), found->kv_context);
 }
 
+// What is done with every key of the file; nothing for an architecture that is not known.
+static void show_keys(const inspection *found)
+{
+    model_key key;
+    for (size_t i = 0; model_judge_key(found->file, i, &key); i++) {
+        text_buffer name = TEXT_BUFFER_INIT;
+        if (text_append_escaped(&name, key.name.data, key.name.size) == KVERN_OK) {
+            show(i == 0 ? "keys" : "", "%-9s %.*s%s%s%s", key_verdict_name(key.verdict),
+                 (int)name.size, name.data, key.why ? " (" : "", key.why ? key.why : "",
+                 key.why ? ")" : "");
+        }
+        text_buffer_free(&name);
+    }
+}
+
 static int print_text(const inspection *found)
 {
     const model_facts *facts = &found->facts;
@@ -243,6 +258,7 @@ static int print_text(const inspection *found)
     if (found->runnable) {
         show_cache(found);
     }
+    show_keys(found);
     return CLI_SUCCESS;
 }
 
@@ -321,13 +337,29 @@ static json_t *cache_json(const inspection *found)
                      "context_bytes", (json_int_t)found->kv_context_bytes);
 }
 
+static json_t *keys_json(const inspection *found)
+{
+    json_t *list = json_array();
+    model_key key;
+    for (size_t i = 0; list && model_judge_key(found->file, i, &key); i++) {
+        json_t *entry =
+            json_pack("{s:o, s:s, s:s?}", "key", json_text(key.name.data, key.name.size), "verdict",
+                      key_verdict_name(key.verdict), "why", key.why);
+        if (json_array_append_new(list, entry) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list;
+}
+
 // What is unknown or cannot be used is null.
 static int print_json(const inspection *found)
 {
     const model_facts *facts = &found->facts;
     const char *path = found->options->model;
     return json_print(
-        json_pack("{s:o, s:i, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:s?, s:o}", "file",
+        json_pack("{s:o, s:i, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:s?, s:o, s:o}", "file",
                   json_text(path, strlen(path)), "gguf_version", (int)gguf_version(found->file),
                   "file_bytes", (json_int_t)facts->file_bytes, "weight_bytes",
                   (json_int_t)facts->tensor_bytes, "architecture", string_json(facts->architecture),
@@ -335,7 +367,7 @@ static int print_json(const inspection *found)
                   "geometry", found->runnable ? geometry_json(facts) : json_null(), "tensors",
                   types_json(facts), "tokenizer", tokenizer_json(found), "template",
                   found->chat ? chat_template_name(found->chat) : NULL, "kv",
-                  found->runnable ? cache_json(found) : json_null()));
+                  found->runnable ? cache_json(found) : json_null(), "keys", keys_json(found)));
 }
 
 static int run_inspect(int argc, char **argv)

@@ -171,22 +171,17 @@ size_t gguf_file_bytes(const gguf_file *file)
     return file->bytes;
 }
 
-size_t gguf_alignment(const gguf_file *file)
+void gguf_drop_pages(const gguf_file *file, const void *data, size_t bytes)
 {
-    return file->alignment;
-}
-
-void gguf_drop_tensor_pages(const gguf_file *file, const gguf_tensor *tensor)
-{
-    if (!file->mapped || !tensor->known) {
+    if (!file->mapped || bytes == 0) {
         return;
     }
     // Outwards to whole pages: a neighbour's page that goes with it is read again when it is
     // needed, and many small tensors leave nothing behind.
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t start = (size_t)((const unsigned char *)tensor->data - file->data);
+    size_t start = (size_t)((const unsigned char *)data - file->data);
     size_t first = start / page * page;
-    madvise((void *)(file->data + first), start + tensor->bytes - first, MADV_DONTNEED);
+    madvise((void *)(file->data + first), start + bytes - first, MADV_DONTNEED);
 }
 
 size_t gguf_entry_count(const gguf_file *file)

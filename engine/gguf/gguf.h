@@ -13,6 +13,7 @@
 // docs/formats/gguf.md says what is accepted and what is refused.
 
 #include "engine/base/error.h"
+#include "engine/weights/weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,10 +39,7 @@ typedef enum gguf_value_type {
 } gguf_value_type;
 
 // A borrowed string: not terminated, `size` bytes, may hold any byte.
-typedef struct gguf_string {
-    const char *data;
-    size_t size;
-} gguf_string;
+typedef text_view gguf_string;
 
 // One metadata entry, borrowed from the file.
 typedef struct gguf_entry gguf_entry;
@@ -64,18 +62,11 @@ typedef enum gguf_type {
     GGUF_TYPE_BF16 = 30
 } gguf_type;
 
-#define GGUF_MAX_DIMS 4
+#define GGUF_MAX_DIMS WEIGHTS_MAX_DIMS
 
-typedef struct gguf_tensor {
-    gguf_string name;
-    uint32_t type; // a gguf_type when `known`
-    bool known;    // this reader can decode the type; otherwise data is NULL, bytes 0
-    uint32_t dims; // 1 to GGUF_MAX_DIMS
-    uint64_t shape[GGUF_MAX_DIMS]; // shape[0] is the contiguous one; unused entries are 1
-    uint64_t elements;
-    const void *data; // borrowed from the mapping; aligned to gguf_alignment, or a page if less
-    size_t bytes;
-} gguf_tensor;
+// A tensor; `data` is borrowed from the mapping and aligned as the file says (general.alignment),
+// or to a page if that is less.
+typedef weights_tensor gguf_tensor;
 
 // Opens and validates a file. On success *out owns the mapping (gguf_close). On failure *out is
 // NULL and *error names the file and the first fault.
@@ -91,11 +82,13 @@ void gguf_close(gguf_file *file);
 
 uint32_t gguf_version(const gguf_file *file);
 size_t gguf_file_bytes(const gguf_file *file);
-size_t gguf_alignment(const gguf_file *file); // of tensor data; 32 unless the file says otherwise
 
-// Tells the operating system that the pages of this tensor's data are not needed any more (it was
+// Tells the operating system that these bytes of a tensor's data are not needed any more (they were
 // repacked); reading them again stays valid. Does nothing for gguf_open_memory.
-void gguf_drop_tensor_pages(const gguf_file *file, const gguf_tensor *tensor);
+void gguf_drop_pages(const gguf_file *file, const void *data, size_t bytes);
+
+// The file as a source of weights, which the file outlives.
+weights gguf_weights(const gguf_file *file);
 
 // Metadata. Keys are unique (a file with a repeated key is refused) and printable ASCII. gguf_find
 // returns NULL when the key is absent, gguf_entry_at when the index is out of range.
@@ -106,12 +99,15 @@ gguf_string gguf_entry_key(const gguf_entry *entry);
 gguf_value_type gguf_entry_type(const gguf_entry *entry);
 const char *gguf_value_type_name(uint32_t type); // "uint32"; NULL for any other number
 
+// The value of an entry, whatever it was stored as; absent for NULL. An integer above INT64_MAX is
+// a real number.
+config_value gguf_entry_value(const gguf_entry *entry);
+
 // Scalar access with conversion. These return false and leave *value alone when the entry is NULL,
 // is of another kind (a bool or a float is no integer), or does not fit: a negative number for
-// gguf_get_u64, one above INT64_MAX for gguf_get_i64, a finite float64 above FLT_MAX for
-// gguf_get_f32. gguf_get_f32 also accepts integers and rounds to nearest.
+// gguf_get_u64, a finite float64 above FLT_MAX for gguf_get_f32. gguf_get_f32 also accepts integers
+// and rounds to nearest.
 bool gguf_get_u64(const gguf_entry *entry, uint64_t *value);
-bool gguf_get_i64(const gguf_entry *entry, int64_t *value);
 bool gguf_get_f32(const gguf_entry *entry, float *value);
 bool gguf_get_bool(const gguf_entry *entry, bool *value);
 bool gguf_get_string(const gguf_entry *entry, gguf_string *value);

@@ -11,6 +11,7 @@
 //   gguf_names.c     sorted names
 //   gguf_types.c     tensor types
 //   gguf_values.c    value types and the access to values
+//   gguf_weights.c   the file as a source of weights
 
 #include "engine/gguf/gguf.h"
 

@@ -145,11 +145,6 @@ bool gguf_get_u64(const gguf_entry *entry, uint64_t *value)
     return true;
 }
 
-bool gguf_get_i64(const gguf_entry *entry, int64_t *value)
-{
-    return to_i64(scalar(entry), value);
-}
-
 bool gguf_get_f32(const gguf_entry *entry, float *value)
 {
     return to_f32(scalar(entry), value);
@@ -209,4 +204,52 @@ bool gguf_array_bool(const gguf_entry *entry, size_t index, bool *value)
     }
     *value = entry->value[index] == 1;
     return true;
+}
+
+static config_value value_of_number(number from)
+{
+    switch (from.kind) {
+    case INTEGER:
+        return (config_value){.kind = CONFIG_INTEGER, .integer = from.integer};
+    case LARGE_INTEGER:
+        return (config_value){.kind = CONFIG_REAL, .real = (double)from.large_integer};
+    case REAL:
+        return (config_value){.kind = CONFIG_REAL, .real = from.real};
+    default:
+        return (config_value){.kind = CONFIG_OTHER};
+    }
+}
+
+static config_value value_of_element(const void *list, size_t index)
+{
+    const gguf_entry *entry = list;
+    gguf_string text;
+    bool flag;
+    if (gguf_array_string(entry, index, &text)) {
+        return (config_value){.kind = CONFIG_TEXT, .text = text};
+    }
+    if (gguf_array_bool(entry, index, &flag)) {
+        return (config_value){.kind = CONFIG_FLAG, .flag = flag};
+    }
+    return value_of_number(element(entry, index));
+}
+
+config_value gguf_entry_value(const gguf_entry *entry)
+{
+    gguf_string text;
+    bool flag;
+    if (!entry) {
+        return (config_value){.kind = CONFIG_ABSENT};
+    }
+    if (entry->type == GGUF_ARRAY) {
+        return (config_value){
+            .kind = CONFIG_LIST, .count = entry->count, .list = entry, .at = value_of_element};
+    }
+    if (gguf_get_string(entry, &text)) {
+        return (config_value){.kind = CONFIG_TEXT, .text = text};
+    }
+    if (gguf_get_bool(entry, &flag)) {
+        return (config_value){.kind = CONFIG_FLAG, .flag = flag};
+    }
+    return value_of_number(scalar(entry));
 }

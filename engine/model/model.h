@@ -21,6 +21,7 @@
 
 #include "engine/gguf/gguf.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/weights/key_table.h"
 
 #include <kvern/kvern.h>
 
@@ -76,11 +77,23 @@ typedef struct model_facts {
 } model_facts;
 
 // Reads the facts of an open file without touching its weights. Errors: KVERN_ERR_UNSUPPORTED (an
-// architecture or rope scaling that this engine does not know; the text names it and the ones that
-// it knows), KVERN_ERR_FORMAT (a key is missing, out of range or contradicts another one). On
-// failure the general facts (strings, bytes, type counts) are filled in all the same.
+// architecture, rope scaling or key that this engine does not know; the text names it, and the
+// architectures and scalings that it knows), KVERN_ERR_FORMAT (a key is missing, out of range or
+// contradicts another one). On failure the general facts (strings, bytes, type counts) are filled
+// in all the same.
 KVERN_CHECK kvern_status model_read_facts(const gguf_file *file, model_facts *facts,
                                           engine_error *error);
+
+// What is done with a key of a file.
+typedef struct model_key {
+    text_view name; // borrowed from the file
+    key_verdict verdict;
+    const char *why; // static, or NULL
+} model_key;
+
+// The verdict on the key `index` of a file, in the file's order. False when there is no such key,
+// or the file is of an unknown architecture.
+bool model_judge_key(const gguf_file *file, size_t index, model_key *key);
 
 // The positions that a layer sees, its own included: the newest ones; 0: all of them.
 size_t model_layer_window(const model_facts *facts, size_t layer);

@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Keys that would change what is computed, in any family, and that this engine does not compute.
-static const char *const refused_keys[] = {
-    "expert_count", "embedding_scale",     "residual_scale",
-    "logit_scale",  "attention.clamp_kqv", "use_parallel_residual",
-};
-
 static kvern_status read_heads(facts_reader *reader, model_facts *facts)
 {
     kvern_status status =
@@ -46,35 +40,73 @@ static kvern_status read_heads(facts_reader *reader, model_facts *facts)
     return facts_read_size(reader, "attention.value_length", KVERN_MAX_HEAD_DIM, &facts->value_dim);
 }
 
-static bool string_is(gguf_string string, const char *text)
+// The factor by which positions are divided, or 0. rope.scale_linear is what files of 2023 call it.
+static kvern_status read_rope_factor(facts_reader *reader, float *factor)
 {
-    return string.size == strlen(text) && memcmp(string.data, text, string.size) == 0;
+    float older = 0;
+    kvern_status status = facts_read_optional(reader, "rope.scale_linear", &older);
+    if (status == KVERN_OK) {
+        status = facts_read_optional(reader, "rope.scaling.factor", factor);
+    }
+    if (status == KVERN_OK && older != 0 && *factor != 0 && older != *factor) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is %g, but rope.scale_linear is %g",
+                           reader->key, (double)*factor, (double)older);
+    }
+    *factor = *factor != 0 ? *factor : older;
+    return status;
+}
+
+// A factor without a type scales linearly.
+static kvern_status read_rope_type(facts_reader *reader, float factor, text_view *type)
+{
+    bool scaled = factor != 0 && factor != 1;
+    config_value found = facts_find(reader, "rope.scaling.type");
+    if (found.kind != CONFIG_ABSENT && found.kind != CONFIG_TEXT) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be a text", reader->key);
+    }
+    *type = text_view_of(scaled ? "linear" : "none");
+    if (found.kind == CONFIG_TEXT) {
+        *type = found.text;
+    }
+    if (scaled && text_view_is(*type, "none")) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s is none, but there is a factor of %g", reader->key, (double)factor);
+    }
+    return KVERN_OK;
 }
 
 static kvern_status read_rope_scaling(facts_reader *reader, model_facts *facts)
 {
-    gguf_string type = {"none", 4};
-    gguf_get_string(facts_find(reader, "rope.scaling.type"), &type);
-    bool factors = gguf_find_tensor(reader->file, "rope_freqs.weight") != NULL;
-    facts->rope_factor = 1;
-    if (string_is(type, "linear") && !factors) {
-        facts->rope_scaling = MODEL_ROPE_LINEAR;
-        facts->rope_factor = 0;
-        return facts_read_positive(reader, "rope.scaling.factor", &facts->rope_factor);
+    float factor = 0;
+    text_view type = {"", 0};
+    bool factors = weights_find_tensor(reader->source, "rope_freqs.weight") != NULL;
+    kvern_status status = read_rope_factor(reader, &factor);
+    if (status == KVERN_OK) {
+        status = read_rope_type(reader, factor, &type);
     }
-    if (factors && (string_is(type, "none") || string_is(type, "llama3"))) {
+    if (status != KVERN_OK) {
+        return status;
+    }
+    facts->rope_factor = 1;
+    if (text_view_is(type, "linear") && !factors) {
+        facts->rope_scaling = MODEL_ROPE_LINEAR;
+        facts->rope_factor = factor;
+        return factor != 0
+                   ? KVERN_OK
+                   : facts_read_positive(reader, "rope.scaling.factor", &facts->rope_factor);
+    }
+    if (factors && (text_view_is(type, "none") || text_view_is(type, "llama3"))) {
         facts->rope_scaling = MODEL_ROPE_LLAMA3;
         return KVERN_OK;
     }
-    if (string_is(type, "none")) {
+    if (text_view_is(type, "none")) {
         facts->rope_scaling = MODEL_ROPE_PLAIN;
         return KVERN_OK;
     }
     return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
                        "rope scaling \"%.*s\" %s a rope_freqs.weight tensor is not supported; "
                        "supported are none and linear without the tensor, and llama3 with it",
-                       (int)(type.size < 40 ? type.size : 40), type.data,
-                       factors ? "with" : "without");
+                       text_view_shown(type, 40), type.data, factors ? "with" : "without");
 }
 
 static kvern_status read_rope(facts_reader *reader, model_facts *facts)
@@ -99,7 +131,7 @@ static kvern_status read_rope(facts_reader *reader, model_facts *facts)
 // a contradiction.
 static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
 {
-    const gguf_tensor *embedding = gguf_find_tensor(reader->file, "token_embd.weight");
+    const weights_tensor *embedding = weights_find_tensor(reader->source, "token_embd.weight");
     if (!embedding || embedding->dims != 2 || embedding->shape[1] > FACTS_MAX_COUNT) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT,
                            "the model file has no two-dimensional tensor token_embd.weight");
@@ -110,8 +142,8 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
     if (status != KVERN_OK) {
         return status;
     }
-    const gguf_entry *list = gguf_find(reader->file, "tokenizer.ggml.tokens");
-    size_t listed = list ? gguf_array_count(list) : stated;
+    config_value list = facts_find(reader, "tokenizer.ggml.tokens");
+    size_t listed = list.kind == CONFIG_LIST ? list.count : stated;
     if (stated != facts->vocabulary || listed > facts->vocabulary) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT,
                            "the token embedding has %zu rows, but the file states %zu tokens and "
@@ -123,11 +155,7 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
 
 static kvern_status read_geometry(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status =
-        facts_refuse(reader, refused_keys, sizeof refused_keys / sizeof refused_keys[0]);
-    if (status == KVERN_OK) {
-        status = facts_read_size(reader, "block_count", KVERN_MAX_LAYERS, &facts->layers);
-    }
+    kvern_status status = facts_read_size(reader, "block_count", KVERN_MAX_LAYERS, &facts->layers);
     if (status == KVERN_OK) {
         status = facts_read_size(reader, "embedding_length", FACTS_MAX_DIM, &facts->width);
     }
@@ -153,7 +181,7 @@ static kvern_status read_geometry(facts_reader *reader, model_facts *facts)
 
 // Adds a tensor to the counts, which stay sorted by bytes. More types than fit are left out of the
 // list; their bytes and parameters count all the same.
-static void count_tensor(model_facts *facts, const gguf_tensor *tensor)
+static void count_tensor(model_facts *facts, const weights_tensor *tensor)
 {
     facts->parameters += tensor->elements;
     facts->tensor_bytes += tensor->bytes;
@@ -176,40 +204,106 @@ static void count_tensor(model_facts *facts, const gguf_tensor *tensor)
     }
 }
 
-static void read_general(const gguf_file *file, model_facts *facts)
+static text_view text_of(const weights *source, const char *key)
 {
-    gguf_get_string(gguf_find(file, "general.architecture"), &facts->architecture);
-    gguf_get_string(gguf_find(file, "general.name"), &facts->name);
-    gguf_get_string(gguf_find(file, "tokenizer.ggml.model"), &facts->tokenizer);
-    gguf_get_string(gguf_find(file, "tokenizer.ggml.pre"), &facts->pre_tokenizer);
-    facts->file_bytes = gguf_file_bytes(file);
-    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
-        count_tensor(facts, gguf_tensor_at(file, i));
-    }
-    facts->tied_output = gguf_find_tensor(file, "output.weight") == NULL;
+    config_value value = weights_find_key(source, key);
+    return value.kind == CONFIG_TEXT ? value.text : (text_view){NULL, 0};
 }
 
-kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_error *error)
+static void read_general(const weights *source, model_facts *facts)
 {
-    *facts = (model_facts){.embedding_scale = 1};
-    read_general(file, facts);
+    facts->architecture = text_of(source, "general.architecture");
+    facts->name = text_of(source, "general.name");
+    facts->tokenizer = text_of(source, "tokenizer.ggml.model");
+    facts->pre_tokenizer = text_of(source, "tokenizer.ggml.pre");
+    facts->file_bytes = source->format->file_bytes(source->file);
+    for (size_t i = 0; i < weights_tensor_count(source); i++) {
+        count_tensor(facts, weights_tensor_at(source, i));
+    }
+    facts->tied_output = weights_find_tensor(source, "output.weight") == NULL;
+}
+
+// The quantized types got their present layouts with version 2.
+static kvern_status check_version(facts_reader *reader)
+{
+    config_value version = facts_find(reader, "general.quantization_version");
+    uint64_t number = 0;
+    if (version.kind == CONFIG_ABSENT || (config_size(&version, &number) && number == 2)) {
+        return KVERN_OK;
+    }
+    return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s must be 2", reader->key);
+}
+
+static kvern_status find_family(const model_facts *facts, const model_family **family,
+                                engine_error *error)
+{
     if (facts->architecture.size == 0) {
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "the file lacks the key general.architecture: it is no language model");
     }
-    const model_family *family = model_family_find(facts->architecture);
-    if (!family) {
+    *family = model_family_find(facts->architecture);
+    if (!*family) {
         char known[128];
         model_family_list(known, sizeof known);
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "the architecture \"%.*s\" is not supported; supported: %s",
-                           (int)(facts->architecture.size < 64 ? facts->architecture.size : 64),
-                           facts->architecture.data, known);
+                           text_view_shown(facts->architecture, 64), facts->architecture.data,
+                           known);
     }
-    facts_reader reader = {
-        .file = file, .architecture = &facts->architecture, .error = error, .key = ""};
-    kvern_status status = read_geometry(&reader, facts);
-    return status == KVERN_OK ? family->read_facts(&reader, facts) : status;
+    return KVERN_OK;
+}
+
+// Every key of the file is known and, unless it is used, without effect.
+static kvern_status check_keys(const weights *source, const model_facts *facts,
+                               const model_family *family, engine_error *error)
+{
+    const key_table *tables[MODEL_KEY_TABLES];
+    model_family_key_tables(family, tables);
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < weights_key_count(source) && status == KVERN_OK; i++) {
+        text_view key;
+        config_value value = weights_key_at(source, i, &key);
+        status = key_check(tables, MODEL_KEY_TABLES, facts->architecture, key, &value, error);
+    }
+    return status;
+}
+
+kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_error *error)
+{
+    const weights source = gguf_weights(file);
+    const model_family *family = NULL;
+    *facts = (model_facts){.embedding_scale = 1};
+    read_general(&source, facts);
+    kvern_status status = find_family(facts, &family, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    facts_reader reader = {.source = &source, .error = error, .key = ""};
+    status = check_keys(&source, facts, family, error);
+    if (status == KVERN_OK) {
+        status = check_version(&reader);
+    }
+    if (status == KVERN_OK) {
+        status = read_geometry(&reader, facts);
+    }
+    return status == KVERN_OK && family->read_facts ? family->read_facts(&reader, facts) : status;
+}
+
+bool model_judge_key(const gguf_file *file, size_t index, model_key *key)
+{
+    const weights source = gguf_weights(file);
+    const text_view architecture = text_of(&source, "general.architecture");
+    const model_family *family = model_family_find(architecture);
+    if (!family || index >= weights_key_count(&source)) {
+        return false;
+    }
+    const key_table *tables[MODEL_KEY_TABLES];
+    model_family_key_tables(family, tables);
+    const key_row *row;
+    config_value value = weights_key_at(&source, index, &key->name);
+    key->verdict = key_judge(tables, MODEL_KEY_TABLES, architecture, key->name, &value, &row);
+    key->why = row ? row->why : NULL;
+    return true;
 }
 
 size_t model_layer_window(const model_facts *facts, size_t layer)

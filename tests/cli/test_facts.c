@@ -100,6 +100,10 @@ static void test_inspect_json_parts(void **state)
     assert_int_equal(integer_at(kv, "bytes_per_token"), 128);
     assert_int_equal(integer_at(kv, "context"), 256);
     assert_int_equal(integer_at(kv, "context_bytes"), 256 * 128);
+    const json_t *keys = json_object_get(facts, "keys");
+    assert_true(json_array_size(keys) > 10);
+    assert_string_equal(string_at(json_array_get(keys, 0), "key"), "general.architecture");
+    assert_string_equal(string_at(json_array_get(keys, 0), "verdict"), "used");
     json_decref(facts);
 }
 

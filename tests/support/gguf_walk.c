@@ -45,19 +45,21 @@ static char *to_c_string(gguf_string string)
 static uint64_t walk_scalar(uint64_t sum, const gguf_entry *entry)
 {
     uint64_t u64 = 0;
-    int64_t i64 = 0;
     float f32 = 0;
     bool flag = false;
     gguf_string string = {NULL, 0};
+    config_value value = gguf_entry_value(entry);
     bool is_u64 = gguf_get_u64(entry, &u64);
-    bool is_i64 = gguf_get_i64(entry, &i64);
+    bool is_i64 = value.kind == CONFIG_INTEGER;
     bool is_f32 = gguf_get_f32(entry, &f32);
     bool is_bool = gguf_get_bool(entry, &flag);
     bool is_string = gguf_get_string(entry, &string);
     PROMISE(is_bool + is_string + (is_u64 || is_i64 || is_f32) <= 1);
     PROMISE(!is_string || string.data);
     sum = mix_u64(sum, u64);
-    sum = mix_u64(sum, (uint64_t)i64);
+    PROMISE(value.kind != CONFIG_ABSENT && value.kind != CONFIG_OTHER);
+    PROMISE((value.kind == CONFIG_TEXT) == is_string && (value.kind == CONFIG_FLAG) == is_bool);
+    sum = mix_u64(sum, (uint64_t)value.integer);
     sum = mix(sum, &f32, sizeof f32);
     sum = mix_u64(sum, flag);
     return mix(sum, string.data, string.size);
@@ -76,6 +78,9 @@ static uint64_t walk_array(uint64_t sum, const gguf_entry *entry)
         bool is_bool = gguf_array_bool(entry, i, &flag);
         bool is_string = gguf_array_string(entry, i, &string);
         PROMISE(i < count || !(is_i64 || is_f32 || is_bool || is_string));
+        config_value value = gguf_entry_value(entry);
+        PROMISE(count == 0 || value.kind == CONFIG_LIST);
+        PROMISE((config_element(&value, i).kind == CONFIG_ABSENT) == (i >= count));
         sum = mix_u64(sum, (uint64_t)i64);
         sum = mix(sum, &f32, sizeof f32);
         sum = mix_u64(sum, flag);
@@ -117,7 +122,7 @@ static uint64_t walk_data(uint64_t sum, const gguf_file *file, const gguf_tensor
     size_t count = blocks < DECODED_BLOCKS ? blocks : DECODED_BLOCKS;
     sum = walk_blocks(sum, tensor, 0, count);
     sum = walk_blocks(sum, tensor, blocks - count, count);
-    gguf_drop_tensor_pages(file, tensor);
+    gguf_drop_pages(file, tensor->data, tensor->bytes);
     return sum;
 }
 
@@ -142,7 +147,6 @@ static uint64_t walk_tensor(uint64_t sum, const gguf_file *file, const gguf_tens
 uint64_t gguf_walk(const gguf_file *file)
 {
     uint64_t sum = mix_u64(0, gguf_version(file));
-    sum = mix_u64(sum, gguf_alignment(file));
     for (size_t i = 0; i < gguf_entry_count(file); i++) {
         sum = walk_entry(sum, file, gguf_entry_at(file, i));
     }

@@ -113,12 +113,10 @@ static void run_tasks(const kvern_executor *executor, size_t tasks,
 static void drop_band(const gguf_file *file, const pack_work *work)
 {
     const size_t tile_source = work->shape->row_bytes * LINEAR_ROWS;
-    gguf_tensor band = *work->tensor;
-    const size_t start = work->first_tile * tile_source;
+    const size_t start = work->first_tile * tile_source, all = work->tensor->bytes;
     const size_t end = work->end_tile * tile_source;
-    band.data = (const unsigned char *)band.data + start;
-    band.bytes = (end < work->tensor->bytes ? end : work->tensor->bytes) - start;
-    gguf_drop_tensor_pages(file, &band);
+    gguf_drop_pages(file, (const unsigned char *)work->tensor->data + start,
+                    (end < all ? end : all) - start);
 }
 
 static void pack_tensor(const gguf_file *file, const kvern_executor *executor, pack_work work)

@@ -72,7 +72,7 @@ KVERN_CHECK kvern_status linear_arena_create(size_t bytes, linear_arena **out, e
 void linear_arena_destroy(linear_arena *arena);
 
 // Packs a tensor into the arena. While it goes on, pages of `file` that have been read are given
-// back to the system (gguf_drop_tensor_pages), so that the weights are not held twice; NULL leaves
+// back to the system (gguf_drop_pages), so that the weights are not held twice; NULL leaves
 // them alone. `features` are the KVERN_CPU_ bits that the products may use. On failure *out and the
 // arena are unchanged. Errors: those of linear_packed_bytes, and KVERN_ERR_MEMORY when the arena
 // has no room left.

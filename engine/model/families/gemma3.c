@@ -15,6 +15,22 @@
 // the head dim; its files do not say so.
 #define GEMMA3_27B_LAYERS 62
 
+#define WINDOW_IS_FULL "a window layer's heads are those of the full ones"
+
+static const key_row KEYS[] = {
+    {"attention.scale", .rule = KEY_USED},
+    {"attention.sliding_window", .rule = KEY_USED},
+    {"attention.sliding_window_pattern", .rule = KEY_USED, .why = "which layers have the window"},
+    {"attention.key_length_swa", .rule = KEY_USED, .why = WINDOW_IS_FULL},
+    {"attention.value_length_swa", .rule = KEY_USED, .why = WINDOW_IS_FULL},
+    {"rope.dimension_count_swa", .rule = KEY_USED, .why = WINDOW_IS_FULL},
+    {"rope.freq_base_swa", .rule = KEY_USED, .why = "of layers with the window"},
+    {"attn_logit_softcapping", .rule = KEY_USED},
+    {"final_logit_softcapping", .rule = KEY_USED},
+    {"hidden_activation", .rule = KEY_NEUTRAL, .text = "gelu_pytorch_tanh"},
+};
+static const key_table gemma3_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
+
 // The file stores 1 + weight for every norm, which is what RMSNorm multiplies with.
 typedef struct gemma3_layer {
     block block;
@@ -44,30 +60,30 @@ static void set_windowed(model_facts *facts, size_t layer)
 }
 
 // The list of a file says of every layer whether it has the window.
-static kvern_status read_window_list(facts_reader *reader, const gguf_entry *list,
+static kvern_status read_window_list(const facts_reader *reader, const config_value *list,
                                      model_facts *facts)
 {
-    if (gguf_array_type(list) != GGUF_BOOL || gguf_array_count(list) != facts->layers) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "%s must be a number, or a list of %zu booleans", reader->key,
-                           facts->layers);
-    }
-    for (size_t i = 0; i < facts->layers; i++) {
-        bool windowed = false;
-        if (gguf_array_bool(list, i, &windowed) && windowed) {
+    bool right = list->count == facts->layers;
+    for (size_t i = 0; i < facts->layers && right; i++) {
+        config_value windowed = config_element(list, i);
+        right = windowed.kind == CONFIG_FLAG;
+        if (windowed.flag) {
             set_windowed(facts, i);
         }
     }
-    return KVERN_OK;
+    return right ? KVERN_OK
+                 : engine_fail(reader->error, KVERN_ERR_FORMAT,
+                               "%s must be a number, or a list of %zu booleans", reader->key,
+                               facts->layers);
 }
 
 static kvern_status read_window_layers(facts_reader *reader, model_facts *facts)
 {
     static const char key[] = "attention.sliding_window_pattern";
     size_t full_every = GEMMA3_FULL_EVERY;
-    const gguf_entry *entry = facts_find(reader, key);
-    if (gguf_array_count(entry) > 0) {
-        return read_window_list(reader, entry, facts);
+    config_value value = facts_find(reader, key);
+    if (value.kind == CONFIG_LIST) {
+        return read_window_list(reader, &value, facts);
     }
     kvern_status status = facts_read_size(reader, key, FACTS_MAX_COUNT, &full_every);
     for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
@@ -80,7 +96,7 @@ static kvern_status read_window_layers(facts_reader *reader, model_facts *facts)
 
 static kvern_status read_window(facts_reader *reader, model_facts *facts)
 {
-    if (!facts_find(reader, "attention.sliding_window")) {
+    if (facts_find(reader, "attention.sliding_window").kind == CONFIG_ABSENT) {
         return KVERN_OK;
     }
     kvern_status status =
@@ -100,7 +116,16 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     if (facts->layers == GEMMA3_27B_LAYERS) {
         facts->attention_scale = 1 / sqrtf((float)facts->width / (float)facts->heads);
     }
-    kvern_status status = facts_read_positive(reader, "attention.scale", &facts->attention_scale);
+    kvern_status status = facts_require(reader, "attention.key_length_swa", facts->head_dim);
+    if (status == KVERN_OK) {
+        status = facts_require(reader, "attention.value_length_swa", facts->value_dim);
+    }
+    if (status == KVERN_OK) {
+        status = facts_require(reader, "rope.dimension_count_swa", facts->rope_dim);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_positive(reader, "attention.scale", &facts->attention_scale);
+    }
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "attn_logit_softcapping", &facts->attention_softcap);
     }
@@ -169,6 +194,7 @@ static kvern_status run_layer(const void *object, size_t index, const forward_pa
 const model_family gemma3_family = {
     .architecture = "gemma3",
     .rope_style = ENGINE_ROPE_HALVES,
+    .keys = &gemma3_keys,
     .read_facts = read_facts,
     .layer_bytes = sizeof(gemma3_layer),
     .load_layer = load_layer,

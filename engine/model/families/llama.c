@@ -12,14 +12,12 @@ typedef struct llama_layer {
     float *feed_forward_norm; // [width]
 } llama_layer;
 
-// Keys of the family's relatives.
-static kvern_status read_facts(facts_reader *reader, model_facts *facts)
-{
-    static const char *const relatives[] = {"attention.scale", "attention.sliding_window",
-                                            "attn_logit_softcapping", "final_logit_softcapping"};
-    (void)facts;
-    return facts_refuse(reader, relatives, sizeof relatives / sizeof relatives[0]);
-}
+static const key_row KEYS[] = {
+    // Rows of q and k in the order of neighbours, which is what every GGUF of the family has.
+    {"tensor_data_layout", .rule = KEY_NEUTRAL, .text = "Meta AI original pth"},
+    {"hidden_activation", .rule = KEY_NEUTRAL, .text = "silu"},
+};
+static const key_table llama_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
 
 static void unload_layer(void *object)
 {
@@ -61,7 +59,7 @@ static kvern_status run_layer(const void *object, size_t index, const forward_pa
 const model_family llama_family = {
     .architecture = "llama",
     .rope_style = ENGINE_ROPE_PAIRS,
-    .read_facts = read_facts,
+    .keys = &llama_keys,
     .layer_bytes = sizeof(llama_layer),
     .load_layer = load_layer,
     .unload_layer = unload_layer,

@@ -3,24 +3,30 @@
 
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/llama.h"
+#include "engine/model/families/model_keys.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const model_family *const families[] = {&llama_family, &gemma3_family};
 
 #define FAMILIES (sizeof families / sizeof families[0])
 
-const model_family *model_family_find(gguf_string architecture)
+const model_family *model_family_find(text_view architecture)
 {
     for (size_t i = 0; i < FAMILIES; i++) {
-        const char *name = families[i]->architecture;
-        if (strlen(name) == architecture.size &&
-            memcmp(name, architecture.data, architecture.size) == 0) {
+        if (text_view_is(architecture, families[i]->architecture)) {
             return families[i];
         }
     }
     return NULL;
+}
+
+void model_family_key_tables(const model_family *family, const key_table *tables[MODEL_KEY_TABLES])
+{
+    tables[0] = family->keys;
+    tables[1] = &model_common_keys;
+    tables[2] = &model_general_keys;
+    tables[3] = &model_other_keys;
 }
 
 void model_family_list(char *text, size_t bytes)

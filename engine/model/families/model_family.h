@@ -9,13 +9,16 @@
 #include "engine/model/forward.h"
 #include "engine/model/model_facts_reader.h"
 #include "engine/model/model_tensors.h"
+#include "engine/weights/key_table.h"
 
 typedef struct model_family {
     const char *architecture;
     engine_rope_style rope_style;
 
+    const key_table *keys; // of a GGUF file, before model_common_keys
+
     // Reads the keys that only this family has. All other facts are there already; those that it
-    // leaves alone say: nothing of the kind. It refuses what the family cannot compute.
+    // leaves alone say: nothing of the kind. NULL: there are none.
     kvern_status (*read_facts)(facts_reader *reader, model_facts *facts);
 
     size_t layer_bytes; // of the family's own object for a layer
@@ -32,7 +35,11 @@ typedef struct model_family {
 } model_family;
 
 // NULL for an architecture that no family has.
-const model_family *model_family_find(gguf_string architecture);
+const model_family *model_family_find(text_view architecture);
+
+// The tables that judge the keys of a GGUF file of a family.
+#define MODEL_KEY_TABLES 4
+void model_family_key_tables(const model_family *family, const key_table *tables[MODEL_KEY_TABLES]);
 
 // Writes the known architectures, "llama, gemma3", into text[bytes]; cut when too long.
 void model_family_list(char *text, size_t bytes);
