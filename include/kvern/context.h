@@ -43,6 +43,12 @@ typedef struct kvern_executor {
     // Calls task(arg, index) once for every index in [0, tasks), in any order, on any threads, and
     // returns when all of them have returned. It must not return before. Results do not depend on
     // who ran what.
+    //
+    // It is called from every thread that attends in the context, from several at once when they
+    // do. A task may call it, too: when the caller attends within a task of the same executor. It
+    // may then run the tasks one after the other where it is called; it must not wait for a thread
+    // that waits for the calling task. Tasks never wait for tasks that have not begun, so any order
+    // will do, on one thread as well.
     void (*run)(void *user, size_t tasks, void (*task)(void *arg, size_t index), void *arg);
 
     // How many tasks can make progress at the same time; at least 1. The library sizes its work by
@@ -95,8 +101,9 @@ KVERN_API void kvern_context_release(kvern_context *context);
 KVERN_API uint32_t kvern_context_cpu_features(const kvern_context *context);
 
 // The executor in use, for work of the caller's own (an engine's matrix products) on the same
-// threads. It is valid while the context lives. A task that runs on it must not start further work
-// on it, by kvern_read_attend neither.
+// threads. It is valid while the context lives. A task of the default executor may start work on it
+// again, by kvern_read_attend too: that runs on the task's own thread. Of the caller's own executor
+// it is the caller who knows.
 KVERN_API kvern_executor kvern_context_executor(const kvern_context *context);
 
 // Memory of a context. `held_bytes` is exactly what the allocator has given and not got back for

@@ -6,6 +6,7 @@
 // counted as done.
 #include "src/base/thread_pool.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 
 #include <pthread.h>
@@ -25,6 +26,10 @@
 #define MOST_TASKS ((size_t)UINT32_MAX)
 
 typedef void task_function(void *arg, size_t index);
+
+// Whether this thread is at a task of a run. A run that such a task starts, of this pool or another
+// one, has to be its own: the threads are taken, and the turn may be the one it is part of.
+static _Thread_local bool is_in_run;
 
 struct kvern_thread_pool {
     kvern_heap *heap;
@@ -80,7 +85,10 @@ static bool run_one(kvern_thread_pool *pool)
     void *arg = atomic_load(&pool->arg);
     if (!atomic_compare_exchange_strong(&pool->ticket, &ticket, ticket + 1))
         return false;
+    KVERN_ASSERT(!is_in_run);
+    is_in_run = true;
     task(arg, index);
+    is_in_run = false;
     atomic_fetch_add(&pool->done, 1);
     return true;
 }
@@ -147,7 +155,8 @@ static void run_round(kvern_thread_pool *pool, size_t tasks, task_function *task
 void kvern_thread_pool_run(void *user, size_t tasks, task_function *task, void *arg)
 {
     kvern_thread_pool *pool = user;
-    if (tasks == 1 || tasks > MOST_TASKS) { // nothing to share, or more than a ticket counts
+    // Nothing to share, nobody to share it with, or more than a ticket counts.
+    if (tasks <= 1 || is_in_run || tasks > MOST_TASKS) {
         for (size_t i = 0; i < tasks; i++)
             task(arg, i);
         return;

@@ -20,7 +20,8 @@ KVERN_CHECK kvern_status kvern_thread_pool_start(kvern_heap *heap, size_t thread
                                                  kvern_thread_pool **out);
 
 // The run function of a kvern_executor whose user is the pool. Callers on several threads take
-// turns.
+// turns. Within a task of a run, of any pool, the tasks are run one after the other where the call
+// is made.
 void kvern_thread_pool_run(void *pool, size_t tasks, void (*task)(void *arg, size_t index),
                            void *arg);
 
