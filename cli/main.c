@@ -2,12 +2,14 @@
 // The kvern program: finds the subcommand and runs it.
 
 #include "cli/commands/command.h"
+#include "cli/io/nearest.h"
 #include "cli/io/report.h"
-#include "cli/options/options.h"
+#include "cli/options/help.h"
 
 #include <kvern/kvern.h>
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +17,15 @@ static const command *const COMMANDS[] = {&command_run,  &command_batch,    &com
                                           &command_fit,  &command_tokenize, &command_logits,
                                           &command_eval, &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
+
+static const char DESCRIPTION[] =
+    "Runs language models from GGUF files on the CPU, on the KV cache of the Kvern library.\n";
+static const char FOOTNOTE[] =
+    "\n'kvern COMMAND --help' or 'kvern help COMMAND' says more about a command, 'kvern help bench "
+    "attention' about a measurement. The exit code is 0 for success, 1 for failure, 2 for wrong "
+    "usage.\n\n"
+    "  kvern run MODEL                            talk to a model\n"
+    "  kvern run MODEL -p \"Why is the sky blue?\"  ask one question\n";
 
 static const command *find_command(const char *name)
 {
@@ -26,111 +37,96 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
-static void print_version(FILE *stream, struct argp_state *state)
+static int print_version(void)
 {
-    (void)state;
-    fprintf(stream, "kvern %s\n", kvern_version());
+    printf("kvern %s\n", kvern_version());
+    return CLI_SUCCESS;
 }
 
-// The list of commands stands after the options in `kvern --help`; argp frees it.
-static char *help_filter(int key, const char *text, void *input)
+static int print_help(void)
 {
-    (void)input;
-    if (key != ARGP_KEY_HELP_POST_DOC) {
-        return (char *)text;
-    }
-    char *list = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&list, &size);
-    if (!stream) {
-        return NULL;
-    }
-    fputs("Commands:\n", stream);
+    fputs("Usage: kvern COMMAND [ARGUMENT...]\n\n", stdout);
+    help_fill(stdout, DESCRIPTION, sizeof DESCRIPTION - 1);
+    fputs("\nCommands:\n", stdout);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(stream, "  %-10s %s\n", COMMANDS[i]->name, COMMANDS[i]->summary);
+        printf("  %-10s %s\n", COMMANDS[i]->name, COMMANDS[i]->summary);
     }
-    fputs("\n`kvern COMMAND --help' and `kvern help COMMAND' say more about a command, `kvern help "
-          "bench attention' about a measurement. The exit "
-          "code is 0 for success, 1 for failure, 2 for wrong usage.",
-          stream);
-    fclose(stream);
-    return list;
+    fputs("\nOptions:\n  -h, --help     Show this help, as 'kvern help' does\n"
+          "  -v, --version  Show the version, as 'kvern version' does\n",
+          stdout);
+    help_fill(stdout, FOOTNOTE, sizeof FOOTNOTE - 1);
+    return CLI_SUCCESS;
 }
 
-typedef struct program_choice {
-    const command *chosen;
-    int index; // of its name in argv
-} program_choice;
-
-static const command *need_command(const struct argp_state *state, const char *name)
+static int fail_usage(const char *what, const char *word)
 {
-    const command *found = find_command(name);
-    if (!found) {
-        options_fail(state, "'%s' is no command", name);
+    const char *names[COMMAND_COUNT];
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        names[i] = COMMANDS[i]->name;
     }
-    return found;
+    const char *meant = word[0] == '-' ? NULL : nearest_name(word, names, COMMAND_COUNT);
+    if (meant) {
+        report_error("%s '%s', did you mean '%s'?", what, word, meant);
+    } else if (word[0]) {
+        report_error("%s '%s'", what, word);
+    } else {
+        report_error("%s", what);
+    }
+    fputs("Try 'kvern --help' for more information.\n", stderr);
+    return CLI_USAGE;
 }
 
-// `kvern help` is `kvern --help`, `kvern help COMMAND WORD` is `kvern COMMAND WORD --help`: what
-// stands behind "help" moves to its place.
-static void parse_help(struct argp_state *state, program_choice *choice)
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+static int run_command(const command *chosen, int argc, char **argv)
+{
+    argv[0] = (char *)chosen->title; // messages do not depend on how the program was found
+    return chosen->run(argc, argv);
+}
+
+// `kvern help COMMAND WORD...` is `kvern COMMAND WORD... --help`. `words` is what stands behind
+// "help"; the place of that word is free.
+static int run_help(int count, char **words)
 {
     static char flag[] = "--help";
-    char **words = state->argv + state->next;
-    const int count = state->argc - state->next;
-    if (count == 0) {
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP); // ends the program
+    if (count == 0 || is_one_of(words[0], "help", "version", "--help")) {
+        return print_help();
     }
-    choice->chosen = need_command(state, words[0]);
+    const command *chosen = find_command(words[0]);
+    if (!chosen) {
+        return fail_usage("unknown command", words[0]);
+    }
     if (count > 2) {
-        options_fail(state, "help takes one command, and one word of it");
+        return fail_usage("help takes one command, and one word of it", "");
     }
     memmove(words - 1, words, (size_t)count * sizeof *words);
     words[count - 1] = flag;
+    return run_command(chosen, count + 1, words - 1);
 }
-
-// Stops at the first argument: what follows belongs to the command.
-static error_t parse_program(int key, char *argument, struct argp_state *state)
-{
-    program_choice *choice = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        choice->index = state->next - 1;
-        if (strcmp(argument, "help") == 0) {
-            parse_help(state, choice);
-        } else {
-            choice->chosen = need_command(state, argument);
-        }
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        options_fail(state, "the command is missing");
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp PROGRAM_ARGP = {
-    .parser = parse_program,
-    .args_doc = "COMMAND [ARGUMENT...]",
-    .doc = "Runs language models from GGUF files on the CPU, on the KV cache of the Kvern library.",
-    .help_filter = help_filter,
-};
 
 int main(int argc, char **argv)
 {
     report_start();
     argp_err_exit_status = CLI_USAGE;
-    argp_program_version_hook = print_version;
-    char program[] = "kvern";
-    if (argc > 0) {
-        argv[0] = program; // messages do not depend on how the program was found
+    if (argc < 2) {
+        return fail_usage("no command given", "");
     }
-    program_choice choice = {0};
-    if (argp_parse(&PROGRAM_ARGP, argc, argv, ARGP_IN_ORDER, NULL, &choice) != 0 ||
-        !choice.chosen) {
-        return CLI_USAGE;
+    const char *word = argv[1];
+    if (is_one_of(word, "-h", "--help", "-?")) {
+        return print_help();
     }
-    argv[choice.index] = (char *)choice.chosen->title;
-    return choice.chosen->run(argc - choice.index, argv + choice.index);
+    if (is_one_of(word, "-v", "--version", "version") || strcmp(word, "-V") == 0) {
+        return print_version();
+    }
+    if (strcmp(word, "help") == 0) {
+        return run_help(argc - 2, argv + 2);
+    }
+    const command *chosen = find_command(word);
+    if (!chosen) {
+        return fail_usage(word[0] == '-' ? "unknown option" : "unknown command", word);
+    }
+    return run_command(chosen, argc - 1, argv + 1);
 }

@@ -36,25 +36,17 @@ static void parse_phase(const struct argp_state *state, const char *text,
         options_fail(state, "--phase is decode, window or both, not '%s'", text);
 }
 
-static const struct argp ATTENTION_ARGP;
-
 static error_t parse_attention(int key, char *argument, struct argp_state *state)
 {
     attention_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &ATTENTION_ARGP);
-        return 0;
     case KEY_PHASE:
-        options_once(state, key, "--phase");
         parse_phase(state, argument, options);
         return 0;
     case KEY_NEW:
-        options_once(state, key, "--new");
         options->new_tokens = options_number(state, "--new", argument, 1, 1 << 16);
         return 0;
     case KEY_CSV:
-        options_once(state, key, "--csv");
         options->csv = argument;
         return 0;
     default:
@@ -68,10 +60,10 @@ static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
     {0}};
 
-static const struct argp_child ATTENTION_CHILDREN[] = {{&bench_grid_argp, 0, NULL, 0},
-                                                       {&bench_repeat_argp, 0, NULL, 0},
-                                                       {&bench_peer_argp, 0, NULL, 0},
-                                                       {&options_json_argp, 0, NULL, 0},
+static const struct argp_child ATTENTION_CHILDREN[] = {{.argp = &bench_grid_argp},
+                                                       {.argp = &bench_repeat_argp},
+                                                       {.argp = &bench_peer_argp},
+                                                       {.argp = &options_json_argp},
                                                        {0}};
 
 static const struct argp ATTENTION_ARGP = {

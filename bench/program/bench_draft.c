@@ -22,17 +22,11 @@ typedef struct draft_bench_options {
     uint64_t generate;
 } draft_bench_options;
 
-static const struct argp DRAFT_ARGP;
-
 static error_t parse_draft(int key, char *argument, struct argp_state *state)
 {
     draft_bench_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &DRAFT_ARGP);
-        return 0;
     case KEY_GENERATE:
-        options_once(state, key, "--generate");
         options->generate = options_number(state, "--generate", argument, 2, 1 << 16);
         return 0;
     default:
@@ -45,10 +39,10 @@ static const struct argp_option DRAFT_OPTIONS[] = {
     {0}};
 
 static const struct argp_child DRAFT_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0}, {&options_text_argp, 0, NULL, 0},
-    {&options_draft_argp, 0, NULL, 0}, {&bench_repeat_once_argp, 0, NULL, 0},
-    {&options_codec_argp, 0, NULL, 0}, {&options_storage_argp, 0, NULL, 0},
-    {&options_json_argp, 0, NULL, 0},  {0}};
+    {.argp = &options_model_argp}, {.argp = &bench_repeat_once_argp},
+    {.argp = &options_text_argp},  {.argp = &options_draft_argp},
+    {.argp = &options_codec_argp}, {.argp = &options_storage_argp},
+    {.argp = &options_json_argp},  {0}};
 
 static const struct argp DRAFT_ARGP = {
     .options = DRAFT_OPTIONS,

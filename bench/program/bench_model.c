@@ -30,29 +30,20 @@ typedef struct model_options {
 
 #define MOST_BATCH 256
 
-static const struct argp MODEL_ARGP;
-
 static error_t parse_model(int key, char *argument, struct argp_state *state)
 {
     model_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &MODEL_ARGP);
-        return 0;
     case KEY_CONTEXTS:
-        options_once(state, key, "--ctx");
         options_list(state, "--ctx", argument, 0, 1 << 20, &options->contexts);
         return 0;
     case KEY_PROMPT:
-        options_once(state, key, "--prompt");
         options->prompt = options_number(state, "--prompt", argument, 1, 1 << 20);
         return 0;
     case KEY_GENERATE:
-        options_once(state, key, "--generate");
         options->generate = options_number(state, "--generate", argument, 1, 1 << 16);
         return 0;
     case KEY_BATCH:
-        options_once(state, key, "--batch");
         options->batch = options_number(state, "--batch", argument, 1, MOST_BATCH);
         return 0;
     case ARGP_KEY_END:
@@ -80,12 +71,12 @@ static const struct argp_option MODEL_OPTIONS[] = {
      .doc = "Sequences that are computed together; default: 1. Speeds are those of all of them"},
     {0}};
 
-static const struct argp_child MODEL_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                   {&bench_repeat_argp, 0, NULL, 0},
-                                                   {&bench_peer_argp, 0, NULL, 0},
-                                                   {&options_codec_argp, 0, NULL, 0},
-                                                   {&options_storage_argp, 0, NULL, 0},
-                                                   {&options_json_argp, 0, NULL, 0},
+static const struct argp_child MODEL_CHILDREN[] = {{.argp = &options_model_argp},
+                                                   {.argp = &bench_repeat_argp},
+                                                   {.argp = &bench_peer_argp},
+                                                   {.argp = &options_codec_argp},
+                                                   {.argp = &options_storage_argp},
+                                                   {.argp = &options_json_argp},
                                                    {0}};
 
 static const struct argp MODEL_ARGP = {

@@ -50,11 +50,9 @@ static error_t parse_repeat(int key, char *argument, struct argp_state *state)
     bench_options *options = state->input;
     switch (key) {
     case 't':
-        options_once(state, key, "-t");
         options_list(state, "-t", argument, 1, MOST_THREADS, &options->threads);
         return 0;
     case KEY_RUNS:
-        options_once(state, key, "--runs");
         options->runs = options_number(state, "--runs", argument, 1, MOST_RUNS);
         return 0;
     default:
@@ -78,7 +76,6 @@ static error_t parse_repeat_once(int key, char *argument, struct argp_state *sta
     bench_options *options = state->input;
     if (key != 't')
         return parse_repeat(key, argument, state);
-    options_once(state, key, "-t");
     options->threads = (number_list){1, {options_number(state, "-t", argument, 1, MOST_THREADS)}};
     return 0;
 }
@@ -95,11 +92,9 @@ static error_t parse_peer(int key, char *argument, struct argp_state *state)
     bench_options *options = state->input;
     switch (key) {
     case KEY_PEER:
-        options_once(state, key, "--peer");
         options->peer = argument;
         return 0;
     case KEY_PEER_STORAGE:
-        options_once(state, key, "--peer-storage");
         bench_names(state, "--peer-storage", argument, &options->peer_storages);
         return 0;
     case ARGP_KEY_END:
@@ -142,23 +137,18 @@ static error_t parse_grid(int key, char *argument, struct argp_state *state)
     bench_grid *grid = state->input;
     switch (key) {
     case KEY_STORAGE:
-        options_once(state, key, "--storage");
         parse_storages(state, argument, grid);
         return 0;
     case KEY_HEAD_DIM:
-        options_once(state, key, "--head-dim");
         options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &grid->head_dims);
         return 0;
     case KEY_GROUP:
-        options_once(state, key, "--group");
         options_list(state, "--group", argument, 1, 256, &grid->groups);
         return 0;
     case KEY_KV_HEADS:
-        options_once(state, key, "--kv-heads");
         grid->kv_heads = options_number(state, "--kv-heads", argument, 1, 256);
         return 0;
     case KEY_POSITIONS:
-        options_once(state, key, "--positions");
         options_list(state, "--positions", argument, 1, 1 << 20, &grid->positions);
         return 0;
     default:

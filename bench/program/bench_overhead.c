@@ -25,21 +25,14 @@ typedef struct overhead_options {
     uint64_t positions, prompt;
 } overhead_options;
 
-static const struct argp OVERHEAD_ARGP;
-
 static error_t parse_overhead(int key, char *argument, struct argp_state *state)
 {
     overhead_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &OVERHEAD_ARGP);
-        return 0;
     case KEY_POSITIONS:
-        options_once(state, key, "--positions");
         options->positions = options_number(state, "--positions", argument, 1, 1 << 20);
         return 0;
     case KEY_PROMPT:
-        options_once(state, key, "--prompt");
         options->prompt = options_number(state, "--prompt", argument, 1, GENERATOR_CHUNK);
         return 0;
     default:
@@ -58,9 +51,9 @@ static const struct argp_option OVERHEAD_OPTIONS[] = {
      .doc = "Tokens of the prompt before the first token; default: 16"},
     {0}};
 
-static const struct argp_child OVERHEAD_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                      {&bench_repeat_once_argp, 0, NULL, 0},
-                                                      {&options_json_argp, 0, NULL, 0},
+static const struct argp_child OVERHEAD_CHILDREN[] = {{.argp = &options_model_argp},
+                                                      {.argp = &bench_repeat_once_argp},
+                                                      {.argp = &options_json_argp},
                                                       {0}};
 
 static const struct argp OVERHEAD_ARGP = {

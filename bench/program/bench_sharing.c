@@ -21,17 +21,11 @@ typedef struct sharing_options {
     number_list rows;
 } sharing_options;
 
-static const struct argp SHARING_ARGP;
-
 static error_t parse_sharing(int key, char *argument, struct argp_state *state)
 {
     sharing_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &SHARING_ARGP);
-        return 0;
     case KEY_ROWS:
-        options_once(state, key, "--rows");
         options_list(state, "--rows", argument, 2, 1024, &options->rows);
         return 0;
     default:
@@ -42,10 +36,8 @@ static error_t parse_sharing(int key, char *argument, struct argp_state *state)
 static const struct argp_option SHARING_OPTIONS[] = {
     {.name = "rows", .key = KEY_ROWS, .arg = "LIST", .doc = "Rows that decode; default: 8"}, {0}};
 
-static const struct argp_child SHARING_CHILDREN[] = {{&bench_grid_argp, 0, NULL, 0},
-                                                     {&bench_repeat_argp, 0, NULL, 0},
-                                                     {&options_json_argp, 0, NULL, 0},
-                                                     {0}};
+static const struct argp_child SHARING_CHILDREN[] = {
+    {.argp = &bench_grid_argp}, {.argp = &bench_repeat_argp}, {.argp = &options_json_argp}, {0}};
 
 static const struct argp SHARING_ARGP = {
     .options = SHARING_OPTIONS,

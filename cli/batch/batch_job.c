@@ -7,6 +7,7 @@
 #include "cli/io/report.h"
 #include "cli/io/text.h"
 #include "cli/session/draft_options.h"
+#include "cli/session/sampling_options.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ typedef struct batch_item {
     size_t line;
     batch_prompt prompt;
     text_buffer text;
+    logit_bias *biases; // of its sampler
 } batch_item;
 
 // ---- Interruption ----
@@ -189,6 +191,7 @@ static void free_item(batch_item *item)
 {
     batch_prompt_free(&item->prompt);
     text_buffer_free(&item->text);
+    free(item->biases);
     free(item);
 }
 
@@ -225,18 +228,36 @@ static void take_end(void *user, const schedule_result *result)
     free_item(item);
 }
 
+static kvern_status complete_sampling(batch_item *item, sampler_options *sampling,
+                                      engine_error *error)
+{
+    const session_options *options = &item->job->options->session;
+    const tokenizer *tokens = model_tokenizer(item->job->loaded.model);
+    *sampling = item->prompt.sampling;
+    if (!sampling_biases(options->biases, options->bias_count, options->ignore_eos ? tokens : NULL,
+                         &item->biases, &sampling->bias_count)) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory to sample with");
+    }
+    sampling->biases = item->biases;
+    return KVERN_OK;
+}
+
 static kvern_status submit(batch_item *item, engine_error *error)
 {
     batch_job *job = item->job;
     const batch_prompt *prompt = &item->prompt;
     token_buffer tokens = TOKEN_BUFFER_INIT;
-    kvern_status status =
-        batch_prompt_encode(prompt, model_tokenizer(job->loaded.model), job->chat, &tokens, error);
+    sampler_options sampling;
+    kvern_status status = complete_sampling(item, &sampling, error);
+    if (status == KVERN_OK) {
+        status = batch_prompt_encode(prompt, model_tokenizer(job->loaded.model), job->chat, &tokens,
+                                     error);
+    }
     if (status == KVERN_OK) {
         const schedule_request request = {.tokens = tokens.ids,
                                           .count = tokens.count,
                                           .max_tokens = prompt->max_tokens,
-                                          .sampling = prompt->sampling,
+                                          .sampling = sampling,
                                           .stops = prompt->stops,
                                           .stop_count = prompt->stop_count,
                                           .user = item,

@@ -20,8 +20,6 @@
 
 enum { KEY_PROMPTS = OPTIONS_KEY_COMMAND, KEY_OUT, KEY_PARALLEL };
 
-static const struct argp BATCH_ARGP;
-
 static void check_batch(const struct argp_state *state, const batch_options *options)
 {
     if (!options->prompts) {
@@ -39,19 +37,13 @@ static error_t parse_batch(int key, char *argument, struct argp_state *state)
 {
     batch_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &BATCH_ARGP);
-        return 0;
     case KEY_PROMPTS:
-        options_once(state, key, "--prompts");
         options->prompts = argument;
         return 0;
     case KEY_OUT:
-        options_once(state, key, "--out");
         options->out = argument;
         return 0;
     case KEY_PARALLEL:
-        options_once(state, key, "--parallel");
         options->parallel = options_number(state, "--parallel", argument, 1, MOST_PARALLEL);
         return 0;
     case ARGP_KEY_END:
@@ -78,12 +70,19 @@ static const struct argp_option BATCH_OPTIONS[] = {
                                                                          "holds them"},
     {0}};
 
-static const struct argp_child BATCH_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},    {&sampling_argp, 0, NULL, 0},
-    {&options_template_argp, 0, NULL, 0}, {&options_compute_argp, 0, NULL, 0},
-    {&options_context_argp, 0, NULL, 0},  {&options_json_argp, 0, NULL, 0},
-    {&options_draft_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
-    {&options_storage_argp, 0, NULL, 0},  {0}};
+static const struct argp_child BATCH_CHILDREN[] = {{.argp = &options_model_argp},
+                                                   {.argp = &options_template_argp},
+                                                   {.argp = &answer_argp},
+                                                   {.argp = &sampling_argp},
+                                                   {.argp = &options_draft_argp},
+                                                   {.argp = &options_context_argp},
+                                                   {.argp = &options_budget_argp},
+                                                   {.argp = &options_codec_argp},
+                                                   {.argp = &options_storage_argp},
+                                                   {.argp = &options_threads_argp},
+                                                   {.argp = &options_json_argp},
+                                                   {.argp = &options_quiet_argp},
+                                                   {0}};
 
 static const struct argp BATCH_ARGP = {
     .options = BATCH_OPTIONS,
@@ -160,7 +159,7 @@ static int conclude(const batch_job *job)
     int code = CLI_SUCCESS;
     if (job->options->session.common.json) {
         code = print_json(job);
-    } else {
+    } else if (!job->options->session.common.quiet) {
         print_facts(job);
     }
     if (job->broken.status != KVERN_OK) {

@@ -23,7 +23,7 @@
 #define MOST_LOGITS ((size_t)4 << 20)
 #define MOST_STEP 64
 
-enum { KEY_TEXT = OPTIONS_KEY_COMMAND, KEY_LIST, KEY_WINDOW, KEY_WINDOWS };
+enum { KEY_TEXT = OPTIONS_KEY_COMMAND, KEY_LIST, KEY_WINDOWS };
 
 typedef struct eval_options {
     cli_options common; // its context: tokens of a window
@@ -37,6 +37,8 @@ typedef struct eval_options {
 static void parse_list(const struct argp_state *state, char *list, eval_options *options)
 {
     char *rest = list;
+    options->storage_count = 0;
+    memset(options->storages, 0, sizeof options->storages);
     for (char *item; (item = strsep(&rest, ","));) {
         if (options->storage_count == MOST_STORAGES) {
             options_fail(state, "--kv takes %d storages at most", MOST_STORAGES);
@@ -71,29 +73,20 @@ static void complete_storages(eval_options *options)
     }
 }
 
-static const struct argp EVAL_ARGP;
-
 static error_t parse_eval(int key, char *argument, struct argp_state *state)
 {
     eval_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &EVAL_ARGP);
-        return 0;
     case KEY_TEXT:
-        options_once(state, key, "--text");
         options->text = argument;
         return 0;
     case KEY_LIST:
-        options_once(state, key, "--kv");
         parse_list(state, argument, options);
         return 0;
-    case KEY_WINDOW:
-        options_once(state, key, "--ctx");
+    case 'c':
         options->common.context = (int64_t)options_number(state, "--ctx", argument, 1, INT32_MAX);
         return 0;
     case KEY_WINDOWS:
-        options_once(state, key, "--windows");
         options->windows = options_number(state, "--windows", argument, 1, INT32_MAX);
         return 0;
     case ARGP_KEY_END:
@@ -115,19 +108,22 @@ static const struct argp_option EVAL_OPTIONS[] = {
      .doc = "Storages of the KV cache, a row each: bf16, f16, f32, q8, q6, q5, q4, q3, q2, q8/q4 "
             "for keys and values apart, or a kv_config.json; default: bf16"},
     {.name = "ctx",
-     .key = KEY_WINDOW,
+     .key = 'c',
      .arg = "N",
      .doc = "Tokens of a window, at most the model's context (default: 1024)"},
+    {.name = "ctx-size", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {.name = "windows",
      .key = KEY_WINDOWS,
      .arg = "N",
      .doc = "Stop after N windows (default: the whole text)"},
     {0}};
 
-static const struct argp_child EVAL_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                  {&options_compute_argp, 0, NULL, 0},
-                                                  {&options_storage_argp, 0, NULL, 0},
-                                                  {&options_json_argp, 0, NULL, 0},
+static const struct argp_child EVAL_CHILDREN[] = {{.argp = &options_model_argp},
+                                                  {.argp = &options_budget_argp},
+                                                  {.argp = &options_storage_argp},
+                                                  {.argp = &options_threads_argp},
+                                                  {.argp = &options_json_argp},
+                                                  {.argp = &options_quiet_argp},
                                                   {0}};
 
 static const struct argp EVAL_ARGP = {

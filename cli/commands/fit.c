@@ -14,28 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct argp FIT_ARGP;
-
-static error_t parse_fit(int key, char *argument, struct argp_state *state)
-{
-    (void)argument;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    options_init(state, &FIT_ARGP);
-    return 0;
-}
-
-static const struct argp_child FIT_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                 {&options_compute_argp, 0, NULL, 0},
-                                                 {&options_context_argp, 0, NULL, 0},
-                                                 {&options_codec_argp, 0, NULL, 0},
-                                                 {&options_storage_argp, 0, NULL, 0},
-                                                 {&options_json_argp, 0, NULL, 0},
-                                                 {0}};
+static const struct argp_child FIT_CHILDREN[] = {
+    {.argp = &options_model_argp},   {.argp = &options_context_argp},
+    {.argp = &options_budget_argp},  {.argp = &options_codec_argp},
+    {.argp = &options_storage_argp}, {.argp = &options_threads_argp},
+    {.argp = &options_json_argp},    {0}};
 
 static const struct argp FIT_ARGP = {
-    .parser = parse_fit,
     .args_doc = "MODEL",
     .doc =
         "Shows the bytes of a KV cache of --ctx tokens (default: what the model was made for) by "

@@ -18,25 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct argp INSPECT_ARGP;
-
-static error_t parse_inspect(int key, char *argument, struct argp_state *state)
-{
-    (void)argument;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    options_init(state, &INSPECT_ARGP);
-    return 0;
-}
-
 static const struct argp_child INSPECT_CHILDREN[] = {
-    {&options_model_argp, 0, NULL, 0},   {&options_context_argp, 0, NULL, 0},
-    {&options_json_argp, 0, NULL, 0},    {&options_codec_argp, 0, NULL, 0},
-    {&options_storage_argp, 0, NULL, 0}, {0}};
+    {.argp = &options_model_argp},   {.argp = &options_context_argp}, {.argp = &options_codec_argp},
+    {.argp = &options_storage_argp}, {.argp = &options_json_argp},    {0}};
 
 static const struct argp INSPECT_ARGP = {
-    .parser = parse_inspect,
     .args_doc = "MODEL",
     .doc = "Shows what a model file holds: geometry, tensor types, tokenizer, chat template, and "
            "the bytes of its KV cache per token and at full context (or at --ctx). No weight is "

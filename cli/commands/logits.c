@@ -30,6 +30,7 @@ typedef struct logits_options {
 // "1,2,3"
 static void parse_tokens(const struct argp_state *state, const char *text, token_buffer *tokens)
 {
+    tokens->count = 0;
     for (;;) {
         char number[16];
         size_t length = strcspn(text, ",");
@@ -64,25 +65,17 @@ static void check_logits(struct argp_state *state, const logits_options *options
     }
 }
 
-static const struct argp LOGITS_ARGP;
-
 static error_t parse_logits(int key, char *argument, struct argp_state *state)
 {
     logits_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &LOGITS_ARGP);
-        return 0;
     case KEY_TOKENS:
-        options_once(state, key, "--tokens");
         parse_tokens(state, argument, &options->tokens);
         return 0;
     case KEY_OUT:
-        options_once(state, key, "--out");
         options->out = argument;
         return 0;
     case KEY_CHUNK:
-        options_once(state, key, "--chunk");
         options->chunk = options_number(state, "--chunk", argument, 1, INT32_MAX);
         return 0;
     case ARGP_KEY_END:
@@ -103,14 +96,16 @@ static const struct argp_option LOGITS_OPTIONS[] = {
             "not depend on it, memory and speed do"},
     {0}};
 
-static const struct argp_child LOGITS_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                    {&options_text_argp, 0, NULL, 0},
-                                                    {&options_template_argp, 0, NULL, 0},
-                                                    {&options_compute_argp, 0, NULL, 0},
-                                                    {&options_context_argp, 0, NULL, 0},
-                                                    {&options_json_argp, 0, NULL, 0},
-                                                    {&options_codec_argp, 0, NULL, 0},
-                                                    {&options_storage_argp, 0, NULL, 0},
+static const struct argp_child LOGITS_CHILDREN[] = {{.argp = &options_model_argp},
+                                                    {.argp = &options_text_argp},
+                                                    {.argp = &options_template_argp},
+                                                    {.argp = &options_context_argp},
+                                                    {.argp = &options_budget_argp},
+                                                    {.argp = &options_codec_argp},
+                                                    {.argp = &options_storage_argp},
+                                                    {.argp = &options_threads_argp},
+                                                    {.argp = &options_json_argp},
+                                                    {.argp = &options_quiet_argp},
                                                     {0}};
 
 static const struct argp LOGITS_ARGP = {

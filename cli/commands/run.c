@@ -30,15 +30,10 @@ static void check_run(const struct argp_state *state, const session_options *opt
     }
 }
 
-static const struct argp RUN_ARGP;
-
 static error_t parse_run(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &RUN_ARGP);
-        return 0;
     case ARGP_KEY_END:
         check_run(state, state->input);
         return 0;
@@ -47,17 +42,14 @@ static error_t parse_run(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child RUN_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                 {&sampling_argp, 0, NULL, 0},
-                                                 {&options_text_argp, 0, NULL, 0},
-                                                 {&options_template_argp, 0, NULL, 0},
-                                                 {&options_compute_argp, 0, NULL, 0},
-                                                 {&options_context_argp, 0, NULL, 0},
-                                                 {&options_json_argp, 0, NULL, 0},
-                                                 {&options_codec_argp, 0, NULL, 0},
-                                                 {&options_storage_argp, 0, NULL, 0},
-                                                 {&options_draft_argp, 0, NULL, 0},
-                                                 {0}};
+static const struct argp_child RUN_CHILDREN[] = {
+    {.argp = &options_model_argp},    {.argp = &options_text_argp},
+    {.argp = &options_template_argp}, {.argp = &answer_argp},
+    {.argp = &sampling_argp},         {.argp = &options_draft_argp},
+    {.argp = &options_context_argp},  {.argp = &options_budget_argp},
+    {.argp = &options_codec_argp},    {.argp = &options_storage_argp},
+    {.argp = &options_threads_argp},  {.argp = &options_json_argp},
+    {.argp = &options_quiet_argp},    {0}};
 
 static const struct argp RUN_ARGP = {
     .parser = parse_run,
@@ -113,7 +105,9 @@ static int run_once(run_session *session, const text_buffer *text)
     if (session->options->common.json) {
         return session_print_json(session);
     }
-    session_print_facts(session);
+    if (!session->options->common.quiet) {
+        session_print_facts(session);
+    }
     return CLI_SUCCESS;
 }
 

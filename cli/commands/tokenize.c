@@ -10,15 +10,10 @@
 
 #include <stdio.h>
 
-static const struct argp TOKENIZE_ARGP;
-
 static error_t parse_tokenize(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
     switch (key) {
-    case ARGP_KEY_INIT:
-        options_init(state, &TOKENIZE_ARGP);
-        return 0;
     case ARGP_KEY_END:
         if (prompt_is_missing(state->input)) {
             options_fail(state, "the text is missing: -p TEXT, --file FILE or standard input");
@@ -29,10 +24,10 @@ static error_t parse_tokenize(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child TOKENIZE_CHILDREN[] = {{&options_model_argp, 0, NULL, 0},
-                                                      {&options_text_argp, 0, NULL, 0},
-                                                      {&options_template_argp, 0, NULL, 0},
-                                                      {&options_json_argp, 0, NULL, 0},
+static const struct argp_child TOKENIZE_CHILDREN[] = {{.argp = &options_model_argp},
+                                                      {.argp = &options_text_argp},
+                                                      {.argp = &options_template_argp},
+                                                      {.argp = &options_json_argp},
                                                       {0}};
 
 static const struct argp TOKENIZE_ARGP = {

@@ -209,7 +209,7 @@ int converse(run_session *session)
     int code = talk_in_terminal(&talk);
     forget_messages(&talk, 0);
     free(talk.messages);
-    if (code == CLI_SUCCESS) {
+    if (code == CLI_SUCCESS && !session->options->common.quiet) {
         session_print_facts(session);
     }
     return code;

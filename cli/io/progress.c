@@ -12,10 +12,17 @@
 #define REDRAW_SECONDS 0.1
 #define BAR_WIDTH 30
 
+static bool disabled;
+
+void progress_disable(void)
+{
+    disabled = true;
+}
+
 static bool can_draw(void)
 {
     const char *terminal = getenv("TERM");
-    return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+    return !disabled && isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
 static size_t screen_width(void)

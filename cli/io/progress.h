@@ -19,6 +19,9 @@ typedef struct progress {
 // A bar that has not been drawn yet. Strings must outlive it.
 progress progress_start(const char *label, const char *unit);
 
+// From now on no bar is drawn.
+void progress_disable(void);
+
 // Tells how far the work is. Draws at most ten times a second.
 void progress_update(progress *bar, uint64_t done, uint64_t total);
 

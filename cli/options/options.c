@@ -2,7 +2,9 @@
 #include "cli/options/options.h"
 
 #include "cli/io/number.h"
+#include "cli/io/progress.h"
 #include "cli/io/report.h"
+#include "cli/options/help.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,40 +14,64 @@
 
 #define MAX_THREADS 1024 // of kvern_context_create
 
-void options_parse(const struct argp *argp, int argc, char **argv, cli_options *options)
+// ---- The frame of all commands ----
+
+#define MOST_GROUPS 24
+
+enum { KEY_USAGE = OPTIONS_KEY_COMMAND - 1 };
+
+static const struct argp *parsed; // the command whose arguments are being parsed
+
+static error_t parse_frame(int key, char *argument, struct argp_state *state)
 {
-    error_t result = argp_parse(argp, argc, argv, 0, NULL, options);
+    (void)argument;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        for (size_t i = 0; state->root_argp->children[i].argp; i++) {
+            state->child_inputs[i] = state->input;
+        }
+        return 0;
+    case 'h':
+    case KEY_USAGE:
+        help_print(stdout, state->name, parsed);
+        exit(CLI_SUCCESS);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option FRAME_OPTIONS[] = {
+    {.name = "help", .key = 'h', .doc = ""}, {.name = "usage", .key = KEY_USAGE, .doc = ""}, {0}};
+
+void options_parse(const struct argp *command, int argc, char **argv, cli_options *options)
+{
+    const struct argp own = {.options = command->options, .parser = command->parser};
+    struct argp_child groups[MOST_GROUPS] = {{.argp = &own}};
+    for (size_t i = 0; command->children && command->children[i].argp; i++) {
+        groups[1 + i] = (struct argp_child){.argp = command->children[i].argp};
+    }
+    const struct argp frame = {.options = FRAME_OPTIONS, .parser = parse_frame, .children = groups};
+    parsed = command;
+    // Long names may begin with one dash: -sys, -md and -ctk are what people type.
+    error_t result = argp_parse(&frame, argc, argv, ARGP_LONG_ONLY | ARGP_NO_HELP, NULL, options);
     if (result != 0) {
         report_error("%s", result == ENOMEM ? "no memory" : "the arguments could not be read");
         exit(CLI_FAILURE);
     }
-}
-
-void options_init(struct argp_state *state, const struct argp *argp)
-{
-    for (size_t i = 0; argp->children[i].argp; i++) {
-        state->child_inputs[i] = state->input;
+    if (options->quiet) {
+        progress_disable();
     }
 }
 
 void options_fail(const struct argp_state *state, const char *format, ...)
 {
-    char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    fprintf(stderr, "%s: ", state->name);
+    vfprintf(stderr, format, args);
     va_end(args);
-    argp_error(state, "%s", text);
-    exit(CLI_USAGE); // argp_error does that; it is not declared so
-}
-
-void options_once(const struct argp_state *state, int key, const char *name)
-{
-    cli_options *options = state->input;
-    if (options->seen[key]) {
-        options_fail(state, "%s is given twice", name);
-    }
-    options->seen[key] = true;
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", state->name);
+    exit(CLI_USAGE);
 }
 
 uint64_t options_number(const struct argp_state *state, const char *name, const char *text,
@@ -70,20 +96,25 @@ float options_real(const struct argp_state *state, const char *name, const char 
     return value;
 }
 
+// ---- Groups ----
+
 static error_t parse_model(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
     switch (key) {
+    case 'm':
+        options->model = argument;
+        return 0;
     case ARGP_KEY_ARG:
         if (options->model) {
-            options_fail(state, "'%s' is one argument too many (the model is '%s')", argument,
+            options_fail(state, "unexpected argument '%s' (the model is '%s')", argument,
                          options->model);
         }
         options->model = argument;
         return 0;
     case ARGP_KEY_END:
         if (!options->model) {
-            options_fail(state, "the model file is missing");
+            options_fail(state, "no model file given");
         }
         return 0;
     default:
@@ -91,81 +122,91 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
     }
 }
 
-const struct argp options_model_argp = {.parser = parse_model};
+static const struct argp_option MODEL_OPTIONS[] = {
+    {.name = "model", .key = 'm', .arg = "MODEL", .flags = OPTION_HIDDEN}, {0}};
 
-static error_t parse_compute(int key, char *argument, struct argp_state *state)
+const struct argp options_model_argp = {.options = MODEL_OPTIONS, .parser = parse_model};
+
+static error_t parse_threads(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
-    switch (key) {
-    case 't':
-        options_once(state, key, "-t");
-        options->threads = options_number(state, "-t", argument, 1, MAX_THREADS);
-        return 0;
-    case OPTIONS_KEY_BUDGET:
-        options_once(state, key, "--budget");
-        if (!number_parse_bytes(argument, &options->budget) || options->budget == 0) {
-            options_fail(state, "--budget takes a number of bytes such as 512M or 2GiB, not '%s'",
-                         argument);
-        }
-        return 0;
-    default:
+    if (key != 't') {
         return ARGP_ERR_UNKNOWN;
     }
+    options->threads = options_number(state, "-t", argument, 0, MAX_THREADS);
+    return 0;
 }
 
-static const struct argp_option COMPUTE_OPTIONS[] = {
+static const struct argp_option THREADS_OPTIONS[] = {
     {.name = "threads",
      .key = 't',
      .arg = "N",
-     .doc = "Work on N threads (default: one per processor). No token and no number of a model "
-            "depends on it"},
+     .doc = "Work on N threads; 0 (default) is one per processor. The output does not depend on "
+            "it"},
+    {0}};
+
+const struct argp options_threads_argp = {
+    .options = THREADS_OPTIONS, .parser = parse_threads, .doc = "Machine and output"};
+
+static error_t parse_budget(int key, char *argument, struct argp_state *state)
+{
+    cli_options *options = state->input;
+    if (key != OPTIONS_KEY_BUDGET) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    if (!number_parse_bytes(argument, &options->budget) || options->budget == 0) {
+        options_fail(state, "--budget takes a number of bytes such as 512M or 2GiB, not '%s'",
+                     argument);
+    }
+    return 0;
+}
+
+static const struct argp_option BUDGET_OPTIONS[] = {
     {.name = "budget",
      .key = OPTIONS_KEY_BUDGET,
      .arg = "BYTES",
-     .doc =
-         "Most memory for the KV cache and its scratch; what does not fit is refused. K, M, G, T "
-         "are powers of 1024, kB, MB, GB, TB of 1000"},
+     .doc = "Use at most this much memory for the KV cache and its scratch; whatever does not fit "
+            "is refused. K, M, G, T are powers of 1024; kB, MB, GB, TB of 1000"},
     {0}};
 
-const struct argp options_compute_argp = {.options = COMPUTE_OPTIONS, .parser = parse_compute};
+const struct argp options_budget_argp = {
+    .options = BUDGET_OPTIONS, .parser = parse_budget, .doc = "KV cache"};
 
 static error_t parse_context(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
-    if (key != OPTIONS_KEY_CONTEXT) {
+    if (key != 'c') {
         return ARGP_ERR_UNKNOWN;
     }
-    options_once(state, key, "--ctx");
-    options->context = (int64_t)options_number(state, "--ctx", argument, 1, INT32_MAX);
+    options->context = (int64_t)options_number(state, "--ctx", argument, 0, INT32_MAX);
     return 0;
 }
 
 static const struct argp_option CONTEXT_OPTIONS[] = {
     {.name = "ctx",
-     .key = OPTIONS_KEY_CONTEXT,
+     .key = 'c',
      .arg = "N",
-     .doc =
-         "Room for N tokens, prompt and answers together (default: what the model was made for, or "
-         "as much of that as the budget holds)"},
+     .doc = "Make room for N tokens, prompt and answers together; 0 (default) is what the model "
+            "was made for, or as much of that as the budget holds"},
+    {.name = "ctx-size", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {0}};
 
-const struct argp options_context_argp = {.options = CONTEXT_OPTIONS, .parser = parse_context};
+const struct argp options_context_argp = {
+    .options = CONTEXT_OPTIONS, .parser = parse_context, .doc = "KV cache"};
 
 static error_t parse_template(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
     switch (key) {
     case OPTIONS_KEY_RAW:
-        options_once(state, key, "--raw");
         options->raw = true;
         return 0;
     case OPTIONS_KEY_TEMPLATE:
-        options_once(state, key, "--template");
         options->template_name = argument;
         return 0;
     case ARGP_KEY_END:
         if (options->raw && options->template_name) {
-            options_fail(state, "--raw and --template exclude each other");
+            options_fail(state, "--raw and --template cannot be used together");
         }
         return 0;
     default:
@@ -176,30 +217,30 @@ static error_t parse_template(int key, char *argument, struct argp_state *state)
 static const struct argp_option TEMPLATE_OPTIONS[] = {
     {.name = "raw",
      .key = OPTIONS_KEY_RAW,
-     .doc = "Use the text as it is, without a chat template; control tokens may be written in it"},
+     .doc = "Use the text as it is, without a chat template; control tokens in it are recognised"},
     {.name = "template",
      .key = OPTIONS_KEY_TEMPLATE,
      .arg = "NAME",
      .doc = "Put the text into this chat template, as one message of the user"},
+    {.name = "chat-template", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {0}};
 
-const struct argp options_template_argp = {.options = TEMPLATE_OPTIONS, .parser = parse_template};
+const struct argp options_template_argp = {
+    .options = TEMPLATE_OPTIONS, .parser = parse_template, .doc = "Prompt"};
 
 static error_t parse_text(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
     switch (key) {
     case 'p':
-        options_once(state, key, "-p");
         options->prompt = argument;
         return 0;
-    case OPTIONS_KEY_FILE:
-        options_once(state, key, "--file");
+    case 'f':
         options->file = argument;
         return 0;
     case ARGP_KEY_END:
         if (options->prompt && options->file) {
-            options_fail(state, "-p and --file exclude each other");
+            options_fail(state, "-p and -f cannot be used together");
         }
         return 0;
     default:
@@ -210,13 +251,14 @@ static error_t parse_text(int key, char *argument, struct argp_state *state)
 static const struct argp_option TEXT_OPTIONS[] = {
     {.name = "prompt", .key = 'p', .arg = "TEXT", .doc = "The text"},
     {.name = "file",
-     .key = OPTIONS_KEY_FILE,
+     .key = 'f',
      .arg = "FILE",
-     .doc = "The text is in this file; - is standard input. In a template the newline at its end "
-            "is left out"},
+     .doc = "Read the text from this file; - is standard input. A newline at its end is not part "
+            "of a message"},
     {0}};
 
-const struct argp options_text_argp = {.options = TEXT_OPTIONS, .parser = parse_text};
+const struct argp options_text_argp = {
+    .options = TEXT_OPTIONS, .parser = parse_text, .doc = "Prompt"};
 
 static error_t parse_json(int key, char *argument, struct argp_state *state)
 {
@@ -225,7 +267,6 @@ static error_t parse_json(int key, char *argument, struct argp_state *state)
     if (key != OPTIONS_KEY_JSON) {
         return ARGP_ERR_UNKNOWN;
     }
-    options_once(state, key, "--json");
     options->json = true;
     return 0;
 }
@@ -233,4 +274,23 @@ static error_t parse_json(int key, char *argument, struct argp_state *state)
 static const struct argp_option JSON_OPTIONS[] = {
     {.name = "json", .key = OPTIONS_KEY_JSON, .doc = "Print one JSON object, for programs"}, {0}};
 
-const struct argp options_json_argp = {.options = JSON_OPTIONS, .parser = parse_json};
+const struct argp options_json_argp = {
+    .options = JSON_OPTIONS, .parser = parse_json, .doc = "Machine and output"};
+
+static error_t parse_quiet(int key, char *argument, struct argp_state *state)
+{
+    (void)argument;
+    cli_options *options = state->input;
+    if (key != 'q') {
+        return ARGP_ERR_UNKNOWN;
+    }
+    options->quiet = true;
+    return 0;
+}
+
+static const struct argp_option QUIET_OPTIONS[] = {
+    {.name = "quiet", .key = 'q', .doc = "Show no progress and no statistics; errors are shown"},
+    {0}};
+
+const struct argp options_quiet_argp = {
+    .options = QUIET_OPTIONS, .parser = parse_quiet, .doc = "Machine and output"};

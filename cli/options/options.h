@@ -3,7 +3,8 @@
 #define KVERN_CLI_OPTIONS_H
 
 // The options that several commands share, each declared once: it means the same everywhere. A
-// command lists the groups that it takes as argp children and parses with options_parse.
+// command lists the groups that it takes as argp children and parses with options_parse. When an
+// option is given more than once, the last one counts.
 
 #include <argp.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@
 // state before parsing: bf16.
 typedef struct storage_options {
     char k[STORAGE_NAME], v[STORAGE_NAME]; // names of codecs; empty: not given
+    char both[2][STORAGE_NAME];            // of --kv alone, while the options are parsed
     uint32_t group;                        // 0: not given
     bool has_start;
     int64_t start;
@@ -40,36 +42,41 @@ typedef struct cli_options {
     const char *prompt;        // NULL: not given
     const char *file;          // NULL: not given
     bool json;
+    bool quiet;
     storage_options storage;
     draft_options draft;
-    bool seen[512]; // by option key: given already
 } cli_options;
 
-// Groups for a list of argp children.
-extern const struct argp options_model_argp;    // MODEL
-extern const struct argp options_compute_argp;  // -t, --budget
-extern const struct argp options_context_argp;  // --ctx
+// Groups for a list of argp children. Their doc is the heading that --help shows them under.
+extern const struct argp options_model_argp;    // MODEL, or -m
+extern const struct argp options_text_argp;     // -p, -f
 extern const struct argp options_template_argp; // --raw, --template
-extern const struct argp options_text_argp;     // -p, --file
-extern const struct argp options_json_argp;     // --json
+extern const struct argp options_context_argp;  // --ctx
+extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
 extern const struct argp options_storage_argp;  // --kv-group, --kv-start, --kv-first, --kv-last
 extern const struct argp options_draft_argp;    // --draft, --draft-tokens
+extern const struct argp options_threads_argp;  // -t
+extern const struct argp options_json_argp;     // --json
+extern const struct argp options_quiet_argp;    // --quiet
 
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {
-    OPTIONS_KEY_CONTEXT = 256,
-    OPTIONS_KEY_BUDGET,
+    OPTIONS_KEY_BUDGET = 256,
     OPTIONS_KEY_RAW,
     OPTIONS_KEY_TEMPLATE,
-    OPTIONS_KEY_FILE,
     OPTIONS_KEY_STOP,
     OPTIONS_KEY_SYSTEM,
     OPTIONS_KEY_TEMPERATURE,
     OPTIONS_KEY_TOP_K,
     OPTIONS_KEY_TOP_P,
     OPTIONS_KEY_MIN_P,
-    OPTIONS_KEY_SEED,
+    OPTIONS_KEY_REPEAT_PENALTY,
+    OPTIONS_KEY_REPEAT_LAST_N,
+    OPTIONS_KEY_PRESENCE_PENALTY,
+    OPTIONS_KEY_FREQUENCY_PENALTY,
+    OPTIONS_KEY_IGNORE_EOS,
+    OPTIONS_KEY_LOGIT_BIAS,
     OPTIONS_KEY_JSON,
     OPTIONS_KEY_KV,
     OPTIONS_KEY_KV_K,
@@ -85,20 +92,14 @@ enum {
 };
 
 // Parses argv, whose first entry is the command's title ("kvern run"). Ends the program with code 0
-// after help that was asked for, with code 2 after a message about wrong usage. Every parser's
-// input is `options`: a command with options of its own embeds cli_options first in its struct.
-void options_parse(const struct argp *argp, int argc, char **argv, cli_options *options);
-
-// To be called by a command's parser at ARGP_KEY_INIT, with its own argp: hands its input to all
-// its children.
-void options_init(struct argp_state *state, const struct argp *argp);
+// after help that was asked for, with code 2 after a message about wrong usage. `command` has
+// options and a parser of its own (either may be missing) and the groups it takes as children;
+// `options`, which every parser gets as its input, begins with a cli_options.
+void options_parse(const struct argp *command, int argc, char **argv, cli_options *options);
 
 // For parsers: reports wrong usage and ends the program with code 2.
 void options_fail(const struct argp_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
-
-// For parsers: refuses the second use of an option; `name` is how messages call it.
-void options_once(const struct argp_state *state, int key, const char *name);
 
 // For parsers: an option's argument as a number in range; anything else is wrong usage.
 uint64_t options_number(const struct argp_state *state, const char *name, const char *text,

@@ -38,7 +38,6 @@ bool storage_parse(const char *text, storage_options *options)
     return true;
 }
 
-// --kv-k and --kv-v win over --kv, whichever stands first.
 static void parse_kv_both(const struct argp_state *state, const char *argument,
                           storage_options *options)
 {
@@ -47,11 +46,18 @@ static void parse_kv_both(const struct argp_state *state, const char *argument,
         options_fail(state, "--kv takes " STORAGE_CODECS ", or two of them as in q8/q4, not '%s'",
                      argument);
     }
+    memcpy(options->both[0], parsed.k, sizeof parsed.k);
+    memcpy(options->both[1], parsed.v, sizeof parsed.v);
+}
+
+// --kv-k and --kv-v win over --kv, whichever stands first.
+static void complete_kv(storage_options *options)
+{
     if (!options->k[0]) {
-        memcpy(options->k, parsed.k, sizeof parsed.k);
+        memcpy(options->k, options->both[0], sizeof options->k);
     }
     if (!options->v[0]) {
-        memcpy(options->v, parsed.v, sizeof parsed.v);
+        memcpy(options->v, options->both[1], sizeof options->v);
     }
 }
 
@@ -69,20 +75,19 @@ static error_t parse_codec_options(int key, char *argument, struct argp_state *s
     storage_options *options = &common->storage;
     switch (key) {
     case OPTIONS_KEY_KV:
-        options_once(state, key, "--kv");
         parse_kv_both(state, argument, options);
         return 0;
     case OPTIONS_KEY_KV_K:
-        options_once(state, key, "--kv-k");
         parse_kv_one(state, "--kv-k", argument, options->k);
         return 0;
     case OPTIONS_KEY_KV_V:
-        options_once(state, key, "--kv-v");
         parse_kv_one(state, "--kv-v", argument, options->v);
         return 0;
     case OPTIONS_KEY_KV_CONFIG:
-        options_once(state, key, "--kv-config");
         options->config = argument;
+        return 0;
+    case ARGP_KEY_END:
+        complete_kv(options);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -96,7 +101,11 @@ static const struct argp_option CODEC_OPTIONS[] = {
      .doc = "Store keys and values as bf16 (default), f16, f32, or in 8, 6, 5, 4, 3 or 2 bits: q8, "
             "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values"},
     {.name = "kv-k", .key = OPTIONS_KEY_KV_K, .arg = "CODEC", .doc = "The keys alone"},
+    {.name = "cache-type-k", .flags = OPTION_ALIAS | OPTION_HIDDEN},
+    {.name = "ctk", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {.name = "kv-v", .key = OPTIONS_KEY_KV_V, .arg = "CODEC", .doc = "The values alone"},
+    {.name = "cache-type-v", .flags = OPTION_ALIAS | OPTION_HIDDEN},
+    {.name = "ctv", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {.name = "kv-config",
      .key = OPTIONS_KEY_KV_CONFIG,
      .arg = "FILE",
@@ -104,7 +113,8 @@ static const struct argp_option CODEC_OPTIONS[] = {
             "options"},
     {0}};
 
-const struct argp options_codec_argp = {.options = CODEC_OPTIONS, .parser = parse_codec_options};
+const struct argp options_codec_argp = {
+    .options = CODEC_OPTIONS, .parser = parse_codec_options, .doc = "KV cache"};
 
 static error_t parse_storage(int key, char *argument, struct argp_state *state)
 {
@@ -112,23 +122,19 @@ static error_t parse_storage(int key, char *argument, struct argp_state *state)
     storage_options *options = &common->storage;
     switch (key) {
     case OPTIONS_KEY_KV_GROUP:
-        options_once(state, key, "--kv-group");
         options->group = (uint32_t)options_number(state, "--kv-group", argument, 32, 128);
         if (options->group != 32 && options->group != 64 && options->group != 128) {
             options_fail(state, "--kv-group takes 32, 64 or 128, not %s", argument);
         }
         return 0;
     case OPTIONS_KEY_KV_START:
-        options_once(state, key, "--kv-start");
         options->has_start = true;
         options->start = (int64_t)options_number(state, "--kv-start", argument, 1, INT32_MAX);
         return 0;
     case OPTIONS_KEY_KV_FIRST:
-        options_once(state, key, "--kv-first");
         options->first = options_number(state, "--kv-first", argument, 0, KVERN_MAX_LAYERS);
         return 0;
     case OPTIONS_KEY_KV_LAST:
-        options_once(state, key, "--kv-last");
         options->last = options_number(state, "--kv-last", argument, 0, KVERN_MAX_LAYERS);
         return 0;
     default:
@@ -155,7 +161,8 @@ static const struct argp_option STORAGE_OPTIONS[] = {
      .doc = "Leave the last N layers in bf16"},
     {0}};
 
-const struct argp options_storage_argp = {.options = STORAGE_OPTIONS, .parser = parse_storage};
+const struct argp options_storage_argp = {
+    .options = STORAGE_OPTIONS, .parser = parse_storage, .doc = "KV cache"};
 
 static kvern_status parse_codec(const storage_options *options, const char *name, kvern_codec *out,
                                 engine_error *error)

@@ -16,11 +16,9 @@ static error_t parse_draft(int key, char *argument, struct argp_state *state)
     cli_options *options = state->input;
     switch (key) {
     case OPTIONS_KEY_DRAFT:
-        options_once(state, key, "--draft");
         options->draft.source = argument;
         return 0;
     case OPTIONS_KEY_DRAFT_TOKENS:
-        options_once(state, key, "--draft-tokens");
         options->draft.tokens =
             options_number(state, "--draft-tokens", argument, 1, MOST_DRAFT_TOKENS);
         return 0;
@@ -35,19 +33,23 @@ static error_t parse_draft(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option DRAFT_OPTIONS[] = {
-    {.doc = "Speculative decoding, which gives the same text sooner:", .group = 2},
     {.name = "draft",
      .key = OPTIONS_KEY_DRAFT,
      .arg = "MODEL|ngram",
      .doc = "Guess the next tokens with a smaller model of the same vocabulary, or from what the "
             "text has repeated so far"},
+    {.name = "model-draft", .flags = OPTION_ALIAS | OPTION_HIDDEN},
+    {.name = "md", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {.name = "draft-tokens",
      .key = OPTIONS_KEY_DRAFT_TOKENS,
      .arg = "N",
      .doc = "At most N guesses at a time, up to 32 (default: 8)"},
+    {.name = "draft-max", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {0}};
 
-const struct argp options_draft_argp = {.options = DRAFT_OPTIONS, .parser = parse_draft};
+const struct argp options_draft_argp = {.options = DRAFT_OPTIONS,
+                                        .parser = parse_draft,
+                                        .doc = "Speculative decoding (the same text sooner)"};
 
 static bool is_ngram(const cli_options *options)
 {

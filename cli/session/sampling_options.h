@@ -6,14 +6,19 @@
 
 #include "cli/session/session.h"
 
-// -n, --stop, --system, --temp, --top-k, --top-p, --min-p, --seed. The parsers' input begins with a
-// session_options.
-extern const struct argp sampling_argp;
+// The parsers' input begins with a session_options.
+extern const struct argp answer_argp;   // -n, --stop, --system, --ignore-eos
+extern const struct argp sampling_argp; // --temp, --top-k, ..., --seed, penalties, --logit-bias
 
-// What holds before parsing, with a random seed, and room for the stop strings of `argc` arguments.
-// False: no memory.
+// What holds before parsing, with a random seed, and room for the stop strings and biases of `argc`
+// arguments. False: no memory, and nothing to be freed.
 bool sampling_init(session_options *options, int argc);
 void sampling_free(session_options *options);
+
+// Makes the biases of a sampler, free(): those that were given, and with a tokenizer `without_ends`
+// also that none of its tokens that end a turn is ever chosen. False: no memory.
+bool sampling_biases(const logit_bias *given, size_t given_count, const tokenizer *without_ends,
+                     logit_bias **out, size_t *count);
 
 // Prints the way of sampling on stderr.
 void sampling_print(const sampler_options *sampling);

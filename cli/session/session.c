@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // A model without a template was not made to converse: it continues a text.
@@ -62,8 +63,15 @@ static kvern_status make_generator(run_session *session, engine_error *error)
 static kvern_status make_sampling(run_session *session, engine_error *error)
 {
     const session_options *options = session->options;
+    const tokenizer *tokens = model_tokenizer(session->loaded.model);
     size_t vocabulary = model_get_facts(session->loaded.model)->vocabulary;
-    kvern_status status = sampler_create(&options->sampling, vocabulary, &session->sampler, error);
+    sampler_options sampling = options->sampling;
+    if (!sampling_biases(options->biases, options->bias_count, options->ignore_eos ? tokens : NULL,
+                         &session->biases, &sampling.bias_count)) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory to sample with");
+    }
+    sampling.biases = session->biases;
+    kvern_status status = sampler_create(&sampling, vocabulary, &session->sampler, error);
     if (status != KVERN_OK) {
         return status;
     }
@@ -103,6 +111,7 @@ void session_close(run_session *session)
     unload_draft(&session->draft);
     stop_matcher_destroy(session->stop);
     sampler_destroy(session->sampler);
+    free(session->biases);
     chat_template_destroy(session->chat);
     text_buffer_free(&session->answer);
     unload_model(&session->loaded);

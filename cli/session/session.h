@@ -17,6 +17,9 @@ typedef struct session_options {
     sampler_options sampling;
     const char **stops; // owned
     size_t stop_count;
+    logit_bias *biases; // owned
+    size_t bias_count;
+    bool ignore_eos;
     int64_t max_tokens; // per answer; -1: no limit
     const char *system; // NULL: the template's own
 } session_options;
@@ -27,6 +30,7 @@ typedef struct run_session {
     loaded_draft draft;
     chat_template *chat; // NULL: text is used as it is
     generator *generator;
+    logit_bias *biases; // of the sampler
     sampler *sampler;
     stop_matcher *stop;
     atomic_bool cancel; // set it to end the running answer

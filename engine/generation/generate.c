@@ -335,7 +335,9 @@ static kvern_status sample(generation *run, bool *over)
 {
     generator *g = run->g;
     int32_t token;
-    kvern_status status = sampler_next(run->request->sampler, g->newest, &token, run->error);
+    const sampled_sequence sequence = {.tokens = g->tokens, .count = g->count};
+    kvern_status status =
+        sampler_next(run->request->sampler, g->newest, &sequence, &token, run->error);
     if (status != KVERN_OK) {
         return status;
     }

@@ -80,7 +80,8 @@ typedef struct schedule_result {
     double decode_seconds;   // from there to its end
 } schedule_result;
 
-// A request. Tokens, options and stop strings are copied. Callbacks run on the thread of
+// A request. Tokens, options and stop strings are copied; biases of the options are borrowed until
+// on_end. Callbacks run on the thread of
 // schedule_step and may be NULL; they may submit and cancel. One that returns something other than
 // KVERN_OK ends its request with that status; the others go on.
 typedef struct schedule_request {

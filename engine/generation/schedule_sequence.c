@@ -170,7 +170,8 @@ static kvern_status sample(schedule_sequence *q, const float *logits)
 {
     int32_t token;
     const size_t before = q->answer.tokens;
-    kvern_status status = sampler_next(q->sampler, logits, &token, &q->error);
+    const sampled_sequence sequence = {.tokens = q->tokens, .count = q->known};
+    kvern_status status = sampler_next(q->sampler, logits, &sequence, &token, &q->error);
     if (status == KVERN_OK) {
         status = tell_token(q, token, logits);
     }

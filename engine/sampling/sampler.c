@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct candidate {
     float logit;
@@ -20,6 +21,9 @@ struct sampler {
     candidate *kept; // the best ones taken from the heap, in order
     size_t kept_count;
     float *weights; // of the kept ones, after temperature
+    // Touched, and so taken from the system, only when there are penalties or biases:
+    float *adjusted;  // [vocabulary] the logits after them
+    uint32_t *counts; // [vocabulary] all zero between calls
 };
 
 sampler_options sampler_default_options(void)
@@ -40,14 +44,16 @@ static kvern_status check_options(const sampler_options *options, engine_error *
     if (!(options->min_p >= 0.0f && options->min_p <= 1.0f))
         return engine_fail(error, KVERN_ERR_ARGUMENT, "min-p is %g, it must be from 0 to 1",
                            (double)options->min_p);
-    return KVERN_OK;
+    return penalties_check(&options->penalties, error);
 }
 
 kvern_status sampler_create(const sampler_options *options, size_t vocabulary, sampler **out,
                             engine_error *error)
 {
     *out = NULL;
-    const kvern_status status = check_options(options, error);
+    kvern_status status = check_options(options, error);
+    if (status == KVERN_OK)
+        status = biases_check(options->biases, options->bias_count, vocabulary, error);
     if (status != KVERN_OK)
         return status;
     if (vocabulary == 0 || vocabulary > INT32_MAX)
@@ -58,8 +64,10 @@ kvern_status sampler_create(const sampler_options *options, size_t vocabulary, s
         s->heap = calloc(vocabulary, sizeof *s->heap);
         s->kept = calloc(vocabulary, sizeof *s->kept);
         s->weights = calloc(vocabulary, sizeof *s->weights);
+        s->adjusted = calloc(vocabulary, sizeof *s->adjusted);
+        s->counts = calloc(vocabulary, sizeof *s->counts);
     }
-    if (!s || !s->heap || !s->kept || !s->weights) {
+    if (!s || !s->heap || !s->kept || !s->weights || !s->adjusted || !s->counts) {
         sampler_destroy(s);
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to sample from %zu tokens",
                            vocabulary);
@@ -78,6 +86,8 @@ void sampler_destroy(sampler *s)
     free(s->heap);
     free(s->kept);
     free(s->weights);
+    free(s->adjusted);
+    free(s->counts);
     free(s);
 }
 
@@ -260,9 +270,24 @@ static int32_t draw(sampler *s, float max)
     return s->kept[chosen].id;
 }
 
-kvern_status sampler_next(sampler *s, const float *logits, int32_t *token, engine_error *error)
+// The logits after biases and penalties; without any, those that were passed in.
+static const float *adjust(sampler *s, const float *logits, const sampled_sequence *sequence)
+{
+    const sampler_options *options = &s->options;
+    if (options->bias_count == 0 && !penalties_active(&options->penalties))
+        return logits;
+    memcpy(s->adjusted, logits, s->vocabulary * sizeof *logits);
+    biases_apply(options->biases, options->bias_count, s->adjusted);
+    if (sequence)
+        penalties_apply(&options->penalties, sequence, s->counts, s->adjusted);
+    return s->adjusted;
+}
+
+kvern_status sampler_next(sampler *s, const float *logits, const sampled_sequence *sequence,
+                          int32_t *token, engine_error *error)
 {
     size_t best;
+    logits = adjust(s, logits, sequence);
     const kvern_status status = find_best(logits, s->vocabulary, &best, error);
     if (status != KVERN_OK)
         return status;

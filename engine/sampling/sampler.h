@@ -4,13 +4,15 @@
 
 // Choosing the next token from logits.
 //
-// The order of the stages is fixed: top-k, top-p, min-p, then temperature. So the filters look at
-// the distribution as the model gives it, and temperature only shapes what they left. Candidates
-// are ordered by logit, equal logits by the lower token id; everything is computed in one stated
-// order with the library's own exp and an own random generator. The same logits, options and number
-// of earlier draws give the same token on every machine.
+// The order of the stages is fixed: biases, penalties (engine/sampling/penalties.h), top-k, top-p,
+// min-p, then temperature. So the filters look at the distribution as the model gives it, less what
+// repeats, and temperature only shapes what they left. Candidates are ordered by logit, equal
+// logits by the lower token id; everything is computed in one stated order with the library's own
+// exp and an own random generator. The same logits, tokens, options and number of earlier draws
+// give the same token on every machine.
 
 #include "engine/base/error.h"
+#include "engine/sampling/penalties.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,16 +20,19 @@
 typedef struct sampler sampler;
 
 typedef struct sampler_options {
-    float temperature; // 0: greedy, the filters and the seed have no effect; otherwise positive and
-                       // finite
-    uint32_t top_k;    // keep the k most likely; 0: off
-    float
-        top_p; // keep the smallest set of most likely tokens that reaches this probability; 1: off
+    // 0: greedy, the filters and the seed have no effect; otherwise positive and finite.
+    float temperature;
+    uint32_t top_k; // keep the k most likely; 0: off
+    // Keep the smallest set of most likely tokens that reaches this probability; 1: off.
+    float top_p;
     float min_p; // keep tokens with at least this part of the largest probability; 0: off
     uint64_t seed;
+    penalty_options penalties;
+    const logit_bias *biases; // borrowed as long as the sampler, and those that follow it, are used
+    size_t bias_count;
 } sampler_options;
 
-// temperature 0, the filters off, seed 0.
+// temperature 0, the filters, penalties and biases off, seed 0.
 sampler_options sampler_default_options(void);
 
 // `vocabulary` is the number of logits of every call. Takes all memory that the sampler will need.
@@ -39,11 +44,13 @@ KVERN_CHECK kvern_status sampler_create(const sampler_options *options, size_t v
 // NULL is allowed.
 void sampler_destroy(sampler *s);
 
-// Chooses a token. logits[vocabulary] are read only. Negative infinity means "never";
-// KVERN_ERR_ARGUMENT for a NaN, a positive infinity, or when no token is left (*token and the
-// generator are then unchanged). Allocates nothing. At least one candidate always survives the
-// filters. Greedy draws no random number; otherwise each success draws exactly one.
-KVERN_CHECK kvern_status sampler_next(sampler *s, const float *logits, int32_t *token,
+// Chooses the token behind a sequence, which penalties look at; NULL stands for an empty one.
+// logits[vocabulary] are read only. Negative infinity means "never"; KVERN_ERR_ARGUMENT for a NaN,
+// a positive infinity, or when no token is left (*token and the generator are then unchanged).
+// Allocates nothing. At least one candidate always survives the filters. Greedy draws no random
+// number; otherwise each success draws exactly one.
+KVERN_CHECK kvern_status sampler_next(sampler *s, const float *logits,
+                                      const sampled_sequence *sequence, int32_t *token,
                                       engine_error *error);
 
 // Starts the random sequence again.

@@ -366,8 +366,9 @@ static bool guess(model_drafts *d)
         if (!known) {
             continue;
         }
+        const sampled_sequence sequence = {q->tokens, q->count, q->out, q->proposed};
         const kvern_status status =
-            sampler_next(d->rows[i].sampler, logits, &q->out[q->proposed], NULL);
+            sampler_next(d->rows[i].sampler, logits, &sequence, &q->out[q->proposed], NULL);
         q->proposed += status == KVERN_OK;
         d->counts[i] = d->logits_counts[i] = status == KVERN_OK && q->proposed < d->rows[i].most;
         some |= d->counts[i] > 0;

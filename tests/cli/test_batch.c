@@ -696,13 +696,10 @@ static void test_usage(void **state)
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
                                                        "--parallel", "0"}},
                          "--parallel takes");
-    program_expect_usage(
-        &(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o", "--out", "q"}},
-        "--out is given twice");
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",
                                                        "--draft-tokens", "3"}},
                          "--draft-tokens needs --draft");
-    program_expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'p'");
+    program_expect_usage(&(program_call){.arguments = {"batch", "m", "-p", "hi"}}, "'-p'");
 }
 
 int main(void)

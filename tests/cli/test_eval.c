@@ -289,7 +289,7 @@ static void test_usage(void **state)
         &(program_call){.arguments = {"eval", "m", "--text", "none", "--ctx", "0"}},
         "--ctx takes a whole number from 1 to");
     program_result result = program_run(&(program_call){.arguments = {"eval", "--help"}});
-    program_expect_part(result.out, "--ctx=N                Tokens of a window");
+    program_expect_part(result.out, "-c, --ctx=N                 Tokens of a window");
     program_free(&result);
     program_expect_usage(&(program_call){.arguments = {"eval", "m"}}, "--text FILE is missing");
 }

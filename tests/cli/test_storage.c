@@ -304,14 +304,6 @@ static void test_usage(void **state)
         {{"--kv-start", "x"}, "--kv-start takes"},
         {{"--kv-first", "-1"}, "--kv-first takes"},
         {{"--kv-last", "4097"}, "--kv-last takes"},
-        {{"--kv", "q4", "--kv", "q4"}, "--kv is given twice"},
-        {{"--kv-k", "q4", "--kv-k", "q4"}, "--kv-k is given twice"},
-        {{"--kv-v", "q4", "--kv-v", "q4"}, "--kv-v is given twice"},
-        {{"--kv-group", "32", "--kv-group", "32"}, "--kv-group is given twice"},
-        {{"--kv-start", "1", "--kv-start", "1"}, "--kv-start is given twice"},
-        {{"--kv-first", "1", "--kv-first", "1"}, "--kv-first is given twice"},
-        {{"--kv-last", "1", "--kv-last", "1"}, "--kv-last is given twice"},
-        {{"--kv-config", "f", "--kv-config", "f"}, "--kv-config is given twice"},
     };
     for (size_t c = 0; c < sizeof COMMANDS / sizeof COMMANDS[0]; c++) {
         for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {

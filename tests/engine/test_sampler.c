@@ -28,7 +28,7 @@ static int32_t next(sampler *s, const float *logits)
 {
     int32_t token = -1;
     engine_error error = {0};
-    if (sampler_next(s, logits, &token, &error) != KVERN_OK)
+    if (sampler_next(s, logits, NULL, &token, &error) != KVERN_OK)
         fail_msg("%s", error.text);
     return token;
 }
@@ -315,10 +315,10 @@ static void bad_logits_are_refused(void **state)
         for (size_t i = 0; i < 3; i++) {
             int32_t token = 77;
             engine_error error = {0};
-            assert_int_equal(sampler_next(s, bad[i], &token, &error), KVERN_ERR_ARGUMENT);
+            assert_int_equal(sampler_next(s, bad[i], NULL, &token, &error), KVERN_ERR_ARGUMENT);
             assert_int_equal(token, 77);
             assert_non_null(strstr(error.text, words[i]));
-            assert_int_equal(sampler_next(s, bad[i], &token, NULL), KVERN_ERR_ARGUMENT);
+            assert_int_equal(sampler_next(s, bad[i], NULL, &token, NULL), KVERN_ERR_ARGUMENT);
         }
         for (int i = 0; i < 20; i++)
             assert_int_equal(next(s, good), next(same, good));

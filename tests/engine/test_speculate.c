@@ -475,6 +475,10 @@ static sampler *create_sampler(const setting *x)
         options = (sampler_options){
             .temperature = 1.5f, .top_k = 30, .top_p = 0.9f, .min_p = 0.01f, .seed = x->seed};
     }
+    if (x->seed % 2 == 1) {
+        options.penalties =
+            (penalty_options){.repeat = 1.2f, .presence = 0.3f, .frequency = 0.1f, .window = 20};
+    }
     sampler *s;
     assert_ok(sampler_create(&options, x->w->engine.facts->vocabulary, &s, NULL));
     return s;

@@ -27,6 +27,10 @@ void asked_fill(asked *a, const model *model, size_t count, size_t common, test_
         a->sampling.top_p = 0.9f;
         a->sampling.seed = test_random_next(random);
     }
+    if (a->max_tokens % 3 == 0) { // greedy ones, too
+        a->sampling.penalties = (penalty_options){
+            .repeat = 1.3f, .presence = 0.2f, .frequency = 0.1f, .window = (size_t)a->max_tokens};
+    }
 }
 
 // FNV-1a.
