@@ -39,8 +39,17 @@ typedef struct kvern_tokens {
     const int64_t *v_start; // the same in v
 } kvern_tokens;
 
-// Packed f32 tensors of a layer's geometry; k, v and counts remain to be set.
-KVERN_API kvern_tokens kvern_tokens_default(const kvern_layer *layer);
+// Writes a view of packed f32 tensors of a layer's geometry to `size` bytes, sizeof(kvern_tokens)
+// of the caller; k, v and counts remain to be set.
+KVERN_API void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *layer);
+
+// The same as a value.
+static inline kvern_tokens kvern_tokens_default(const kvern_layer *layer)
+{
+    kvern_tokens tokens;
+    kvern_tokens_init(&tokens, sizeof tokens, layer);
+    return tokens;
+}
 
 // Makes a cache of `rows` empty rows (0 to KVERN_MAX_ROWS) for layer `layer` of a composition,
 // which it keeps a reference to. On failure *out is NULL. Errors: KVERN_ERR_ARGUMENT,
@@ -225,8 +234,9 @@ typedef struct kvern_affine_arrays {
     // [count, kv_heads, dim * bits / 32]: the codes of a head are one stream of bits, the low bits
     // of the first word first
     uint32_t *words;
-    void *scales; // [count, kv_heads, dim / group], elements of the codec's `scales` type
-    void *biases; // the same
+    void *scales;      // [count, kv_heads, dim / group], elements of the codec's `scales` type
+    void *biases;      // the same
+    void *reserved[2]; // NULL
 } kvern_affine_arrays;
 
 // The same positions as they are stored: codes, scales and biases, bit for bit those of mx.quantize

@@ -33,12 +33,13 @@ typedef enum kvern_codec_kind {
 } kvern_codec_kind;
 
 // A codec with its parameters. Made by kvern_codec_dense and kvern_codec_affine; fields that a kind
-// does not have are 0.
+// does not have are 0, and so are reserved ones (KVERN_ERR_UNSUPPORTED otherwise).
 typedef struct kvern_codec {
     kvern_codec_kind kind;
     uint32_t bits;     // affine: bits of a code: 2, 3, 4, 5, 6 or 8
     uint32_t group;    // affine: consecutive values of a head that share a scale: 32, 64 or 128
     kvern_type scales; // affine: the type of scales and biases, which values are rounded to first
+    uint64_t reserved[2]; // 0
 } kvern_codec;
 
 // A dense codec: values are rounded once to `type`.
@@ -102,15 +103,32 @@ typedef struct kvern_layer {
 // Slack of kvern_layer_window: room to take a speculative round back.
 #define KVERN_DEFAULT_SLACK 64
 
-// A full-attention layer with both head dims `head_dim`, stored in bf16. Nothing is checked yet.
-KVERN_API kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim);
+// Writes a full-attention layer with both head dims `head_dim`, stored in bf16, to `size` bytes,
+// sizeof(kvern_layer) of the caller. Nothing is checked yet.
+KVERN_API void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t head_dim);
+
+// The same as a value.
+static inline kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
+{
+    kvern_layer layer;
+    kvern_layer_init(&layer, sizeof layer, kv_heads, head_dim);
+    return layer;
+}
 
 // The same with a sliding window of `window` positions, no kept ones, and KVERN_DEFAULT_SLACK.
-KVERN_API kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window);
+static inline kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
+    layer.kind = KVERN_LAYER_WINDOW;
+    layer.window = window;
+    layer.slack = KVERN_DEFAULT_SLACK;
+    return layer;
+}
 
 typedef struct kvern_composition kvern_composition;
 
-// Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call.
+// Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call;
+// all of them have one size.
 // On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
 // detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
 // slack or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not divide a
@@ -126,7 +144,8 @@ KVERN_API void kvern_composition_release(kvern_composition *composition);
 // The number of layers.
 KVERN_API size_t kvern_composition_layers(const kvern_composition *composition);
 
-// The plan of one layer, owned by the composition; NULL when the index is out of range.
+// The plan of one layer, owned by the composition; NULL when the index is out of range. Its size is
+// the library's, which may know other fields than the caller.
 KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *composition,
                                                      size_t layer);
 

@@ -34,6 +34,8 @@ typedef struct kvern_allocator {
     // Takes back a block with the size and alignment that it was asked for with. Never called with
     // NULL.
     void (*release)(void *user, void *block, size_t bytes, size_t alignment);
+
+    uintptr_t reserved[2]; // 0
 } kvern_allocator;
 
 // Who runs parallel work.
@@ -54,6 +56,8 @@ typedef struct kvern_executor {
     // How many tasks can make progress at the same time; at least 1. The library sizes its work by
     // this.
     size_t threads;
+
+    uintptr_t reserved[2]; // 0
 } kvern_executor;
 
 typedef struct kvern_context_options {
@@ -80,16 +84,28 @@ typedef struct kvern_context_options {
     // Instruction sets that may be used, on top of what KVERN_CPU allows (see kvern/cpu.h).
     // UINT32_MAX, the default, allows all.
     uint32_t cpu_features;
+
+    uint32_t reserved; // 0
 } kvern_context_options;
 
-// The defaults: no budget, system memory, one thread per processor, every instruction set.
-KVERN_API kvern_context_options kvern_context_options_default(void);
+// Writes the defaults to `size` bytes, sizeof(kvern_context_options) of the caller: no budget,
+// system memory, one thread per processor, every instruction set.
+KVERN_API void kvern_context_options_init(kvern_context_options *options, size_t size);
+
+// The same as a value.
+static inline kvern_context_options kvern_context_options_default(void)
+{
+    kvern_context_options options;
+    kvern_context_options_init(&options, sizeof options);
+    return options;
+}
 
 // Makes a context. `options` is borrowed for the call; NULL means the defaults. On success *out
 // holds one reference, given back with kvern_context_release. On failure *out is NULL. Errors:
 // KVERN_ERR_ARGUMENT (out is NULL, options->size is not a known size, only one allocator function
-// given, an executor with 0 threads, more than 1024 threads), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET,
-// KVERN_ERR_THREADS.
+// given, an executor with 0 threads, more than 1024 threads, reserved words that are not 0),
+// KVERN_ERR_UNSUPPORTED (fields that the library does not know), KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET, KVERN_ERR_THREADS.
 KVERN_API KVERN_CHECK kvern_status kvern_context_create(const kvern_context_options *options,
                                                         kvern_context **out);
 

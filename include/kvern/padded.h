@@ -33,8 +33,17 @@ typedef struct kvern_padded_planes {
     int64_t *offsets;      // [rows]
 } kvern_padded_planes;
 
-// No pointers, width 0, and bf16 as the type of numbers.
-KVERN_API kvern_padded_planes kvern_padded_planes_default(void);
+// Writes the defaults to `size` bytes, sizeof(kvern_padded_planes) of the caller: no pointers,
+// width 0, and bf16 as the type of numbers.
+KVERN_API void kvern_padded_planes_init(kvern_padded_planes *planes, size_t size);
+
+// The same as a value.
+static inline kvern_padded_planes kvern_padded_planes_default(void)
+{
+    kvern_padded_planes planes;
+    kvern_padded_planes_init(&planes, sizeof planes);
+    return planes;
+}
 
 // Columns that the planes of a cache need: positions that its longest row holds, 0 without any.
 KVERN_API int64_t kvern_cache_padded_width(const kvern_cache *cache);
@@ -79,7 +88,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 KVERN_API KVERN_CHECK kvern_status kvern_cache_import_padded(kvern_cache *cache,
                                                              const kvern_padded_planes *planes);
 
-// The same for all layers of a state, or for none: layers[l] are the planes of layer l. A row must
+// The same for all layers of a state, or for none: layers[l] are the planes of layer l, all of one
+// size. A row must
 // have one offset in all layers (KVERN_ERR_RANGE); its columns may differ, as those of windows do.
 // KVERN_ERR_BUSY during a step or a round. The detail names the layer. For export, use
 // kvern_cache_export_padded on each cache.

@@ -53,10 +53,19 @@ typedef struct kvern_queries {
     const float *sinks; // NULL: none; otherwise query_heads logits that take part in the softmax
 } kvern_queries;
 
-// Packed f32 queries and outputs of `query_heads` heads for a layer: token strides heads * dim,
-// head strides dim, rows behind each other, scale 1/sqrt(k_dim), no softcap, no sinks. q and out
-// remain to be set.
-KVERN_API kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads);
+// Writes a view of packed f32 queries and outputs of `query_heads` heads for a layer to `size`
+// bytes, sizeof(kvern_queries) of the caller: token strides heads * dim, head strides dim, rows
+// behind each other, scale 1/sqrt(k_dim), no softcap, no sinks. q and out remain to be set.
+KVERN_API void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *layer,
+                                  size_t query_heads);
+
+// The same as a value.
+static inline kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads)
+{
+    kvern_queries queries;
+    kvern_queries_init(&queries, sizeof queries, layer, query_heads);
+    return queries;
+}
 
 // Attends the queries. All pointers are borrowed for the call; nothing overlaps `out`. The
 // arithmetic is that of docs/arithmetic.md: a result depends on its own query, the stored positions

@@ -48,8 +48,9 @@ typedef struct kvern_slot_stream {
     void *data;
     int64_t head_stride;
     int64_t group, group_stride, dim_stride;
-    int64_t whole; // dims in whole groups
-    void *rest;    // NULL when there are no others
+    int64_t whole;         // dims in whole groups
+    void *rest;            // NULL when there are no others
+    uintptr_t reserved[2]; // 0
 } kvern_slot_stream;
 
 typedef struct kvern_slot {

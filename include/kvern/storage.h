@@ -23,6 +23,7 @@ extern "C" {
 typedef struct kvern_layer_storage {
     size_t layer;
     kvern_codec k, v;
+    uint64_t reserved[2]; // 0
 } kvern_layer_storage;
 
 // How the layers of a model are stored.
@@ -36,8 +37,17 @@ typedef struct kvern_storage {
     size_t layer_count;
 } kvern_storage;
 
-// bf16 in every layer, no start, no exceptions.
-KVERN_API kvern_storage kvern_storage_default(void);
+// Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer, no
+// start, no exceptions.
+KVERN_API void kvern_storage_init(kvern_storage *storage, size_t size);
+
+// The same as a value.
+static inline kvern_storage kvern_storage_default(void)
+{
+    kvern_storage storage;
+    kvern_storage_init(&storage, sizeof storage);
+    return storage;
+}
 
 // Finds a codec by its name: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5", "q4", "q3" and
 // "q2" are affine codes of so many bits, with groups of `group` and scales in bf16; "q4g32" names
@@ -48,8 +58,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t 
 
 // Writes codecs and starts into `count` layers; their other fields are not looked at. A layer in
 // bf16 throughout has no start. On failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a
-// size), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one layer;
-// more precise layers than layers). Whether codecs suit the layers, kvern_composition_create says.
+// size that is not known, or layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that the
+// library does not know, or reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer that
+// does not exist, or two for one layer; more precise layers than layers). Whether codecs suit the
+// layers, kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

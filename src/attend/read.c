@@ -3,6 +3,7 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/base/sized.h"
 #include "src/math/fpenv.h"
 
 #include <inttypes.h>
@@ -96,26 +97,27 @@ static float default_scale(const kvern_layer *layer)
     return scale;
 }
 
-kvern_queries kvern_queries_default(const kvern_layer *layer, size_t query_heads)
+static const kvern_sized QUERIES_SIZES =
+    KVERN_SIZED(kvern_queries, KVERN_SIZE_TO(kvern_queries, sinks));
+
+void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *layer,
+                        size_t query_heads)
 {
-    kvern_queries q;
-    memset(&q, 0, sizeof q);
-    q.size = sizeof q;
-    q.query_heads = query_heads;
-    q.q_type = q.out_type = KVERN_F32;
-    q.q_token_stride = (int64_t)(query_heads * layer->k_dim);
-    q.q_head_stride = (int64_t)layer->k_dim;
-    q.out_token_stride = (int64_t)(query_heads * layer->v_dim);
-    q.out_head_stride = (int64_t)layer->v_dim;
-    q.scale = default_scale(layer);
-    return q;
+    const kvern_queries defaults = {
+        .query_heads = query_heads,
+        .q_type = KVERN_F32,
+        .q_token_stride = (int64_t)(query_heads * layer->k_dim),
+        .q_head_stride = (int64_t)layer->k_dim,
+        .out_type = KVERN_F32,
+        .out_token_stride = (int64_t)(query_heads * layer->v_dim),
+        .out_head_stride = (int64_t)layer->v_dim,
+        .scale = default_scale(layer),
+    };
+    kvern_sized_init(&QUERIES_SIZES, &defaults, queries, size);
 }
 
 static kvern_status check_fields(const kvern_read *read, const kvern_queries *q)
 {
-    if (q->size != sizeof *q)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_queries.size is %zu, expected %zu", q->size,
-                          sizeof *q);
     if (q->query_heads == 0 || q->query_heads % read->geometry.kv_heads != 0)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
                           q->query_heads, read->geometry.kv_heads);
@@ -206,7 +208,10 @@ kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *quer
 {
     if (!read || !queries)
         return kvern_fail(KVERN_ERR_ARGUMENT, "read or queries is NULL");
-    kvern_status status = check_fields(read, queries);
+    kvern_queries q;
+    kvern_status status = kvern_sized_read(&QUERIES_SIZES, queries, &q);
+    if (!status)
+        status = check_fields(read, &q);
     if (status)
         return status;
     kvern_context *context = read->context;
@@ -214,7 +219,6 @@ kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *quer
     status = kvern_shelf_take(context, &context->objects, view_bytes(read->row_count), &memory);
     if (status)
         return status;
-    kvern_queries q = *queries;
     complete(read, &q, memory);
     status =
         attend_complete(read, &q, (uint32_t *)((int64_t *)memory + VIEW_ARRAYS * read->row_count));

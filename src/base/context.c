@@ -3,6 +3,7 @@
 
 #include "src/base/executor.h"
 #include "src/base/fail.h"
+#include "src/base/sized.h"
 
 #include <string.h>
 
@@ -11,20 +12,23 @@
 #define MOST_IDLE_SCRATCH 4
 #define MOST_IDLE_OBJECTS 512
 
-kvern_context_options kvern_context_options_default(void)
+static const kvern_sized OPTIONS_SIZES =
+    KVERN_SIZED(kvern_context_options, KVERN_SIZE_TO(kvern_context_options, reserved));
+static const kvern_sized MEMORY_SIZES =
+    KVERN_SIZED(kvern_memory, KVERN_SIZE_TO(kvern_memory, allocations));
+
+void kvern_context_options_init(kvern_context_options *options, size_t size)
 {
-    kvern_context_options options;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.cpu_features = UINT32_MAX;
-    return options;
+    const kvern_context_options defaults = {.size = size, .cpu_features = UINT32_MAX};
+    kvern_sized_init(&OPTIONS_SIZES, &defaults, options, size);
 }
 
 static kvern_status check_options(const kvern_context_options *options)
 {
-    if (options->size != sizeof *options)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_context_options.size is %zu, expected %zu",
-                          options->size, sizeof *options);
+    if (options->reserved || options->allocator.reserved[0] || options->allocator.reserved[1] ||
+        options->executor.reserved[0] || options->executor.reserved[1])
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "a reserved word of the options, the allocator or the executor is not 0");
     if (!options->allocator.allocate != !options->allocator.release)
         return kvern_fail(KVERN_ERR_ARGUMENT, "an allocator needs both of its functions");
     if (options->executor.run && options->executor.threads == 0)
@@ -67,21 +71,21 @@ static void free_context(kvern_context *context)
     allocator.release(allocator.user, context, sizeof *context, KVERN_HEAP_ALIGNMENT);
 }
 
-kvern_status kvern_context_create(const kvern_context_options *options, kvern_context **out)
+kvern_status kvern_context_create(const kvern_context_options *given, kvern_context **out)
 {
     if (!out)
         return kvern_fail(KVERN_ERR_ARGUMENT, "out is NULL");
     *out = NULL;
-    const kvern_context_options defaults = kvern_context_options_default();
-    if (!options)
-        options = &defaults;
-    kvern_status status = check_options(options);
+    kvern_context_options options = kvern_context_options_default();
+    kvern_status status = given ? kvern_sized_read(&OPTIONS_SIZES, given, &options) : KVERN_OK;
+    if (!status)
+        status = check_options(&options);
     if (status)
         return status;
     kvern_context *context;
-    if ((status = take_context(options, &context)))
+    if ((status = take_context(&options, &context)))
         return status;
-    if ((status = start_threads(context, options))) {
+    if ((status = start_threads(context, &options))) {
         free_context(context);
         return status;
     }
@@ -89,7 +93,7 @@ kvern_status kvern_context_create(const kvern_context_options *options, kvern_co
     context->references = 1;
     context->scratch.most_idle = MOST_IDLE_SCRATCH;
     context->objects.most_idle = MOST_IDLE_OBJECTS;
-    context->cpu_features = kvern_cpu_features() & options->cpu_features;
+    context->cpu_features = kvern_cpu_features() & options.cpu_features;
     *out = context;
     return KVERN_OK;
 }
@@ -122,13 +126,18 @@ kvern_executor kvern_context_executor(const kvern_context *context)
 
 kvern_status kvern_context_memory(const kvern_context *context, kvern_memory *memory)
 {
-    if (!context || !memory || memory->size != sizeof *memory)
-        return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "a context and a kvern_memory with its size are needed");
-    memory->budget_bytes = context->heap.budget_bytes;
-    memory->held_bytes = atomic_load(&context->heap.held_bytes);
-    memory->peak_bytes = atomic_load(&context->heap.peak_bytes);
-    memory->page_bytes = atomic_load(&context->page_bytes);
-    memory->allocations = atomic_load(&context->heap.allocations);
+    if (!context || !memory)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "context or memory is NULL");
+    kvern_status status = kvern_sized_check_output(&MEMORY_SIZES, memory);
+    if (status)
+        return status;
+    const kvern_memory now = {
+        .budget_bytes = context->heap.budget_bytes,
+        .held_bytes = atomic_load(&context->heap.held_bytes),
+        .peak_bytes = atomic_load(&context->heap.peak_bytes),
+        .page_bytes = atomic_load(&context->page_bytes),
+        .allocations = atomic_load(&context->heap.allocations),
+    };
+    kvern_sized_write(&MEMORY_SIZES, &now, memory);
     return KVERN_OK;
 }

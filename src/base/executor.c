@@ -24,11 +24,11 @@ kvern_status kvern_executor_start(kvern_heap *heap, size_t threads, kvern_execut
 {
     const size_t count = threads ? threads : usable_processors();
     *pool = NULL;
-    *executor = (kvern_executor){NULL, run_serial, 1};
+    *executor = (kvern_executor){.run = run_serial, .threads = 1};
     if (count == 1)
         return KVERN_OK;
     kvern_status status = kvern_thread_pool_start(heap, count, pool);
     if (!status)
-        *executor = (kvern_executor){*pool, kvern_thread_pool_run, count};
+        *executor = (kvern_executor){.user = *pool, .run = kvern_thread_pool_run, .threads = count};
     return status;
 }

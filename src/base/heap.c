@@ -64,7 +64,7 @@ static void system_release(void *user, void *block, size_t bytes, size_t alignme
 
 kvern_allocator kvern_system_allocator(void)
 {
-    return (kvern_allocator){NULL, system_allocate, system_release};
+    return (kvern_allocator){.allocate = system_allocate, .release = system_release};
 }
 
 void kvern_heap_init(kvern_heap *heap, kvern_allocator allocator, uint64_t budget_bytes)

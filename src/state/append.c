@@ -8,17 +8,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-kvern_tokens kvern_tokens_default(const kvern_layer *layer)
+const kvern_sized kvern_tokens_sizes =
+    KVERN_SIZED(kvern_tokens, KVERN_SIZE_TO(kvern_tokens, v_start));
+
+void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *layer)
 {
-    kvern_tokens t;
-    memset(&t, 0, sizeof t);
-    t.size = sizeof t;
-    t.k_type = t.v_type = KVERN_F32;
-    t.k_head_stride = (int64_t)layer->k_dim;
-    t.v_head_stride = (int64_t)layer->v_dim;
-    t.k_token_stride = (int64_t)(layer->kv_heads * layer->k_dim);
-    t.v_token_stride = (int64_t)(layer->kv_heads * layer->v_dim);
-    return t;
+    const kvern_tokens defaults = {
+        .k_type = KVERN_F32,
+        .v_type = KVERN_F32,
+        .k_head_stride = (int64_t)layer->k_dim,
+        .v_head_stride = (int64_t)layer->v_dim,
+        .k_token_stride = (int64_t)(layer->kv_heads * layer->k_dim),
+        .v_token_stride = (int64_t)(layer->kv_heads * layer->v_dim),
+    };
+    kvern_sized_init(&kvern_tokens_sizes, &defaults, tokens, size);
 }
 
 // What the caller's view has for one stream.
@@ -86,9 +89,6 @@ static kvern_status check_tokens(const kvern_cache *cache, const kvern_tokens *t
                                  const int64_t *counts)
 {
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
-    if (tokens->size != sizeof *tokens)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_tokens.size is %zu, expected %zu",
-                          tokens->size, sizeof *tokens);
     kvern_status status = KVERN_OK;
     for (size_t s = 0; s < g->stream_count && !status; s++) {
         const tensor t = tensor_for(tokens, &g->streams[s]);
@@ -228,10 +228,13 @@ static kvern_status append_alone(kvern_cache *cache, const kvern_tokens *tokens,
         *read = NULL;
     if (!cache || !tokens)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache or tokens is NULL");
+    kvern_tokens known;
     kvern_status status = kvern_cache_check_alone(cache);
     if (!status)
-        status = kvern_cache_check_counts(cache, tokens->counts, most);
-    return status ? status : kvern_cache_append(cache, tokens, tokens->counts, true, read);
+        status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
+    if (!status)
+        status = kvern_cache_check_counts(cache, known.counts, most);
+    return status ? status : kvern_cache_append(cache, &known, known.counts, true, read);
 }
 
 kvern_status kvern_cache_append_decode(kvern_cache *cache, const kvern_tokens *tokens,

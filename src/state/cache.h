@@ -36,6 +36,9 @@ struct kvern_cache {
     kvern_row_undo *undos;         // one per row, for the length of a round; else zero
 };
 
+// What sizes the tokens of callers have.
+extern const kvern_sized kvern_tokens_sizes;
+
 // What the pages of a row look like, and where they come from.
 typedef struct kvern_form {
     const kvern_geometry *geometry;

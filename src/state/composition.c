@@ -12,26 +12,20 @@
 
 #define MOST_PAGE_BYTES ((size_t)1 << 30)
 
-kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
-{
-    kvern_layer layer;
-    memset(&layer, 0, sizeof layer);
-    layer.size = sizeof layer;
-    layer.kind = KVERN_LAYER_FULL;
-    layer.kv_heads = kv_heads;
-    layer.k_dim = layer.v_dim = head_dim;
-    layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_BF16);
-    layer.start = KVERN_NO_START;
-    return layer;
-}
+const kvern_sized kvern_layer_sizes = KVERN_SIZED(kvern_layer, KVERN_SIZE_TO(kvern_layer, start));
 
-kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window)
+void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t head_dim)
 {
-    kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
-    layer.kind = KVERN_LAYER_WINDOW;
-    layer.window = window;
-    layer.slack = KVERN_DEFAULT_SLACK;
-    return layer;
+    const kvern_layer defaults = {
+        .kind = KVERN_LAYER_FULL,
+        .kv_heads = kv_heads,
+        .k_dim = head_dim,
+        .v_dim = head_dim,
+        .k_codec = kvern_codec_dense(KVERN_BF16),
+        .v_codec = kvern_codec_dense(KVERN_BF16),
+        .start = KVERN_NO_START,
+    };
+    kvern_sized_init(&kvern_layer_sizes, &defaults, layer, size);
 }
 
 // The streams that the layer asks for; what follows from their codecs is planned later.
@@ -55,6 +49,9 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
 {
     const kvern_codec *codec = &stream->codec;
     const size_t dim = stream->dim;
+    if (kvern_codec_has_reserved(codec))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: a reserved word of %s_codec is not 0",
+                          index, stream->name);
     const kvern_codec_type *type = kvern_codec_type_of(codec);
     if (!type)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
@@ -97,9 +94,6 @@ static kvern_status check_window(size_t index, const kvern_layer *layer)
 
 static kvern_status check_layer(size_t index, const kvern_layer *layer)
 {
-    if (layer->size != sizeof *layer)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: size is %zu, expected %zu", index,
-                          layer->size, sizeof *layer);
     if (layer->kind != KVERN_LAYER_FULL && layer->kind != KVERN_LAYER_WINDOW)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: kind %d is unknown", index,
                           (int)layer->kind);
@@ -222,18 +216,20 @@ static void write_signature(const kvern_planned_layer *layer, char *text)
 }
 
 static kvern_status plan_layer(kvern_composition *composition, size_t index,
-                               const kvern_layer *plan)
+                               const kvern_layer *layers)
 {
     kvern_planned_layer *layer = &composition->layers[index];
     kvern_geometry *g = &layer->geometry;
-    kvern_status status = check_layer(index, plan);
+    const kvern_layer *plan = &layer->plan;
+    kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, index, &layer->plan);
+    if (!status)
+        status = check_layer(index, plan);
     if (status)
         return status;
     list_streams(plan, g);
     status = plan_geometry(index, composition->context->cpu_features, g);
     if (status)
         return status;
-    layer->plan = *plan;
     plan_window(plan, &layer->window);
     write_signature(layer, layer->signature);
     status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
@@ -264,7 +260,7 @@ kvern_status kvern_composition_create(kvern_context *context, const kvern_layer 
     composition->context = context;
     composition->count = count;
     for (size_t i = 0; i < count && !status; i++)
-        status = plan_layer(composition, i, &layers[i]);
+        status = plan_layer(composition, i, layers);
     if (status)
         kvern_composition_release(composition);
     else

@@ -2,6 +2,7 @@
 #ifndef KVERN_STATE_COMPOSITION_H
 #define KVERN_STATE_COMPOSITION_H
 
+#include "src/base/sized.h"
 #include "src/pages/pool.h"
 #include "src/rows/geometry.h"
 #include "src/rows/window.h"
@@ -34,6 +35,9 @@ size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens);
 
 // Pages to reserve for that in a row's present form: before its start a row needs them up to there.
 size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens);
+
+// What sizes the layers of callers have.
+extern const kvern_sized kvern_layer_sizes;
 
 void kvern_composition_retain(kvern_composition *composition);
 

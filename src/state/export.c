@@ -78,6 +78,8 @@ static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_af
 {
     if (!arrays)
         return KVERN_OK;
+    if (arrays->reserved[0] || arrays->reserved[1])
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: a reserved pointer is not NULL", stream->name);
     if (!arrays->words || !arrays->scales || !arrays->biases)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", stream->name);
     if (stream->type->affine)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rows from and to right-justified padded planes.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/math/element.h"
@@ -11,13 +12,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-kvern_padded_planes kvern_padded_planes_default(void)
+static const kvern_sized PLANES_SIZES =
+    KVERN_SIZED(kvern_padded_planes, KVERN_SIZE_TO(kvern_padded_planes, offsets));
+
+void kvern_padded_planes_init(kvern_padded_planes *planes, size_t size)
 {
-    kvern_padded_planes planes;
-    memset(&planes, 0, sizeof planes);
-    planes.size = sizeof planes;
-    planes.k_type = planes.v_type = KVERN_BF16;
-    return planes;
+    const kvern_padded_planes defaults = {.k_type = KVERN_BF16, .v_type = KVERN_BF16};
+    kvern_sized_init(&PLANES_SIZES, &defaults, planes, size);
 }
 
 // ---- Planes ----
@@ -65,7 +66,8 @@ static plane_set planes_of(const kvern_cache *cache, const kvern_padded_planes *
 
 static bool has_codes(const plane *p)
 {
-    return p->codes.words || p->codes.scales || p->codes.biases;
+    return p->codes.words || p->codes.scales || p->codes.biases || p->codes.reserved[0] ||
+           p->codes.reserved[1];
 }
 
 static bool any_codes(const plane_set *set)
@@ -84,6 +86,13 @@ static char *numbers_at(const plane *p, size_t index)
 
 // ---- Checks of both directions ----
 
+static kvern_status read_planes(const kvern_padded_planes *given, kvern_padded_planes *known)
+{
+    if (!given)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "planes is NULL");
+    return kvern_sized_read(&PLANES_SIZES, given, known);
+}
+
 static kvern_status check_plane(const plane *p, const kvern_stream_plan *planned, size_t vectors)
 {
     size_t bytes;
@@ -95,6 +104,9 @@ static kvern_status check_plane(const plane *p, const kvern_stream_plan *planned
                           p->layer, vectors, p->name);
     if (!has_codes(p))
         return KVERN_OK;
+    if (p->codes.reserved[0] || p->codes.reserved[1])
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: a reserved pointer of %s is not NULL",
+                          p->layer, p->name);
     if (!p->codes.words || !p->codes.scales || !p->codes.biases)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: words, scales or biases of %s is NULL",
                           p->layer, p->name);
@@ -108,12 +120,6 @@ static kvern_status check_plane(const plane *p, const kvern_stream_plan *planned
 
 static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    if (!planes)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "planes is NULL");
-    if (planes->size != sizeof *planes)
-        return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: kvern_padded_planes.size is %zu, expected %zu", cache->layer,
-                          planes->size, sizeof *planes);
     if (planes->width < 0 || planes->width > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: a width of %" PRId64, cache->layer,
                           planes->width);
@@ -241,9 +247,13 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
         planes->offsets[r] = row->length;
 }
 
-kvern_status kvern_cache_export_padded(const kvern_cache *cache, const kvern_padded_planes *planes)
+kvern_status kvern_cache_export_padded(const kvern_cache *cache, const kvern_padded_planes *given)
 {
-    kvern_status status = check_export(cache, planes);
+    kvern_padded_planes known;
+    const kvern_padded_planes *planes = &known;
+    kvern_status status = read_planes(given, &known);
+    if (!status)
+        status = check_export(cache, planes);
     if (status)
         return status;
     const kvern_fp_saved saved = kvern_fp_enter();
@@ -466,9 +476,13 @@ static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
     kvern_fp_leave(saved);
 }
 
-kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_planes *planes)
+kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_planes *given)
 {
+    kvern_padded_planes known;
+    const kvern_padded_planes *planes = &known;
     kvern_status status = kvern_cache_check_alone(cache);
+    if (!status)
+        status = read_planes(given, &known);
     if (!status)
         status = check_import(cache, planes);
     if (!status)
@@ -480,23 +494,44 @@ kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_pl
 
 // ---- Import: states ----
 
+// The planes of one layer, which check_layers has read already.
+static kvern_padded_planes layer_planes(const kvern_padded_planes *layers, size_t layer)
+{
+    kvern_padded_planes planes = {0};
+    kvern_status status = kvern_sized_read_entry(&PLANES_SIZES, layers, layer, &planes);
+    KVERN_ASSERT(!status);
+    (void)status;
+    return planes;
+}
+
 static kvern_status check_layers(const kvern_state *state, const kvern_padded_planes *layers)
 {
     if (!layers)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layers is NULL");
     for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_status status = check_import(&state->caches[l], &layers[l]);
+        kvern_padded_planes planes;
+        kvern_status status = kvern_sized_read_entry(&PLANES_SIZES, layers, l, &planes);
+        if (!status)
+            status = check_import(&state->caches[l], &planes);
         if (status)
             return status;
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            if (layers[l].offsets[r] != layers[0].offsets[r])
+            if (planes.offsets[r] != layers->offsets[r])
                 return kvern_fail(KVERN_ERR_RANGE,
                                   "row %zu: offset %" PRId64 " in layer %zu, %" PRId64
                                   " in layer 0",
-                                  r, layers[l].offsets[r], l, layers[0].offsets[r]);
+                                  r, planes.offsets[r], l, layers->offsets[r]);
         }
     }
     return KVERN_OK;
+}
+
+static void cancel_layers(kvern_state *state, const kvern_padded_planes *layers, size_t count)
+{
+    for (size_t l = 0; l < count; l++) {
+        const kvern_padded_planes planes = layer_planes(layers, l);
+        cancel_rows(&state->caches[l], &planes, kvern_state_rows(state));
+    }
 }
 
 kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_planes *layers)
@@ -505,15 +540,18 @@ kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_pl
     if (!status)
         status = check_layers(state, layers);
     for (size_t l = 0; !status && l < state->composition->count; l++) {
-        status = prepare_import(&state->caches[l], &layers[l]);
-        for (size_t done = 0; status && done < l; done++)
-            cancel_rows(&state->caches[done], &layers[done], kvern_state_rows(state));
+        const kvern_padded_planes planes = layer_planes(layers, l);
+        status = prepare_import(&state->caches[l], &planes);
+        if (status)
+            cancel_layers(state, layers, l);
     }
     if (status)
         return status;
-    for (size_t l = 0; l < state->composition->count; l++)
-        commit_import(&state->caches[l], &layers[l]);
+    for (size_t l = 0; l < state->composition->count; l++) {
+        const kvern_padded_planes planes = layer_planes(layers, l);
+        commit_import(&state->caches[l], &planes);
+    }
     for (size_t r = 0; r < kvern_state_rows(state); r++)
-        state->block.lengths[r] = layers[0].offsets[r];
+        state->block.lengths[r] = layers->offsets[r];
     return KVERN_OK;
 }

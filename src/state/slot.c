@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Decode slots: a step whose keys and values the caller's kernel puts into their pages itself.
 #include "src/base/fail.h"
+#include "src/base/sized.h"
 #include "src/math/fpenv.h"
 #include "src/state/state.h"
 
 #include <kvern/slot.h>
 #include <string.h>
+
+static const kvern_sized PLAN_SIZES =
+    KVERN_SIZED(kvern_planned_slot, KVERN_SIZE_TO(kvern_planned_slot, page_bytes));
+static const kvern_sized SLOT_SIZES = KVERN_SIZED(kvern_slot, KVERN_SIZE_TO(kvern_slot, v));
 
 static bool is_in_place(const kvern_geometry *g)
 {
@@ -28,12 +33,14 @@ static kvern_status check_place(const kvern_state *state, size_t layer, size_t r
 static kvern_status check_plan(const kvern_state *state, size_t layer, size_t row,
                                const kvern_planned_slot *plan)
 {
-    if (!state || !plan || plan->size != sizeof *plan)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "state or plan is NULL, or plan->size is not %zu",
-                          sizeof *plan);
+    if (!state || !plan)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "state or plan is NULL");
+    kvern_status status = kvern_sized_check_output(&PLAN_SIZES, plan);
+    if (status)
+        return status;
     if (state->step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
-    kvern_status status = check_place(state, layer, row);
+    status = check_place(state, layer, row);
     if (!status && state->block.lengths[row] == KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu is full", row);
     return status;
@@ -50,12 +57,15 @@ kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
     const kvern_form form = kvern_cache_form(cache, r);
     const size_t pages =
         kvern_row_foresee(r, kvern_cache_planned(cache)->window.keep, r->length + 1);
-    plan->position = r->length;
-    plan->k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec;
-    plan->v_codec = kvern_stream_for(form.geometry, KVERN_ROLE_VALUE)->codec;
-    plan->in_place = is_in_place(form.geometry);
-    plan->converts = kvern_cache_is_due(cache, r, r->length + 1);
-    plan->page_bytes = (uint64_t)pages * form.geometry->page_bytes;
+    const kvern_planned_slot found = {
+        .position = r->length,
+        .k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec,
+        .v_codec = kvern_stream_for(form.geometry, KVERN_ROLE_VALUE)->codec,
+        .in_place = is_in_place(form.geometry),
+        .converts = kvern_cache_is_due(cache, r, r->length + 1),
+        .page_bytes = (uint64_t)pages * form.geometry->page_bytes,
+    };
+    kvern_sized_write(&PLAN_SIZES, &found, plan);
     return KVERN_OK;
 }
 
@@ -120,9 +130,10 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
     kvern_status status = check_slot(state, layer, row);
     if (status)
         return status;
-    if (!slot || slot->size != sizeof *slot)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "slot is NULL, or slot->size is not %zu",
-                          sizeof *slot);
+    if (!slot)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "slot is NULL");
+    if ((status = kvern_sized_check_output(&SLOT_SIZES, slot)))
+        return status;
     kvern_cache *cache = &state->caches[layer];
     kvern_row *r = &cache->rows[row];
     const kvern_geometry *g = kvern_cache_form(cache, r).geometry;
@@ -135,8 +146,9 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
     if ((status = open_page(cache, row, &page)))
         return status;
     const size_t at = (size_t)r->length % KVERN_PAGE_POSITIONS;
-    slot->k = place_of(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at);
-    slot->v = place_of(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at);
+    const kvern_slot place = {.k = place_of(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at),
+                              .v = place_of(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at)};
+    kvern_sized_write(&SLOT_SIZES, &place, slot);
     r->slotted = true;
     return KVERN_OK;
 }

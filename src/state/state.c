@@ -290,16 +290,13 @@ int64_t kvern_step_count(const kvern_state *state, size_t row)
 static kvern_status check_step_append(const kvern_state *state, size_t layer,
                                       const kvern_tokens *tokens)
 {
-    if (!state || !tokens)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "state or tokens is NULL");
     if (!state->step_open)
         return kvern_fail(KVERN_ERR_BUSY, "no step is open");
     if (layer >= state->composition->count)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
     if (state->appended[layer])
         return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
-    for (size_t r = 0;
-         tokens->size == sizeof *tokens && tokens->counts && r < kvern_state_rows(state); r++) {
+    for (size_t r = 0; tokens->counts && r < kvern_state_rows(state); r++) {
         if (tokens->counts[r] != state->block.counts[r])
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: %" PRId64 " tokens, but the step has %" PRId64, r,
@@ -313,10 +310,15 @@ kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tok
 {
     if (read)
         *read = NULL;
-    kvern_status status = check_step_append(state, layer, tokens);
+    if (!state || !tokens)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "state or tokens is NULL");
+    kvern_tokens known;
+    kvern_status status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
+    if (!status)
+        status = check_step_append(state, layer, &known);
     if (!status)
         status =
-            kvern_cache_append(&state->caches[layer], tokens, state->block.counts, false, read);
+            kvern_cache_append(&state->caches[layer], &known, state->block.counts, false, read);
     if (!status)
         state->appended[layer] = true;
     return status;

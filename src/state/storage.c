@@ -3,26 +3,39 @@
 
 #include "src/base/fail.h"
 #include "src/codec/codec.h"
+#include "src/state/composition.h"
 
 #include <string.h>
 
-kvern_storage kvern_storage_default(void)
+static const kvern_sized STORAGE_SIZES =
+    KVERN_SIZED(kvern_storage, KVERN_SIZE_TO(kvern_storage, layer_count));
+
+void kvern_storage_init(kvern_storage *storage, size_t size)
 {
-    kvern_storage storage;
-    memset(&storage, 0, sizeof storage);
-    storage.size = sizeof storage;
-    storage.k = storage.v = kvern_codec_dense(KVERN_BF16);
-    storage.start = KVERN_NO_START;
-    return storage;
+    const kvern_storage defaults = {
+        .k = kvern_codec_dense(KVERN_BF16),
+        .v = kvern_codec_dense(KVERN_BF16),
+        .start = KVERN_NO_START,
+    };
+    kvern_sized_init(&STORAGE_SIZES, &defaults, storage, size);
 }
 
-static kvern_status check(const kvern_storage *storage, const kvern_layer *layers, size_t count)
+static kvern_status check_exception(const kvern_layer_storage *other, size_t count)
 {
-    if (!storage || (!layers && count))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "storage or layers is NULL");
-    if (storage->size != sizeof *storage)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "kvern_storage.size is %zu, expected %zu",
-                          storage->size, sizeof *storage);
+    if (other->layer >= count)
+        return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu, and there are %zu layers",
+                          other->layer, count);
+    if (other->reserved[0] || other->reserved[1] || kvern_codec_has_reserved(&other->k) ||
+        kvern_codec_has_reserved(&other->v))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "storage for layer %zu: a reserved word is not 0",
+                          other->layer);
+    return KVERN_OK;
+}
+
+static kvern_status check(const kvern_storage *storage, size_t count)
+{
+    if (kvern_codec_has_reserved(&storage->k) || kvern_codec_has_reserved(&storage->v))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "a reserved word of k or v is not 0");
     if (!storage->layers && storage->layer_count)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
                           storage->layer_count);
@@ -30,20 +43,33 @@ static kvern_status check(const kvern_storage *storage, const kvern_layer *layer
         return kvern_fail(KVERN_ERR_RANGE, "%zu first and %zu last layers in bf16, of %zu layers",
                           storage->precise_first, storage->precise_last, count);
     for (size_t i = 0; i < storage->layer_count; i++) {
-        const size_t layer = storage->layers[i].layer;
-        if (layer >= count)
-            return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu, and there are %zu layers",
-                              layer, count);
+        kvern_status status = check_exception(&storage->layers[i], count);
+        if (status)
+            return status;
         for (size_t j = 0; j < i; j++) {
-            if (storage->layers[j].layer == layer)
-                return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu twice", layer);
+            if (storage->layers[j].layer == storage->layers[i].layer)
+                return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu twice",
+                                  storage->layers[i].layer);
         }
     }
     return KVERN_OK;
 }
 
-static void store_as(kvern_layer *layer, kvern_codec k, kvern_codec v, int64_t start)
+static kvern_status check_layers(const kvern_layer *layers, size_t count)
 {
+    kvern_layer layer;
+    for (size_t i = 0; i < count; i++) {
+        kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, i, &layer);
+        if (status)
+            return status;
+    }
+    return KVERN_OK;
+}
+
+// Layers are as far apart as the caller's are long.
+static void store_as(kvern_layer *layers, size_t index, kvern_codec k, kvern_codec v, int64_t start)
+{
+    kvern_layer *layer = (kvern_layer *)((char *)layers + index * layers->size);
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     layer->k_codec = k;
     layer->v_codec = v;
@@ -51,21 +77,28 @@ static void store_as(kvern_layer *layer, kvern_codec k, kvern_codec v, int64_t s
         kvern_codec_equal(&k, &bf16) && kvern_codec_equal(&v, &bf16) ? KVERN_NO_START : start;
 }
 
-kvern_status kvern_storage_apply(const kvern_storage *storage, kvern_layer *layers, size_t count)
+kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers, size_t count)
 {
-    kvern_status status = check(storage, layers, count);
+    kvern_storage storage;
+    if (!given || (!layers && count))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "storage or layers is NULL");
+    kvern_status status = kvern_sized_read(&STORAGE_SIZES, given, &storage);
+    if (!status)
+        status = check(&storage, count);
+    if (!status)
+        status = check_layers(layers, count);
     if (status)
         return status;
     const kvern_codec precise = kvern_codec_dense(KVERN_BF16);
     for (size_t i = 0; i < count; i++) {
-        if (i < storage->precise_first || i >= count - storage->precise_last)
-            store_as(&layers[i], precise, precise, KVERN_NO_START);
+        if (i < storage.precise_first || i >= count - storage.precise_last)
+            store_as(layers, i, precise, precise, KVERN_NO_START);
         else
-            store_as(&layers[i], storage->k, storage->v, storage->start);
+            store_as(layers, i, storage.k, storage.v, storage.start);
     }
-    for (size_t i = 0; i < storage->layer_count; i++) {
-        const kvern_layer_storage *other = &storage->layers[i];
-        store_as(&layers[other->layer], other->k, other->v, storage->start);
+    for (size_t i = 0; i < storage.layer_count; i++) {
+        const kvern_layer_storage *other = &storage.layers[i];
+        store_as(layers, other->layer, other->k, other->v, storage.start);
     }
     return KVERN_OK;
 }

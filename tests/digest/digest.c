@@ -162,7 +162,7 @@ static server server_create(const options *o)
 {
     server s = {.o = *o};
     kvern_context_options context = kvern_context_options_default();
-    context.executor = (kvern_executor){NULL, run_backwards, o->threads};
+    context.executor = (kvern_executor){.run = run_backwards, .threads = o->threads};
     CHECK(kvern_context_create(&context, &s.context));
     CHECK(kvern_composition_create(s.context, &o->layer, 1, &s.composition));
     CHECK(kvern_cache_create(s.composition, 0, o->rows, &s.cache));

@@ -376,7 +376,8 @@ static void every_failed_allocation_is_survived(void **unused)
     void *data = tiny_llama_build(&model, &bytes);
     failing_allocator allocator = {.left = -1};
     engine_fixture_options options = engine_fixture_default(data, bytes);
-    options.context.allocator = (kvern_allocator){&allocator, failing_allocate, failing_release};
+    options.context.allocator = (kvern_allocator){
+        .user = &allocator, .allocate = failing_allocate, .release = failing_release};
     int32_t tokens[MANY];
     fill_tokens(model.vocabulary, MANY, tokens);
     model_step step = {.phase = KVERN_PHASE_WINDOW, .tokens = tokens, .counts = &(int64_t){MANY}};

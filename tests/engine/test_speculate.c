@@ -802,7 +802,7 @@ static void refused_memory_costs_drafts_alone(void **state)
     ledger books;
     ledger_init(&books);
     gate door = {.allocator = ledger_allocator(&books)};
-    kvern_allocator allocator = {&door, gate_allocate, gate_release};
+    kvern_allocator allocator = {.user = &door, .allocate = gate_allocate, .release = gate_release};
     for (family kind = 0; kind < FAMILIES; kind++) {
         world w = open_world(kind, 0, TINY_LLAMA_END, &allocator);
         const setting x = {

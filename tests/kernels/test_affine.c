@@ -83,7 +83,7 @@ static float side_of(kvern_type type, const void *sides, size_t at)
 static void take_apart(affine_block *b, size_t slot)
 {
     uint32_t words[MOST_DIM / 4], scales[MOST_GROUPS], biases[MOST_GROUPS];
-    const kvern_affine_arrays to = {words, scales, biases};
+    const kvern_affine_arrays to = {.words = words, .scales = scales, .biases = biases};
     kvern_codec_type_of(&b->codec)->affine->export(&b->codec, b->stream, b->data, b->dim, slot, &to,
                                                    0);
     for (size_t d = 0; d < b->dim; d++) {

@@ -86,7 +86,7 @@ static void check_row(const part *p, kvern_stream stream, const void *block, siz
     uint32_t words[KVERN_MAX_HEAD_DIM / 4];
     float scales[KVERN_AFFINE_MOST_GROUPS], biases[KVERN_AFFINE_MOST_GROUPS];
     char what[128];
-    const kvern_affine_arrays to = {words, scales, biases};
+    const kvern_affine_arrays to = {.words = words, .scales = scales, .biases = biases};
     kvern_codec_type_of(&p->codec)->affine->export(&p->codec, stream, block, p->dim, slot, &to, 0);
     snprintf(what, sizeof what, "%s: %u bits, group %u, type %d, stream %d, row %zu", variant,
              (unsigned)p->codec.bits, (unsigned)p->codec.group, p->codec.scales, stream, row);

@@ -102,13 +102,13 @@ static void server_destroy(server *s)
     kvern_context_release(s->context);
 }
 
-static const setting plain_alone = {"plain, one thread", 0, {NULL, NULL, 0}, 1};
+static const setting plain_alone = {"plain, one thread", 0, {.run = NULL}, 1};
 
 // The fastest kernels, so that most of what is compared with the plain ones takes little time.
 static setting fast_alone(void)
 {
     const kernel_variants variants = kernel_variants_here();
-    return (setting){"one thread", variants.features[variants.count - 1], {NULL, NULL, 0}, 1};
+    return (setting){"one thread", variants.features[variants.count - 1], {.run = NULL}, 1};
 }
 
 static size_t out_floats(const shape *s)
@@ -252,8 +252,8 @@ static void kernels_and_threads_change_nothing(void **state)
         for (size_t v = 0; v < variants.count; v++) {
             const uint32_t features = variants.features[v];
             const setting settings[] = {
-                {"one thread", features, {NULL, NULL, 0}, 1},
-                {"three threads", features, {NULL, NULL, 0}, 3},
+                {"one thread", features, {.run = NULL}, 1},
+                {"three threads", features, {.run = NULL}, 3},
                 {"backwards", features, executor_backwards(3), 0},
                 {"shuffled", features, executor_shuffled(7), 0},
                 {"odd environments", features, executor_odd_environment(3), 0},
@@ -320,9 +320,9 @@ static void long_rows_are_equal_on_any_threads(void **state)
         const shape *s = &long_shapes[i];
         float *wanted = serve_long(s, &plain_alone, ONE_WINDOW);
         const setting settings[] = {
-            {"plain, one thread", 0, {NULL, NULL, 0}, 1},
-            {"one thread", best, {NULL, NULL, 0}, 1},
-            {"two threads", best, {NULL, NULL, 0}, 2},
+            {"plain, one thread", 0, {.run = NULL}, 1},
+            {"one thread", best, {.run = NULL}, 1},
+            {"two threads", best, {.run = NULL}, 2},
             {"plain, three threads", 0, executor_threads(3), 0},
             {"seven threads", best, executor_threads(7), 0},
             {"backwards", best, executor_backwards(7), 0},
@@ -595,7 +595,7 @@ static void results_are_those_of_the_arithmetic_page(void **state)
     static const int64_t positions[] = {0,   1,    15,   16,   63,   64,   65,   127,
                                         500, 1022, 1023, 1024, 1025, 2047, 2048, 2099};
     const kernel_variants variants = kernel_variants_here();
-    const setting at = {"", variants.features[variants.count - 1], {NULL, NULL, 0}, 1};
+    const setting at = {"", variants.features[variants.count - 1], {.run = NULL}, 1};
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *sh = &shapes[i];
         server s = server_create(sh, &at, 1, 0);
@@ -656,7 +656,7 @@ static void equal_appends_of_a_row_that_converts_are_equal(void **state)
         float *wanted = NULL;
         for (size_t way = 0; way < 12; way++) {
             const setting settings[] = {
-                {"one thread", variants.features[way % variants.count], {NULL, NULL, 0}, 1},
+                {"one thread", variants.features[way % variants.count], {.run = NULL}, 1},
                 {"shuffled", variants.features[way % variants.count], executor_shuffled(3), 0}};
             test_random random = test_random_seed(way);
             server s = server_create(at_shape, way ? &settings[way % 2] : &plain_alone,

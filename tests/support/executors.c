@@ -80,20 +80,20 @@ static void run_odd(void *user, size_t tasks, task_fn *task, void *arg)
 
 kvern_executor executor_backwards(size_t threads)
 {
-    return (kvern_executor){NULL, run_backwards, threads};
+    return (kvern_executor){.run = run_backwards, .threads = threads};
 }
 
 kvern_executor executor_shuffled(size_t threads)
 {
-    return (kvern_executor){NULL, run_shuffled, threads};
+    return (kvern_executor){.run = run_shuffled, .threads = threads};
 }
 
 kvern_executor executor_threads(size_t threads)
 {
-    return (kvern_executor){NULL, run_threads, threads};
+    return (kvern_executor){.run = run_threads, .threads = threads};
 }
 
 kvern_executor executor_odd_environment(size_t threads)
 {
-    return (kvern_executor){NULL, run_odd, threads};
+    return (kvern_executor){.run = run_odd, .threads = threads};
 }

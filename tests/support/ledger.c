@@ -150,7 +150,7 @@ static void release(void *user, void *data, size_t bytes, size_t alignment)
 
 kvern_allocator ledger_allocator(ledger *books)
 {
-    return (kvern_allocator){books, allocate, release};
+    return (kvern_allocator){.user = books, .allocate = allocate, .release = release};
 }
 
 void ledger_refuse(ledger *books, int64_t granted)

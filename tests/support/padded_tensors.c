@@ -16,7 +16,8 @@ static void *full_of_ones(size_t bytes)
 
 static kvern_affine_arrays new_codes(size_t bytes)
 {
-    return (kvern_affine_arrays){full_of_ones(bytes), full_of_ones(bytes), full_of_ones(bytes)};
+    return (kvern_affine_arrays){
+        .words = full_of_ones(bytes), .scales = full_of_ones(bytes), .biases = full_of_ones(bytes)};
 }
 
 padded_tensors padded_create(const kvern_cache *cache, int64_t width, bool k_codes, bool v_codes,

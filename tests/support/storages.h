@@ -10,19 +10,19 @@
 // Codecs, for static tables.
 #define STORAGE_F32                                                                                \
     {                                                                                              \
-        KVERN_CODEC_F32, 0, 0, KVERN_F32                                                           \
+        .kind = KVERN_CODEC_F32                                                                    \
     }
 #define STORAGE_BF16                                                                               \
     {                                                                                              \
-        KVERN_CODEC_BF16, 0, 0, KVERN_F32                                                          \
+        .kind = KVERN_CODEC_BF16                                                                   \
     }
 #define STORAGE_F16                                                                                \
     {                                                                                              \
-        KVERN_CODEC_F16, 0, 0, KVERN_F32                                                           \
+        .kind = KVERN_CODEC_F16                                                                    \
     }
-#define STORAGE_AFFINE(bits, group)                                                                \
+#define STORAGE_AFFINE(bits_, group_)                                                              \
     {                                                                                              \
-        KVERN_CODEC_AFFINE, bits, group, KVERN_BF16                                                \
+        .kind = KVERN_CODEC_AFFINE, .bits = (bits_), .group = (group_), .scales = KVERN_BF16       \
     }
 
 typedef struct storage {

@@ -117,7 +117,7 @@ static void context_creation_with_an_executor(void **state)
     (void)state;
     kvern_context *out = NOT_NULL;
     kvern_context_options options = kvern_context_options_default();
-    options.executor = (kvern_executor){NULL, run_nothing, 0};
+    options.executor = (kvern_executor){.run = run_nothing, .threads = 0};
     assert_status(KVERN_ERR_ARGUMENT, kvern_context_create(&options, &out));
     assert_null(out);
     options.executor.threads = 1025;
@@ -169,7 +169,7 @@ static void composition_creation(void **state)
     refuse_layers(f, KVERN_ERR_ARGUMENT, layers, 0, "0 layers");
     refuse_layers(f, KVERN_ERR_ARGUMENT, layers, KVERN_MAX_LAYERS + 1, "4097 layers");
     layers[1].size++;
-    refuse_layers(f, KVERN_ERR_ARGUMENT, layers, 2, "layer 1: size");
+    refuse_layers(f, KVERN_ERR_ARGUMENT, layers, 2, "layer 1: kvern_layer.size");
     kvern_composition_release(NULL);
 }
 
@@ -541,7 +541,7 @@ static void attend_fields(void **state)
     kvern_queries q = f->first.queries;
     assert_status(KVERN_ERR_ARGUMENT, kvern_read_attend(NULL, &q));
     refuse_queries(f, KVERN_ERR_ARGUMENT, NULL);
-    q.size++;
+    q.size--;
     refuse_queries(f, KVERN_ERR_ARGUMENT, &q);
     q = f->first.queries;
     q.query_heads = 0;

@@ -27,9 +27,9 @@ static stream stream_create(const kvern_codec *codec, size_t dim)
 {
     stream s = {.codec = *codec, .dim = dim};
     s.values = new_floats(TOKENS * HEADS * dim, NAN);
-    s.codes =
-        (kvern_affine_arrays){calloc(TOKENS * HEADS * dim, 4), calloc(TOKENS * HEADS * dim, 4),
-                              calloc(TOKENS * HEADS * dim, 4)};
+    s.codes = (kvern_affine_arrays){.words = calloc(TOKENS * HEADS * dim, 4),
+                                    .scales = calloc(TOKENS * HEADS * dim, 4),
+                                    .biases = calloc(TOKENS * HEADS * dim, 4)};
     assert_true(s.codes.words && s.codes.scales && s.codes.biases);
     return s;
 }

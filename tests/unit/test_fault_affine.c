@@ -83,8 +83,8 @@ static void export_all(const kvern_cache *cache, arrays *k, arrays *v)
 {
     memset(k, 0, sizeof *k);
     memset(v, 0, sizeof *v);
-    const kvern_affine_arrays to_k = {k->words, k->scales, k->biases};
-    const kvern_affine_arrays to_v = {v->words, v->scales, v->biases};
+    const kvern_affine_arrays to_k = {.words = k->words, .scales = k->scales, .biases = k->biases};
+    const kvern_affine_arrays to_v = {.words = v->words, .scales = v->scales, .biases = v->biases};
     assert_ok(kvern_cache_export_affine(cache, 0, 0, 17, &to_k, &to_v));
 }
 

@@ -227,7 +227,7 @@ static void codes_are_right_justified(void **state)
         const int64_t position = (int64_t)(i % WIDTH) - (WIDTH - lengths[i / WIDTH]);
         uint32_t words[WORDS] = {0};
         uint16_t scales[2] = {0}, biases[2] = {0};
-        const kvern_affine_arrays one = {words, scales, biases};
+        const kvern_affine_arrays one = {.words = words, .scales = scales, .biases = biases};
         if (position >= 0)
             assert_ok(kvern_cache_export_affine(b->cache, i / WIDTH, position, 1, NULL, &one));
         const kvern_affine_arrays *v = &planes.planes.v_codes;
@@ -828,7 +828,7 @@ static void wrong_exports_are_refused(void **state)
     bad.k_codes.biases = NULL;
     expect_export_refused(b->cache, KVERN_ERR_ARGUMENT, &bad);
     bad = t.planes;
-    bad.k_codes = (kvern_affine_arrays){NULL, NULL, NULL};
+    bad.k_codes = (kvern_affine_arrays){.words = NULL};
     bad.width = 79;
     expect_export_refused(b->cache, KVERN_ERR_RANGE, &bad);
     bad.width = -1;
@@ -841,7 +841,7 @@ static void wrong_exports_are_refused(void **state)
     padded_expect_same(&untouched, &t, "nothing is written");
     // The two rows as numbers, in their two forms.
     bad = t.planes;
-    bad.k_codes = (kvern_affine_arrays){NULL, NULL, NULL};
+    bad.k_codes = (kvern_affine_arrays){.words = NULL};
     assert_ok(kvern_cache_export_padded(b->cache, &bad));
     padded_destroy(&t);
     padded_destroy((padded_tensors *)&untouched);

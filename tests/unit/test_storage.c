@@ -164,9 +164,13 @@ static void test_exceptions_win(void **state)
     (void)state;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     const kvern_layer_storage others[] = {
-        {5, kvern_codec_affine(6, 64), kvern_codec_affine(5, 64)}, // above precise_last
-        {0, kvern_codec_affine(2, 64), kvern_codec_affine(3, 64)}, // and precise_first
-        {2, bf16, bf16},
+        {.layer = 5,
+         .k = kvern_codec_affine(6, 64),
+         .v = kvern_codec_affine(5, 64)}, // above precise_last
+        {.layer = 0,
+         .k = kvern_codec_affine(2, 64),
+         .v = kvern_codec_affine(3, 64)}, // and precise_first
+        {.layer = 2, .k = bf16, .v = bf16},
     };
     kvern_layer layers[LAYERS];
     kvern_storage storage = kvern_storage_default();
@@ -202,7 +206,9 @@ static void test_refusals_change_nothing(void **state)
 {
     (void)state;
     const kvern_codec q4 = kvern_codec_affine(4, 64);
-    kvern_layer_storage others[] = {{1, q4, q4}, {3, q4, q4}, {1, q4, q4}};
+    kvern_layer_storage others[] = {{.layer = 1, .k = q4, .v = q4},
+                                    {.layer = 3, .k = q4, .v = q4},
+                                    {.layer = 1, .k = q4, .v = q4}};
     kvern_storage storage = kvern_storage_default();
     storage.layers = others;
     storage.layer_count = 3;

@@ -14,7 +14,8 @@
 
 kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group)
 {
-    return (kvern_codec){KVERN_CODEC_AFFINE, bits, group, KVERN_BF16};
+    return (kvern_codec){
+        .kind = KVERN_CODEC_AFFINE, .bits = bits, .group = group, .scales = KVERN_BF16};
 }
 
 static bool exists(const kvern_codec *codec)
@@ -125,8 +126,9 @@ static kvern_affine_arrays vector_at(const kvern_codec *codec, size_t dim,
                                      const kvern_affine_arrays *arrays, size_t index)
 {
     const size_t sides = index * (dim / codec->group) * kvern_type_bytes(codec->scales);
-    return (kvern_affine_arrays){arrays->words + index * (dim * codec->bits / 32),
-                                 (char *)arrays->scales + sides, (char *)arrays->biases + sides};
+    return (kvern_affine_arrays){.words = arrays->words + index * (dim * codec->bits / 32),
+                                 .scales = (char *)arrays->scales + sides,
+                                 .biases = (char *)arrays->biases + sides};
 }
 
 // The codes are one stream of bits, low bits first.
