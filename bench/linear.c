@@ -82,8 +82,8 @@ static uint32_t next_random(uint64_t *state)
 // matrices: numbers near one.
 static void fill(uint32_t type, unsigned char *bytes, size_t size, uint64_t *state)
 {
-    const size_t element = type == GGUF_TYPE_F32 ? 4 : 2;
-    const bool floats = type == GGUF_TYPE_F32 || type == GGUF_TYPE_F16 || type == GGUF_TYPE_BF16;
+    const size_t element = type == ELEMENT_F32 ? 4 : 2;
+    const bool floats = type == ELEMENT_F32 || type == ELEMENT_F16 || type == ELEMENT_BF16;
     for (size_t i = 0; i < size; i++) {
         bytes[i] = (unsigned char)next_random(state) & 0xb3;
         if (floats && i % element == element - 1)
@@ -91,18 +91,18 @@ static void fill(uint32_t type, unsigned char *bytes, size_t size, uint64_t *sta
     }
 }
 
-static gguf_tensor make_tensor(uint32_t type, size_t rows, size_t cols, uint64_t *state)
+static weights_tensor make_tensor(uint32_t type, size_t rows, size_t cols, uint64_t *state)
 {
     size_t elements, block;
-    if (!gguf_type_block(type, &elements, &block))
+    if (!element_type_block(type, &elements, &block))
         exit(2);
-    gguf_tensor tensor = {.name = {"bench", 5},
-                          .type = type,
-                          .known = true,
-                          .dims = 2,
-                          .shape = {cols, rows, 1, 1},
-                          .elements = rows * cols,
-                          .bytes = rows * (cols / elements) * block};
+    weights_tensor tensor = {.name = {"bench", 5},
+                             .type = type,
+                             .known = true,
+                             .dims = 2,
+                             .shape = {cols, rows, 1, 1},
+                             .elements = rows * cols,
+                             .bytes = rows * (cols / elements) * block};
     unsigned char *data = malloc(tensor.bytes);
     if (!data)
         exit(1);
@@ -114,16 +114,18 @@ static gguf_tensor make_tensor(uint32_t type, size_t rows, size_t cols, uint64_t
 static size_t packed_bytes(uint32_t type, size_t rows, size_t cols)
 {
     size_t elements = 1, block = 0, bytes;
-    if (!gguf_type_block(type, &elements, &block) || cols % elements) {
+    if (!element_type_block(type, &elements, &block) || cols % elements) {
         fprintf(stderr, "bench: %zu inputs are no multiple of the type's block\n", cols);
         exit(2);
     }
-    gguf_tensor tensor = {.type = type,
-                          .known = true,
-                          .dims = 2,
-                          .shape = {cols, rows, 1, 1},
-                          .bytes = rows * (cols / elements) * block};
-    check(linear_packed_bytes(&tensor, &bytes, NULL));
+    weights_tensor tensor = {.type = type,
+                             .known = true,
+                             .dims = 2,
+                             .shape = {cols, rows, 1, 1},
+                             .bytes = rows * (cols / elements) * block};
+    linear_source source;
+    check(linear_source_of(&tensor, 0, &source, NULL));
+    check(linear_packed_bytes(&source, &bytes, NULL));
     return bytes;
 }
 
@@ -132,10 +134,11 @@ static double pack_seconds;
 static void make_linear(bench *b, uint32_t type, size_t rows, size_t cols, uint64_t *state,
                         linear *out)
 {
-    gguf_tensor tensor = make_tensor(type, rows, cols, state);
+    weights_tensor tensor = make_tensor(type, rows, cols, state);
+    linear_source source;
+    check(linear_source_of(&tensor, 0, &source, NULL));
     const double start = now();
-    check(
-        linear_create(b->arena, NULL, &tensor, b->precision, b->features, &b->executor, out, NULL));
+    check(linear_create(b->arena, &source, b->precision, b->features, &b->executor, out, NULL));
     pack_seconds += now() - start;
     free((void *)tensor.data);
 }
@@ -243,9 +246,12 @@ static void run_region(const bench *b, buffers *s, size_t layer, size_t r)
         &s->input[b->geometry->regions[r].cols == b->geometry->feed_forward];
     round_tokens(b, input, s->x);
     for (size_t m = 0; m < b->geometry->regions[r].count; m++)
-        jobs[m] = (linear_job){&b->layers[layer][r][m], input,
+        jobs[m] = (linear_job){&b->layers[layer][r][m],
+                               input,
                                s->y + m * s->tokens * b->geometry->feed_forward,
-                               b->geometry->regions[r].rows[m], false};
+                               b->geometry->regions[r].rows[m],
+                               false,
+                               NULL};
     check(linear_apply(jobs, b->geometry->regions[r].count, &b->executor));
 }
 
@@ -255,7 +261,7 @@ static void run_pass(const bench *b, buffers *s)
         for (size_t r = 0; r < REGION_COUNT; r++)
             run_region(b, s, l, r);
     linear_input_row(&s->last, 0, s->x);
-    const linear_job job = {&b->output, &s->last, s->logits, VOCABULARY, false};
+    const linear_job job = {&b->output, &s->last, s->logits, VOCABULARY, false, NULL};
     check(linear_apply(&job, 1, &b->executor));
 }
 
@@ -311,7 +317,7 @@ static void measure(bench *b, size_t tokens)
 static uint32_t type_by_name(const char *name)
 {
     for (uint32_t type = 0; type < 64; type++)
-        if (gguf_type_name(type) && strcmp(gguf_type_name(type), name) == 0)
+        if (element_type_name(type) && strcmp(element_type_name(type), name) == 0)
             return type;
     fprintf(stderr, "bench: no type %s\n", name);
     exit(2);
@@ -370,7 +376,7 @@ int main(int argc, char **argv)
     b.type = type_by_name(type);
     b.output_type = type_by_name(output);
     size_t block = 0, bytes;
-    b.geometry = gguf_type_block(b.type, &block, &bytes) && block == 256 ? &WIDE : &SMALL;
+    b.geometry = element_type_block(b.type, &block, &bytes) && block == 256 ? &WIDE : &SMALL;
     printf("%s, output %s, %s activations, %s kernels\n", type, output,
            b.precision == LINEAR_INT8 ? "8-bit" : "16-bit", kvern_cpu_name(kvern_cpu_features()));
     printf("threads tokens   ms/pass   fastest    GMAC/s   tokens/s     GB/s read GB/s  share\n");

@@ -127,35 +127,94 @@ static size_t count_window_layers(const model_facts *facts)
 {
     size_t count = 0;
     for (size_t i = 0; i < facts->layers; i++) {
-        count += model_layer_window(facts, i) > 0;
+        count += facts->layer[i].kind == MODEL_LAYER_WINDOW;
     }
     return count;
 }
 
+// The first layer with a window, or NULL.
+static const model_layer_facts *window_layer(const model_facts *facts)
+{
+    for (size_t i = 0; i < facts->layers; i++) {
+        if (facts->layer[i].kind == MODEL_LAYER_WINDOW) {
+            return &facts->layer[i];
+        }
+    }
+    return NULL;
+}
+
+// A number that layers have each for themselves.
+typedef size_t (*layer_number)(const model_layer_facts *layer);
+
+static size_t number_of_heads(const model_layer_facts *layer)
+{
+    return layer->heads;
+}
+
+static size_t number_of_kv_heads(const model_layer_facts *layer)
+{
+    return layer->kv_heads;
+}
+
+static size_t feed_forward_width(const model_layer_facts *layer)
+{
+    return layer->feed_forward;
+}
+
+// The least and the most of all layers.
+static void range_of(const model_facts *facts, layer_number number, size_t *least, size_t *most)
+{
+    *least = *most = number(&facts->layer[0]);
+    for (size_t i = 1; i < facts->layers; i++) {
+        size_t n = number(&facts->layer[i]);
+        *least = n < *least ? n : *least;
+        *most = n > *most ? n : *most;
+    }
+}
+
+// "8", or "2 to 8" where layers differ.
+typedef char range_text[48];
+
+static const char *range(const model_facts *facts, layer_number number, range_text text)
+{
+    size_t least, most;
+    range_of(facts, number, &least, &most);
+    if (least == most) {
+        snprintf(text, sizeof(range_text), "%zu", most);
+    } else {
+        snprintf(text, sizeof(range_text), "%zu to %zu", least, most);
+    }
+    return text;
+}
+
 static void show_geometry(const model_facts *facts)
 {
+    range_text heads, kv_heads, inner;
+    const model_layer_facts *windowed = window_layer(facts);
     show("parameters", "%" PRIu64, facts->parameters);
     show("layers", "%zu", facts->layers);
     show("width", "%zu", facts->width);
-    show("heads", "%zu query, %zu key/value", facts->heads, facts->kv_heads);
-    show("head dim", "%zu key, %zu value", facts->head_dim, facts->value_dim);
-    show("feed-forward", "%zu", facts->feed_forward);
+    show("heads", "%s query, %s key/value", range(facts, number_of_heads, heads),
+         range(facts, number_of_kv_heads, kv_heads));
+    show("head dim", "%" PRIu32 " key, %" PRIu32 " value", facts->layer[0].head_dim,
+         facts->layer[0].value_dim);
+    show("feed-forward", "%s", range(facts, feed_forward_width, inner));
     show("vocabulary", "%zu, output %s", facts->vocabulary,
          facts->tied_output ? "tied to the embedding" : "separate");
     show("context", "%zu tokens", facts->context_length);
-    if (facts->window) {
-        show("window", "%zu tokens in %zu of %zu layers, rotary base %g", facts->window,
-             count_window_layers(facts), facts->layers, (double)facts->window_rope_base);
+    if (windowed) {
+        show("window", "%" PRIu32 " tokens in %zu of %zu layers, rotary base %g", windowed->window,
+             count_window_layers(facts), facts->layers, (double)facts->rope[windowed->rope].base);
     }
     static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3"};
-    show("rotary", "base %g, %zu dimensions%s", (double)facts->rope_base, facts->rope_dim,
-         SCALING[facts->rope_scaling]);
+    show("rotary", "base %g, %zu dimensions%s", (double)facts->rope[0].base, facts->rope[0].dim,
+         SCALING[facts->rope[0].scaling]);
 }
 
 // The name of a tensor type; one that has none is called by its number.
 static const char *type_name(uint32_t type, char text[16])
 {
-    const char *known = gguf_type_name(type);
+    const char *known = element_type_name(type);
     if (known) {
         return known;
     }
@@ -255,29 +314,53 @@ static json_t *string_json(gguf_string string)
 
 static json_t *window_json(const model_facts *facts)
 {
-    if (facts->window == 0) {
+    const model_layer_facts *windowed = window_layer(facts);
+    if (!windowed) {
         return json_null();
     }
-    return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)facts->window, "layers",
+    return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)windowed->window, "layers",
                      (json_int_t)count_window_layers(facts), "rope_base",
-                     (double)facts->window_rope_base);
+                     (double)facts->rope[windowed->rope].base);
+}
+
+// A number, or where layers differ a list with one for each.
+static json_t *layers_json(const model_facts *facts, layer_number number)
+{
+    size_t least, most;
+    range_of(facts, number, &least, &most);
+    if (least == most) {
+        return json_integer((json_int_t)most);
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < facts->layers; i++) {
+        if (json_array_append_new(list, json_integer((json_int_t)number(&facts->layer[i]))) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *rope_json(const model_rope *rope)
+{
+    static const char *const SCALING[] = {"none", "linear", "llama3"};
+    return json_pack("{s:f, s:I, s:s, s:f}", "base", (double)rope->base, "dim",
+                     (json_int_t)rope->dim, "scaling", SCALING[rope->scaling], "factor",
+                     (double)rope->factor);
 }
 
 static json_t *geometry_json(const model_facts *facts)
 {
-    static const char *const SCALING[] = {"none", "linear", "llama3"};
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, "
-                     "s:{s:f, s:I, s:s, s:f}, s:o}",
-                     "layers", (json_int_t)facts->layers, "width", (json_int_t)facts->width,
-                     "heads", (json_int_t)facts->heads, "kv_heads", (json_int_t)facts->kv_heads,
-                     "head_dim", (json_int_t)facts->head_dim, "value_dim",
-                     (json_int_t)facts->value_dim, "feed_forward", (json_int_t)facts->feed_forward,
-                     "vocabulary", (json_int_t)facts->vocabulary, "context_length",
-                     (json_int_t)facts->context_length, "norm_epsilon", (double)facts->norm_epsilon,
-                     "tied_output", (int)facts->tied_output, "rope", "base",
-                     (double)facts->rope_base, "dim", (json_int_t)facts->rope_dim, "scaling",
-                     SCALING[facts->rope_scaling], "factor", (double)facts->rope_factor, "window",
-                     window_json(facts));
+    return json_pack(
+        "{s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:o}", "layers",
+        (json_int_t)facts->layers, "width", (json_int_t)facts->width, "heads",
+        layers_json(facts, number_of_heads), "kv_heads", layers_json(facts, number_of_kv_heads),
+        "head_dim", (json_int_t)facts->layer[0].head_dim, "value_dim",
+        (json_int_t)facts->layer[0].value_dim, "feed_forward",
+        layers_json(facts, feed_forward_width), "vocabulary", (json_int_t)facts->vocabulary,
+        "context_length", (json_int_t)facts->context_length, "norm_epsilon",
+        (double)facts->norm_epsilon, "tied_output", (int)facts->tied_output, "rope",
+        rope_json(&facts->rope[0]), "window", window_json(facts));
 }
 
 static json_t *types_json(const model_facts *facts)

@@ -44,23 +44,23 @@ typedef text_view gguf_string;
 // One metadata entry, borrowed from the file.
 typedef struct gguf_entry gguf_entry;
 
-// Tensor element types; numbers are those of the GGUF format. Only these are readable; a file with
-// another type opens (inspect can name it) but the tensor's `known` is false.
-typedef enum gguf_type {
-    GGUF_TYPE_F32 = 0,
-    GGUF_TYPE_F16 = 1,
-    GGUF_TYPE_Q4_0 = 2,
-    GGUF_TYPE_Q4_1 = 3,
-    GGUF_TYPE_Q5_0 = 6,
-    GGUF_TYPE_Q5_1 = 7,
-    GGUF_TYPE_Q8_0 = 8,
-    GGUF_TYPE_Q2_K = 10,
-    GGUF_TYPE_Q3_K = 11,
-    GGUF_TYPE_Q4_K = 12,
-    GGUF_TYPE_Q5_K = 13,
-    GGUF_TYPE_Q6_K = 14,
-    GGUF_TYPE_BF16 = 30
-} gguf_type;
+// Tensor element types: the engine's numbers are those of the GGUF format. Only these are readable;
+// a file with another type opens (inspect can name it) but the tensor's `known` is false.
+enum gguf_type {
+    GGUF_TYPE_F32 = ELEMENT_F32,
+    GGUF_TYPE_F16 = ELEMENT_F16,
+    GGUF_TYPE_Q4_0 = ELEMENT_Q4_0,
+    GGUF_TYPE_Q4_1 = ELEMENT_Q4_1,
+    GGUF_TYPE_Q5_0 = ELEMENT_Q5_0,
+    GGUF_TYPE_Q5_1 = ELEMENT_Q5_1,
+    GGUF_TYPE_Q8_0 = ELEMENT_Q8_0,
+    GGUF_TYPE_Q2_K = ELEMENT_Q2_K,
+    GGUF_TYPE_Q3_K = ELEMENT_Q3_K,
+    GGUF_TYPE_Q4_K = ELEMENT_Q4_K,
+    GGUF_TYPE_Q5_K = ELEMENT_Q5_K,
+    GGUF_TYPE_Q6_K = ELEMENT_Q6_K,
+    GGUF_TYPE_BF16 = ELEMENT_BF16,
+};
 
 #define GGUF_MAX_DIMS WEIGHTS_MAX_DIMS
 
@@ -127,11 +127,5 @@ bool gguf_array_bool(const gguf_entry *entry, size_t index, bool *value);
 size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t index);
 const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name);
-
-// "Q4_1"; also names the types of the format that this reader cannot decode. NULL for any other
-// number.
-const char *gguf_type_name(uint32_t type);
-// Elements and bytes of one block of a known type; false for any other.
-bool gguf_type_block(uint32_t type, size_t *elements, size_t *bytes);
 
 #endif

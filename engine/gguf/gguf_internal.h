@@ -9,7 +9,6 @@
 //   gguf_metadata.c  the metadata section
 //   gguf_tensors.c   tensor descriptions and where their data lies
 //   gguf_names.c     sorted names
-//   gguf_types.c     tensor types
 //   gguf_values.c    value types and the access to values
 //   gguf_weights.c   the file as a source of weights
 

@@ -49,14 +49,14 @@ static kvern_status take_type(gguf_cursor *cursor, gguf_tensor *tensor)
         return status;
     }
     size_t block_elements, block_bytes;
-    tensor->known = gguf_type_block(tensor->type, &block_elements, &block_bytes);
+    tensor->known = element_type_block(tensor->type, &block_elements, &block_bytes);
     if (!tensor->known) {
         return KVERN_OK;
     }
     if (tensor->shape[0] % block_elements) {
         return gguf_fail(cursor, KVERN_ERR_FORMAT, at,
                          "shape[0] = %" PRIu64 " is no multiple of the %zu elements in a %s block",
-                         tensor->shape[0], block_elements, gguf_type_name(tensor->type));
+                         tensor->shape[0], block_elements, element_type_name(tensor->type));
     }
     if (__builtin_mul_overflow(tensor->elements / block_elements, block_bytes, &tensor->bytes)) {
         return gguf_fail(cursor, KVERN_ERR_FORMAT, at, "the number of bytes overflows");

@@ -71,6 +71,8 @@ static uint64_t file_bytes(const void *file)
 
 const weights_format gguf_weights_format = {
     .name = "GGUF",
+    .paired_rows = true,
+    .whole_norms = true,
     .tensor_count = tensor_count,
     .tensor_at = tensor_at,
     .find_tensor = find_tensor,

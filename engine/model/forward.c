@@ -58,7 +58,8 @@ static void norm_rows(const forward_pass *pass, const void *weight, size_t begin
     const model_workspace *w = pass->workspace;
     size_t width = pass->facts->width;
     for (size_t t = begin; t < end; t++) {
-        pass->ops->rms_norm(w->x + t * width, weight, pass->facts->norm_epsilon, width, scratch);
+        pass->ops->rms_norm(w->array[SCRATCH_X] + t * width, weight, pass->facts->norm_epsilon,
+                            width, scratch);
         linear_input_row(&w->input, t, scratch);
     }
 }
@@ -92,11 +93,11 @@ static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, 
     (void)scratch;
     const forward_activation *activation = arg;
     const model_workspace *w = pass->workspace;
-    size_t inner = pass->facts->feed_forward;
+    size_t inner = w->input.cols;
     for (size_t t = begin; t < end; t++) {
-        float *gate = w->gate + t * inner;
+        float *gate = w->array[SCRATCH_GATE] + t * inner;
         (*activation)(pass->features, inner, gate, gate);
-        pass->ops->multiply(gate, w->up + t * inner, inner);
+        pass->ops->multiply(gate, w->array[SCRATCH_UP] + t * inner, inner);
         linear_input_row(&w->input, t, gate);
     }
 }
@@ -121,7 +122,7 @@ static void add_norm_rows(const forward_pass *pass, const void *arg, size_t begi
     for (size_t t = begin; t < end; t++) {
         pass->ops->rms_norm(work->values + t * width, work->weight, pass->facts->norm_epsilon,
                             width, scratch);
-        pass->ops->add(pass->workspace->x + t * width, scratch, width);
+        pass->ops->add(pass->workspace->array[SCRATCH_X] + t * width, scratch, width);
     }
 }
 
@@ -132,10 +133,9 @@ void forward_add_norm(const forward_pass *pass, const float *values, const float
 }
 
 // `heads` vectors one after the other, in place.
-static void norm_heads(const forward_pass *pass, float *x, size_t heads, const float *weight,
-                       float *scratch)
+static void norm_heads(const forward_pass *pass, float *x, size_t heads, size_t dim,
+                       const float *weight, float *scratch)
 {
-    size_t dim = pass->facts->head_dim;
     for (size_t head = 0; head < heads; head++, x += dim) {
         pass->ops->rms_norm(x, weight, pass->facts->norm_epsilon, dim, scratch);
         memcpy(x, scratch, dim * sizeof *x);
@@ -143,6 +143,7 @@ static void norm_heads(const forward_pass *pass, float *x, size_t heads, const f
 }
 
 typedef struct norm_heads_work {
+    const model_layer_facts *layer;
     const float *q_weight;
     const float *k_weight;
 } norm_heads_work;
@@ -151,87 +152,90 @@ static void norm_heads_rows(const forward_pass *pass, const void *arg, size_t be
                             float *scratch)
 {
     const norm_heads_work *work = arg;
-    const model_workspace *w = pass->workspace;
-    const model_facts *facts = pass->facts;
-    size_t dim = facts->head_dim;
+    float *const *array = pass->workspace->array;
+    size_t dim = work->layer->head_dim, heads = work->layer->heads, keys = work->layer->kv_heads;
     size_t tokens = end - begin;
-    norm_heads(pass, w->q + begin * facts->heads * dim, tokens * facts->heads, work->q_weight,
+    norm_heads(pass, array[SCRATCH_Q] + begin * heads * dim, tokens * heads, dim, work->q_weight,
                scratch);
-    norm_heads(pass, w->k + begin * facts->kv_heads * dim, tokens * facts->kv_heads, work->k_weight,
+    norm_heads(pass, array[SCRATCH_K] + begin * keys * dim, tokens * keys, dim, work->k_weight,
                scratch);
 }
 
-static size_t rotating_elements(const model_facts *facts)
+static size_t rotating_elements(const model_layer_facts *layer)
 {
-    return (facts->heads + facts->kv_heads) * facts->head_dim;
+    return ((size_t)layer->heads + layer->kv_heads) * layer->head_dim;
 }
 
-void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight)
+void forward_norm_heads(const forward_pass *pass, size_t layer, const float *q_weight,
+                        const float *k_weight)
 {
-    const norm_heads_work work = {q_weight, k_weight};
-    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), norm_heads_rows, &work);
+    const norm_heads_work work = {&pass->facts->layer[layer], q_weight, k_weight};
+    forward_each_token(pass, pass->tokens, rotating_elements(work.layer), norm_heads_rows, &work);
 }
-
-typedef struct rotate_work {
-    const engine_rope *rope;
-    const float *table;
-} rotate_work;
 
 static void rotate_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
                         float *scratch)
 {
     (void)scratch;
-    const rotate_work *work = arg;
+    const model_layer_facts *layer = arg;
     const model_workspace *w = pass->workspace;
-    const model_facts *facts = pass->facts;
-    size_t dim = facts->head_dim;
+    const engine_rope *rope = &pass->ropes[layer->rope];
+    size_t dim = layer->head_dim, heads = layer->heads, keys = layer->kv_heads;
     void (*rotate)(float *, size_t, size_t, const float *, size_t) =
-        work->rope->style == ENGINE_ROPE_PAIRS ? pass->ops->rotate_pairs : pass->ops->rotate_halves;
+        rope->style == ENGINE_ROPE_PAIRS ? pass->ops->rotate_pairs : pass->ops->rotate_halves;
     for (size_t t = begin; t < end; t++) {
-        const float *row = work->table + t * engine_rope_row(work->rope);
-        rotate(w->q + t * facts->heads * dim, facts->heads, dim, row, facts->rope_dim);
-        rotate(w->k + t * facts->kv_heads * dim, facts->kv_heads, dim, row, facts->rope_dim);
+        const float *row = w->rotary[layer->rope] + t * engine_rope_row(rope);
+        rotate(w->array[SCRATCH_Q] + t * heads * dim, heads, dim, row, rope->dim);
+        rotate(w->array[SCRATCH_K] + t * keys * dim, keys, dim, row, rope->dim);
     }
 }
 
 void forward_rotate(const forward_pass *pass, size_t layer)
 {
-    const model_workspace *w = pass->workspace;
-    const rotate_work full = {&pass->ropes->full, w->rotary};
-    const rotate_work window = {&pass->ropes->window, w->window_rotary};
-    const rotate_work *work = model_layer_window(pass->facts, layer) ? &window : &full;
-    forward_each_token(pass, pass->tokens, rotating_elements(pass->facts), rotate_rows, work);
+    const model_layer_facts *facts = &pass->facts->layer[layer];
+    forward_each_token(pass, pass->tokens, rotating_elements(facts), rotate_rows, facts);
 }
 
-kvern_status forward_attend(const forward_pass *pass, size_t layer, engine_error *error)
+static const kvern_layer *plan_of(const forward_pass *pass, size_t layer)
+{
+    return kvern_composition_layer(kvern_state_composition(pass->state), layer);
+}
+
+kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read **read,
+                            engine_error *error)
 {
     const model_workspace *w = pass->workspace;
-    const kvern_layer *plan = kvern_composition_layer(kvern_state_composition(pass->state), layer);
-    kvern_tokens tokens = kvern_tokens_default(plan);
-    tokens.k = w->k;
-    tokens.v = w->v;
-    kvern_read *read;
-    kvern_status status = kvern_step_append(pass->state, layer, &tokens, &read);
-    if (status != KVERN_OK) {
-        return engine_fail_kvern(error, status, "appending keys and values");
-    }
-    kvern_queries queries = kvern_queries_default(plan, pass->facts->heads);
+    kvern_tokens tokens = kvern_tokens_default(plan_of(pass, layer));
+    tokens.k = w->array[SCRATCH_K];
+    tokens.v = w->array[SCRATCH_V];
+    kvern_status status = kvern_step_append(pass->state, layer, &tokens, read);
+    return status == KVERN_OK ? KVERN_OK
+                              : engine_fail_kvern(error, status, "appending keys and values");
+}
+
+kvern_status forward_attend(const forward_pass *pass, size_t layer, kvern_read *read,
+                            engine_error *error)
+{
+    const model_workspace *w = pass->workspace;
+    kvern_queries queries =
+        kvern_queries_default(plan_of(pass, layer), pass->facts->layer[layer].heads);
     queries.scale = pass->facts->attention_scale;
     queries.softcap = pass->facts->attention_softcap;
-    queries.q = w->q;
-    queries.out = w->mixed;
-    status = kvern_read_attend(read, &queries);
-    kvern_read_release(read);
+    queries.q = w->array[SCRATCH_Q];
+    queries.out = w->array[SCRATCH_MIXED];
+    kvern_status status = kvern_read_attend(read, &queries);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "attending");
 }
 
-linear_job forward_product(const forward_pass *pass, const linear *weights, float *y, bool add)
+linear_job forward_product(const forward_pass *pass, const linear *weights, const float *bias,
+                           float *y, bool add)
 {
     return (linear_job){.weights = weights,
                         .input = &pass->workspace->input,
                         .y = y,
                         .y_stride = weights->rows,
-                        .add = add};
+                        .add = add,
+                        .bias = bias};
 }
 
 kvern_status forward_apply(const forward_pass *pass, const linear_job *jobs, size_t count,

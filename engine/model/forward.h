@@ -12,29 +12,15 @@
 #include "engine/kernels/ops.h"
 #include "engine/kernels/rope.h"
 #include "engine/model/model.h"
-
-// Of the layers that see everything and of those with a window; the latter is all zero in a model
-// without.
-typedef struct model_ropes {
-    engine_rope full;
-    engine_rope window;
-} model_ropes;
+#include "engine/model/scratch.h"
 
 // Scratch of a forward pass: one block of memory, each array with room for max_tokens tokens.
 struct model_workspace {
     size_t max_tokens;
     size_t max_rows;
-    float *x;             // [tokens, width] the residual stream
-    float *q;             // [tokens, heads, head_dim]
-    float *k;             // [tokens, kv_heads, head_dim]
-    float *v;             // [tokens, kv_heads, value_dim]
-    float *mixed;         // [tokens, heads, value_dim] what attention gives
-    float *gate;          // [tokens, feed_forward]
-    float *up;            // [tokens, feed_forward]
-    float *branch;        // [tokens, width] what is normed before it is added to the stream
-    float *rotary;        // [tokens, engine_rope_row] the rotary table of the step
-    float *window_rotary; // the same for window layers
-    float *scratch;       // [tasks, scratch_stride] one row for every task of a step over tokens
+    float *array[SCRATCH_ARRAYS];   // [tokens, its width]: what the families' layers ask for
+    float *rotary[MODEL_MAX_ROPES]; // [tokens, engine_rope_row] the rotary tables of the step
+    float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens
     size_t scratch_stride;
     size_t tasks;
     void *input_memory; // of `input`
@@ -47,7 +33,7 @@ typedef struct forward_pass {
     kvern_executor executor;
     const engine_ops *ops;
     uint32_t features;
-    const model_ropes *ropes;
+    const engine_rope *ropes; // [facts->ropes]
     model_workspace *workspace;
     kvern_state *state; // with an open step
     size_t tokens;      // of the step, all rows
@@ -75,25 +61,32 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
 // An activation function over an array: kvern_silu_array, kvern_gelu_array.
 typedef void (*forward_activation)(uint32_t features, size_t n, const float *x, float *y);
 
-// workspace->input = activation(gate) * up, for `matrix`. gate is overwritten.
+// workspace->input = activation(gate) * up, for `matrix`, which is as wide. gate is overwritten.
 void forward_gated_input(const forward_pass *pass, forward_activation activation,
                          const linear *matrix);
 
 // x += RMSNorm(values, weight); values [tokens, width].
 void forward_add_norm(const forward_pass *pass, const float *values, const float *weight);
 
-// Norms every head of q and of k by itself: RMSNorm over head_dim.
-void forward_norm_heads(const forward_pass *pass, const float *q_weight, const float *k_weight);
+// Norms every head of q and of k of a layer by itself: RMSNorm over head_dim.
+void forward_norm_heads(const forward_pass *pass, size_t layer, const float *q_weight,
+                        const float *k_weight);
 
 // Rotates q and k to the positions of the step, as the layer does.
 void forward_rotate(const forward_pass *pass, size_t layer);
 
-// Appends k and v to a layer of the state and attends q: workspace->mixed.
-KVERN_CHECK kvern_status forward_attend(const forward_pass *pass, size_t layer,
+// Appends k and v to a layer of the state. On success *read is the caller's (kvern_read_release).
+KVERN_CHECK kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read **read,
                                         engine_error *error);
 
-// A product of workspace->input: y = weights * input, rows packed. With `add`, y += product.
-linear_job forward_product(const forward_pass *pass, const linear *weights, float *y, bool add);
+// Attends the layer's queries to what a read sees: workspace mixed.
+KVERN_CHECK kvern_status forward_attend(const forward_pass *pass, size_t layer, kvern_read *read,
+                                        engine_error *error);
+
+// A product of workspace->input: y = weights * input, rows packed. With `add`, y += product. A bias
+// is added at last; NULL: none.
+linear_job forward_product(const forward_pass *pass, const linear *weights, const float *bias,
+                           float *y, bool add);
 
 // Runs products together.
 KVERN_CHECK kvern_status forward_apply(const forward_pass *pass, const linear_job *jobs,

@@ -8,100 +8,83 @@
 #include <math.h>
 #include <stdlib.h>
 
-// Only full layers scale their positions.
-static kvern_status create_ropes(model *m, const float *factors)
+// A scaled frequency of each pair, which the first rope has and no other.
+static kvern_status check_factors(const model *m, engine_error *error)
 {
-    const model_facts *facts = &m->facts;
-    engine_rope_style style = m->family->rope_style;
-    kvern_status status = engine_rope_create(&m->ropes.full, style, facts->rope_base,
-                                             facts->rope_dim, facts->rope_factor, factors);
-    if (status != KVERN_OK || facts->window == 0) {
-        return status;
-    }
-    return engine_rope_create(&m->ropes.window, style, facts->window_rope_base, facts->rope_dim, 1,
-                              NULL);
-}
-
-static kvern_status load_rope(model *m, model_tensors *tensors)
-{
-    const model_facts *facts = &m->facts;
-    float *factors = NULL;
-    if (facts->rope_scaling == MODEL_ROPE_LLAMA3) {
-        kvern_status status =
-            model_tensors_vector(tensors, "rope_freqs.weight", facts->rope_dim / 2, &factors);
-        if (status != KVERN_OK) {
-            return status;
-        }
-    }
-    for (size_t i = 0; factors && i < facts->rope_dim / 2; i++) {
+    const float *factors = m->parts.rope_factors;
+    for (size_t i = 0; factors && i < m->facts.rope[0].dim / 2; i++) {
         if (!(factors[i] > 0) || isinf(factors[i])) {
-            free(factors);
-            return engine_fail(tensors->error, KVERN_ERR_FORMAT,
+            return engine_fail(error, KVERN_ERR_FORMAT,
                                "the tensor rope_freqs.weight must hold numbers above 0");
         }
     }
-    kvern_status status = create_ropes(m, factors);
-    free(factors);
-    return status == KVERN_OK
-               ? KVERN_OK
-               : engine_fail(tensors->error, status, "no memory for rotary frequencies");
+    return KVERN_OK;
 }
 
-// Layers of a failed load are given back with the model.
-static kvern_status load_layers(model *m, model_tensors *tensors)
+static kvern_status create_ropes(model *m, engine_error *error)
 {
-    const size_t count = m->facts.layers;
-    m->layers = calloc(count, m->family->layer_bytes);
-    if (!m->layers) {
-        return engine_fail(tensors->error, KVERN_ERR_MEMORY, "no memory for %zu layers", count);
-    }
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < count && status == KVERN_OK; i++) {
-        status = m->family->load_layer(tensors, &m->facts, i, model_layer(m, i));
+    kvern_status status = check_factors(m, error);
+    for (size_t i = 0; i < m->facts.ropes && status == KVERN_OK; i++) {
+        const model_rope *rope = &m->facts.rope[i];
+        bool scaled = rope->scaling == MODEL_ROPE_LLAMA3;
+        status = engine_rope_create(&m->ropes[i], m->facts.family->rope_style, rope->base,
+                                    rope->dim, rope->factor, scaled ? m->parts.rope_factors : NULL);
+        if (status != KVERN_OK) {
+            return engine_fail(error, status, "no memory for rotary frequencies");
+        }
     }
     return status;
 }
 
-static kvern_status load_weights(model *m, model_tensors *tensors)
+// Layers of a failed load are given back with the model.
+static kvern_status load_parts(model *m, model_loader *loader)
 {
-    const model_facts *facts = &m->facts;
-    kvern_status status = model_tensors_matrix(tensors, "token_embd.weight", facts->vocabulary,
-                                               facts->width, &m->embedding);
-    if (status == KVERN_OK) {
-        status = model_tensors_vector(tensors, "output_norm.weight", facts->width, &m->output_norm);
+    const size_t count = m->facts.layers;
+    m->parts.layers = calloc(count, m->facts.family->layer_bytes);
+    if (!m->parts.layers) {
+        return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for %zu layers", count);
     }
-    m->output = m->embedding;
-    if (status == KVERN_OK && !facts->tied_output) {
-        status = model_tensors_matrix(tensors, "output.weight", facts->vocabulary, facts->width,
-                                      &m->output);
+    kvern_status status = KVERN_OK;
+    for (long i = -1; i < (long)count && status == KVERN_OK; i++) {
+        status = model_load_tensors(loader, &m->parts, i);
     }
-    if (status == KVERN_OK) {
-        status = load_rope(m, tensors);
-    }
-    if (status == KVERN_OK) {
-        status = load_layers(m, tensors);
-    }
-    return status == KVERN_OK ? model_tensors_all_taken(tensors) : status;
+    return status;
 }
 
 static kvern_status load_tensors(model *m, model_progress progress, void *user, engine_error *error)
 {
-    model_tensors tensors = {.file = m->file,
-                             .executor = &m->executor,
-                             .features = m->features,
-                             .progress = progress,
-                             .user = user,
-                             .error = error};
-    kvern_status status = model_tensors_begin(&tensors);
+    const weights source = gguf_weights(m->file);
+    model_loader loader = {.source = &source,
+                           .facts = &m->facts,
+                           .executor = &m->executor,
+                           .features = m->features,
+                           .progress = progress,
+                           .user = user,
+                           .error = error};
+    kvern_status status = linear_arena_create(m->facts.packed_bytes, &m->arena, error);
     if (status != KVERN_OK) {
         return status;
     }
-    m->arena = tensors.arena;
-    status = load_weights(m, &tensors);
-    m->weight_bytes = tensors.arena_bytes;
-    m->formats = tensors.formats;
-    model_tensors_end(&tensors);
-    return status;
+    loader.arena = m->arena;
+    status = load_parts(m, &loader);
+    if (status == KVERN_OK && m->facts.tied_output) {
+        m->parts.output = m->parts.embedding;
+    }
+    m->formats = loader.formats;
+    m->most_cols = loader.most_cols;
+    return status == KVERN_OK ? create_ropes(m, error) : status;
+}
+
+static kvern_status plan_layers(model *m, engine_error *error)
+{
+    m->plans = malloc(m->facts.layers * sizeof *m->plans);
+    if (!m->plans) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu layers", m->facts.layers);
+    }
+    for (size_t i = 0; i < m->facts.layers; i++) {
+        m->plans[i] = m->facts.family->plan_layer(&m->facts.layer[i]);
+    }
+    return KVERN_OK;
 }
 
 // A file without any tokenizer key is a model for programs that bring token ids.
@@ -116,13 +99,14 @@ static kvern_status load_tokenizer(model *m, engine_error *error)
 // Everything but the file, which a failed load gives back to the caller.
 static void release(model *m)
 {
-    for (size_t i = 0; m->layers && i < m->facts.layers; i++) {
-        m->family->unload_layer(model_layer(m, i));
+    if (m->facts.family) {
+        model_unload_tensors(&m->facts, &m->parts);
     }
-    free(m->layers);
-    free(m->output_norm);
-    engine_rope_destroy(&m->ropes.full);
-    engine_rope_destroy(&m->ropes.window);
+    free(m->parts.layers);
+    free(m->plans);
+    for (size_t i = 0; i < MODEL_MAX_ROPES; i++) {
+        engine_rope_destroy(&m->ropes[i]);
+    }
     linear_arena_destroy(m->arena);
     tokenizer_destroy(m->tokenizer);
     free(m);
@@ -143,8 +127,10 @@ kvern_status model_load(gguf_file *file, kvern_context *context, model_progress 
     m->ops = engine_ops_select(m->features);
     kvern_status status = model_read_facts(file, &m->facts, error);
     if (status == KVERN_OK) {
-        m->family = model_family_find(m->facts.architecture);
         status = load_tokenizer(m, error);
+    }
+    if (status == KVERN_OK) {
+        status = plan_layers(m, error);
     }
     if (status == KVERN_OK) {
         status = load_tensors(m, progress, user, error);
@@ -205,5 +191,5 @@ kvern_context *model_context(const model *m)
 
 uint64_t model_weight_bytes(const model *m)
 {
-    return m->weight_bytes;
+    return m->facts.packed_bytes;
 }

@@ -26,57 +26,80 @@
 #include <kvern/kvern.h>
 
 #define MODEL_MAX_TYPES 16
+#define MODEL_MAX_LAYERS 1024
+#define MODEL_MAX_ROPES 2
 
 // How the file scales rotary positions.
 typedef enum model_rope_scaling {
     MODEL_ROPE_PLAIN = 0,
-    MODEL_ROPE_LINEAR = 1, // positions are divided by rope_factor
+    MODEL_ROPE_LINEAR = 1, // positions are divided by the factor
     MODEL_ROPE_LLAMA3 = 2  // one factor per frequency, from the tensor rope_freqs.weight
 } model_rope_scaling;
 
+// One way to rotate queries and keys.
+typedef struct model_rope {
+    float base;
+    size_t dim; // dimensions of a head that rotate, the first ones; even
+    model_rope_scaling scaling;
+    float factor; // of MODEL_ROPE_LINEAR; 1 otherwise
+} model_rope;
+
+typedef enum model_layer_kind {
+    MODEL_LAYER_FULL = 0,  // attention to everything
+    MODEL_LAYER_WINDOW = 1 // attention to the newest `window` positions
+} model_layer_kind;
+
+// What a layer is.
+typedef struct model_layer_facts {
+    model_layer_kind kind;
+    uint32_t heads; // query heads
+    uint32_t kv_heads;
+    uint32_t head_dim;     // of queries and keys
+    uint32_t value_dim;    // head dim of values
+    uint32_t window;       // of MODEL_LAYER_WINDOW, the token's own position included; 0 otherwise
+    uint32_t rope;         // an index into model_facts.rope
+    uint32_t feed_forward; // inner width of the feed-forward network
+} model_layer_facts;
+
 // Tensors of one element type.
 typedef struct model_type_count {
-    uint32_t type; // see gguf_type_name
+    uint32_t type; // see element_type_name
     size_t tensors;
     uint64_t bytes; // in the file
 } model_type_count;
 
-// What a file says about its model. Strings are borrowed from the file; an absent one has size 0.
+// What a file says about its model: what others call its config or hparams. Strings are borrowed
+// from the file; an absent one has size 0.
 typedef struct model_facts {
-    gguf_string architecture; // "llama"
-    gguf_string name;
-    gguf_string tokenizer;     // tokenizer.ggml.model: "gpt2", "llama"
-    gguf_string pre_tokenizer; // tokenizer.ggml.pre
+    const struct model_family *family; // NULL: unknown
+    text_view architecture;            // "llama"
+    text_view name;
+    text_view tokenizer;     // tokenizer.ggml.model: "gpt2", "llama"
+    text_view pre_tokenizer; // tokenizer.ggml.pre
     size_t layers;
-    size_t width; // of the residual stream
-    size_t heads; // query heads
-    size_t kv_heads;
-    size_t head_dim;     // of queries and keys
-    size_t value_dim;    // head dim of values
-    size_t feed_forward; // inner width of the feed-forward network
-    size_t vocabulary;   // rows of the token embedding
+    model_layer_facts layer[MODEL_MAX_LAYERS]; // [layers]
+    size_t width;                              // of the residual stream
+    size_t heads;                              // the most query heads of a layer
+    size_t vocabulary;                         // rows of the token embedding
     size_t context_length;
     float norm_epsilon;
     float embedding_scale;   // of the token embeddings
     float attention_scale;   // of the products of queries and keys
     float attention_softcap; // of these; 0: none
     float logit_softcap;     // of the logits; 0: none
-    size_t window;           // positions that a window layer sees, 0: there are none
-    uint64_t window_layers[KVERN_MAX_LAYERS / 64]; // see model_layer_window
-    float window_rope_base;                        // of window layers; 0: there are none
-    float rope_base;                               // of full layers
-    size_t rope_dim;                               // dimensions of a head that rotate
-    model_rope_scaling rope_scaling;
-    float rope_factor; // of MODEL_ROPE_LINEAR, in full layers; 1 otherwise
-    bool tied_output;  // the output matrix is the token embedding
+    size_t ropes;
+    model_rope rope[MODEL_MAX_ROPES]; // [ropes]
+    bool tied_output;                 // the output matrix is the token embedding
     uint64_t parameters;
     uint64_t file_bytes;
     uint64_t tensor_bytes;
-    size_t types; // element types that occur, most bytes first
+    size_t packed_bytes; // of the matrices in memory
+    size_t types;        // element types that occur, most bytes first
     model_type_count type[MODEL_MAX_TYPES];
 } model_facts;
 
-// Reads the facts of an open file without touching its weights. Errors: KVERN_ERR_UNSUPPORTED (an
+// Reads the facts of an open file without touching its weights, and checks that its tensors are
+// those of such a model. Errors: KVERN_ERR_UNSUPPORTED (an
 // architecture, rope scaling or key that this engine does not know; the text names it, and the
 // architectures and scalings that it knows), KVERN_ERR_FORMAT (a key is missing, out of range or
 // contradicts another one). On failure the general facts (strings, bytes, type counts) are filled
@@ -94,9 +117,6 @@ typedef struct model_key {
 // The verdict on the key `index` of a file, in the file's order. False when there is no such key,
 // or the file is of an unknown architecture.
 bool model_judge_key(const gguf_file *file, size_t index, model_key *key);
-
-// The positions that a layer sees, its own included: the newest ones; 0: all of them.
-size_t model_layer_window(const model_facts *facts, size_t layer);
 
 // The plan of the KV cache for a model of these facts, stored as `storage` says (NULL: bf16). On
 // success *out holds one reference (kvern_composition_release). On failure *out is NULL and the
@@ -160,9 +180,6 @@ typedef struct model_step {
     // last token of each row that has new tokens.
     const int64_t *logits_counts;
 } model_step;
-
-// The number of logit vectors that a step writes, for a state of `rows` rows.
-size_t model_step_logits(const model_step *step, size_t rows);
 
 // Runs one step: every layer appends the tokens to the state, attends, and the rows advance. The
 // state's composition must be of this model's geometry. On failure the state is as it was before.

@@ -4,128 +4,8 @@
 #include "engine/model/model.h"
 
 #include "engine/model/families/model_family.h"
-#include "engine/model/model_facts_reader.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-static kvern_status read_heads(facts_reader *reader, model_facts *facts)
-{
-    kvern_status status =
-        facts_read_size(reader, "attention.head_count", FACTS_MAX_DIM, &facts->heads);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    facts->kv_heads = facts->heads;
-    status =
-        facts_read_size(reader, "attention.head_count_kv", KVERN_MAX_KV_HEADS, &facts->kv_heads);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    if (facts->heads % facts->kv_heads != 0) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "%zu query heads cannot share %zu key/value heads evenly", facts->heads,
-                           facts->kv_heads);
-    }
-    facts->head_dim = facts->width / facts->heads; // 0 when absurd: then the key is required
-    status = facts_read_size(reader, "attention.key_length", KVERN_MAX_HEAD_DIM, &facts->head_dim);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    facts->value_dim = facts->head_dim;
-    facts->attention_scale = 1 / sqrtf((float)facts->head_dim);
-    return facts_read_size(reader, "attention.value_length", KVERN_MAX_HEAD_DIM, &facts->value_dim);
-}
-
-// The factor by which positions are divided, or 0. rope.scale_linear is what files of 2023 call it.
-static kvern_status read_rope_factor(facts_reader *reader, float *factor)
-{
-    float older = 0;
-    kvern_status status = facts_read_optional(reader, "rope.scale_linear", &older);
-    if (status == KVERN_OK) {
-        status = facts_read_optional(reader, "rope.scaling.factor", factor);
-    }
-    if (status == KVERN_OK && older != 0 && *factor != 0 && older != *factor) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is %g, but rope.scale_linear is %g",
-                           reader->key, (double)*factor, (double)older);
-    }
-    *factor = *factor != 0 ? *factor : older;
-    return status;
-}
-
-// A factor without a type scales linearly.
-static kvern_status read_rope_type(facts_reader *reader, float factor, text_view *type)
-{
-    bool scaled = factor != 0 && factor != 1;
-    config_value found = facts_find(reader, "rope.scaling.type");
-    if (found.kind != CONFIG_ABSENT && found.kind != CONFIG_TEXT) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be a text", reader->key);
-    }
-    *type = text_view_of(scaled ? "linear" : "none");
-    if (found.kind == CONFIG_TEXT) {
-        *type = found.text;
-    }
-    if (scaled && text_view_is(*type, "none")) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "%s is none, but there is a factor of %g", reader->key, (double)factor);
-    }
-    return KVERN_OK;
-}
-
-static kvern_status read_rope_scaling(facts_reader *reader, model_facts *facts)
-{
-    float factor = 0;
-    text_view type = {"", 0};
-    bool factors = weights_find_tensor(reader->source, "rope_freqs.weight") != NULL;
-    kvern_status status = read_rope_factor(reader, &factor);
-    if (status == KVERN_OK) {
-        status = read_rope_type(reader, factor, &type);
-    }
-    if (status != KVERN_OK) {
-        return status;
-    }
-    facts->rope_factor = 1;
-    if (text_view_is(type, "linear") && !factors) {
-        facts->rope_scaling = MODEL_ROPE_LINEAR;
-        facts->rope_factor = factor;
-        return factor != 0
-                   ? KVERN_OK
-                   : facts_read_positive(reader, "rope.scaling.factor", &facts->rope_factor);
-    }
-    if (factors && (text_view_is(type, "none") || text_view_is(type, "llama3"))) {
-        facts->rope_scaling = MODEL_ROPE_LLAMA3;
-        return KVERN_OK;
-    }
-    if (text_view_is(type, "none")) {
-        facts->rope_scaling = MODEL_ROPE_PLAIN;
-        return KVERN_OK;
-    }
-    return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
-                       "rope scaling \"%.*s\" %s a rope_freqs.weight tensor is not supported; "
-                       "supported are none and linear without the tensor, and llama3 with it",
-                       text_view_shown(type, 40), type.data, factors ? "with" : "without");
-}
-
-static kvern_status read_rope(facts_reader *reader, model_facts *facts)
-{
-    facts->rope_base = 10000;
-    kvern_status status = facts_read_positive(reader, "rope.freq_base", &facts->rope_base);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    facts->rope_dim = facts->head_dim;
-    status = facts_read_size(reader, "rope.dimension_count", facts->head_dim, &facts->rope_dim);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    if (facts->rope_dim % 2 != 0) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be even", reader->key);
-    }
-    return read_rope_scaling(reader, facts);
-}
 
 // The vocabulary is what the embedding has rows for; a key or a token list that says otherwise is
 // a contradiction.
@@ -153,15 +33,12 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
     return KVERN_OK;
 }
 
-static kvern_status read_geometry(facts_reader *reader, model_facts *facts)
+// What every model has.
+static kvern_status read_size_of_model(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status = facts_read_size(reader, "block_count", KVERN_MAX_LAYERS, &facts->layers);
+    kvern_status status = facts_read_size(reader, "block_count", MODEL_MAX_LAYERS, &facts->layers);
     if (status == KVERN_OK) {
         status = facts_read_size(reader, "embedding_length", FACTS_MAX_DIM, &facts->width);
-    }
-    if (status == KVERN_OK) {
-        status =
-            facts_read_size(reader, "feed_forward_length", FACTS_MAX_DIM, &facts->feed_forward);
     }
     if (status == KVERN_OK) {
         status = facts_read_size(reader, "context_length", FACTS_MAX_COUNT, &facts->context_length);
@@ -170,13 +47,21 @@ static kvern_status read_geometry(facts_reader *reader, model_facts *facts)
         status =
             facts_read_positive(reader, "attention.layer_norm_rms_epsilon", &facts->norm_epsilon);
     }
+    return status;
+}
+
+static kvern_status read_model(facts_reader *reader, model_facts *facts)
+{
+    kvern_status status = read_size_of_model(reader, facts);
     if (status == KVERN_OK) {
-        status = read_heads(reader, facts);
+        status = facts->family->read_facts(reader, facts);
     }
     if (status == KVERN_OK) {
-        status = read_rope(reader, facts);
+        status = read_vocabulary(reader, facts);
     }
-    return status == KVERN_OK ? read_vocabulary(reader, facts) : status;
+    return status == KVERN_OK
+               ? model_check_tensors(reader->source, facts, &facts->packed_bytes, reader->error)
+               : status;
 }
 
 // Adds a tensor to the counts, which stay sorted by bytes. More types than fit are left out of the
@@ -234,15 +119,14 @@ static kvern_status check_version(facts_reader *reader)
     return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s must be 2", reader->key);
 }
 
-static kvern_status find_family(const model_facts *facts, const model_family **family,
-                                engine_error *error)
+static kvern_status find_family(model_facts *facts, engine_error *error)
 {
     if (facts->architecture.size == 0) {
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "the file lacks the key general.architecture: it is no language model");
     }
-    *family = model_family_find(facts->architecture);
-    if (!*family) {
+    facts->family = model_family_find(facts->architecture);
+    if (!facts->family) {
         char known[128];
         model_family_list(known, sizeof known);
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
@@ -254,11 +138,10 @@ static kvern_status find_family(const model_facts *facts, const model_family **f
 }
 
 // Every key of the file is known and, unless it is used, without effect.
-static kvern_status check_keys(const weights *source, const model_facts *facts,
-                               const model_family *family, engine_error *error)
+static kvern_status check_keys(const weights *source, const model_facts *facts, engine_error *error)
 {
     const key_table *tables[MODEL_KEY_TABLES];
-    model_family_key_tables(family, tables);
+    model_family_key_tables(facts->family, tables);
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < weights_key_count(source) && status == KVERN_OK; i++) {
         text_view key;
@@ -271,22 +154,17 @@ static kvern_status check_keys(const weights *source, const model_facts *facts,
 kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_error *error)
 {
     const weights source = gguf_weights(file);
-    const model_family *family = NULL;
     *facts = (model_facts){.embedding_scale = 1};
     read_general(&source, facts);
-    kvern_status status = find_family(facts, &family, error);
-    if (status != KVERN_OK) {
-        return status;
+    kvern_status status = find_family(facts, error);
+    if (status == KVERN_OK) {
+        status = check_keys(&source, facts, error);
     }
     facts_reader reader = {.source = &source, .error = error, .key = ""};
-    status = check_keys(&source, facts, family, error);
     if (status == KVERN_OK) {
         status = check_version(&reader);
     }
-    if (status == KVERN_OK) {
-        status = read_geometry(&reader, facts);
-    }
-    return status == KVERN_OK && family->read_facts ? family->read_facts(&reader, facts) : status;
+    return status == KVERN_OK ? read_model(&reader, facts) : status;
 }
 
 bool model_judge_key(const gguf_file *file, size_t index, model_key *key)
@@ -306,35 +184,21 @@ bool model_judge_key(const gguf_file *file, size_t index, model_key *key)
     return true;
 }
 
-size_t model_layer_window(const model_facts *facts, size_t layer)
-{
-    bool windowed = facts->window_layers[layer / 64] >> layer % 64 & 1;
-    return windowed ? facts->window : 0;
-}
-
-static kvern_layer plan_layer(const model_facts *facts, size_t index)
-{
-    size_t window = model_layer_window(facts, index);
-    return window ? kvern_layer_window(facts->kv_heads, facts->head_dim, (int64_t)window)
-                  : kvern_layer_default(facts->kv_heads, facts->head_dim);
-}
-
 kvern_status model_composition(const model_facts *facts, kvern_context *context,
                                const kvern_storage *storage, kvern_composition **out,
                                engine_error *error)
 {
     *out = NULL;
-    if (facts->layers == 0 || facts->layers > KVERN_MAX_LAYERS) {
-        return engine_fail(error, KVERN_ERR_ARGUMENT, "a model has 1 to %d layers, not %zu",
-                           KVERN_MAX_LAYERS, facts->layers);
+    if (!facts->family || facts->layers == 0 || facts->layers > MODEL_MAX_LAYERS) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "a model has a family and 1 to %d layers",
+                           MODEL_MAX_LAYERS);
     }
     kvern_layer *layers = malloc(facts->layers * sizeof *layers);
     if (!layers) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to plan %zu layers", facts->layers);
     }
     for (size_t i = 0; i < facts->layers; i++) {
-        layers[i] = plan_layer(facts, i);
-        layers[i].v_dim = facts->value_dim;
+        layers[i] = facts->family->plan_layer(&facts->layer[i]);
     }
     const kvern_storage plain = kvern_storage_default();
     kvern_status status = kvern_storage_apply(storage ? storage : &plain, layers, facts->layers);

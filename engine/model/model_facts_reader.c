@@ -32,6 +32,43 @@ kvern_status facts_read_size(facts_reader *reader, const char *name, uint64_t mo
     return KVERN_OK;
 }
 
+static kvern_status read_list(const facts_reader *reader, const config_value *list, uint64_t most,
+                              size_t count, size_t *values)
+{
+    if (list->count != count) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s lists %zu numbers, but the model has %zu layers", reader->key,
+                           list->count, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        config_value element = config_element(list, i);
+        uint64_t number = 0;
+        if (!config_size(&element, &number) || number == 0 || number > most) {
+            return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                               "%s must be whole numbers from 1 to %" PRIu64, reader->key, most);
+        }
+        values[i] = (size_t)number;
+    }
+    return KVERN_OK;
+}
+
+kvern_status facts_read_sizes(facts_reader *reader, const char *name, uint64_t most, size_t count,
+                              size_t *values)
+{
+    config_value found = facts_find(reader, name);
+    if (found.kind == CONFIG_LIST) {
+        return read_list(reader, &found, most, count, values);
+    }
+    if (found.kind == CONFIG_ABSENT && values[0] != 0) {
+        return KVERN_OK;
+    }
+    kvern_status status = facts_read_size(reader, name, most, &values[0]);
+    for (size_t i = 1; i < count; i++) {
+        values[i] = values[0];
+    }
+    return status;
+}
+
 kvern_status facts_read_positive(facts_reader *reader, const char *name, float *value)
 {
     config_value found = facts_find(reader, name);

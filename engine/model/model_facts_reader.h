@@ -25,6 +25,11 @@ config_value facts_find(facts_reader *reader, const char *name);
 KVERN_CHECK kvern_status facts_read_size(facts_reader *reader, const char *name, uint64_t most,
                                          size_t *value);
 
+// The same for `count` layers: one number for all of them, or a list with one for each. An absent
+// key leaves values[] as they are; a 0 in front means required.
+KVERN_CHECK kvern_status facts_read_sizes(facts_reader *reader, const char *name, uint64_t most,
+                                          size_t count, size_t *values);
+
 // A finite number above 0. An absent key leaves *value as it is; 0 there means required.
 KVERN_CHECK kvern_status facts_read_positive(facts_reader *reader, const char *name, float *value);
 

@@ -17,7 +17,8 @@ static int64_t wanted_tokens(const model_step *step, size_t r)
     return step->counts[r] > 0 ? 1 : 0;
 }
 
-size_t model_step_logits(const model_step *step, size_t rows)
+// The number of logit vectors that a step writes, for a state of `rows` rows.
+static size_t count_logits(const model_step *step, size_t rows)
 {
     size_t sum = 0;
     for (size_t r = 0; r < rows; r++) {
@@ -65,33 +66,34 @@ static kvern_status check_tokens(const model_facts *facts, const int32_t *tokens
     return KVERN_OK;
 }
 
-static kvern_status check_geometry(const model_facts *facts, const kvern_composition *composition,
+// What a layer is, however it is stored.
+static bool same_layer(const kvern_layer *plan, const kvern_layer *wanted)
+{
+    return plan->kind == wanted->kind && plan->kv_heads == wanted->kv_heads &&
+           plan->k_dim == wanted->k_dim && plan->v_dim == wanted->v_dim &&
+           plan->window == wanted->window && plan->keep == wanted->keep;
+}
+
+static kvern_status check_geometry(const model *model, const kvern_composition *composition,
                                    engine_error *error)
 {
-    bool same = kvern_composition_layers(composition) == facts->layers;
-    for (size_t i = 0; i < facts->layers && same; i++) {
-        const kvern_layer *plan = kvern_composition_layer(composition, i);
-        same = plan->kv_heads == facts->kv_heads && plan->k_dim == facts->head_dim &&
-               plan->v_dim == facts->value_dim &&
-               plan->window == (int64_t)model_layer_window(facts, i) && plan->keep == 0;
+    bool same = kvern_composition_layers(composition) == model->facts.layers;
+    for (size_t i = 0; i < model->facts.layers && same; i++) {
+        same = same_layer(kvern_composition_layer(composition, i), &model->plans[i]);
     }
     return same ? KVERN_OK
                 : engine_fail(error, KVERN_ERR_ARGUMENT,
                               "the KV cache was planned for another model's geometry");
 }
 
-static void fill_rotary(const forward_pass *pass, const int64_t *counts)
+static void fill_rotary(const forward_pass *pass, const engine_rope *rope, float *row,
+                        const int64_t *counts)
 {
-    size_t rows = kvern_state_rows(pass->state);
-    float *row = pass->workspace->rotary;
-    float *window_row = pass->workspace->window_rotary;
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < kvern_state_rows(pass->state); r++) {
         int64_t first = kvern_step_position(pass->state, r);
         for (int64_t i = 0; i < counts[r]; i++) {
-            engine_rope_fill(&pass->ropes->full, first + i, row);
-            engine_rope_fill(&pass->ropes->window, first + i, window_row);
-            row += engine_rope_row(&pass->ropes->full);
-            window_row += engine_rope_row(&pass->ropes->window);
+            engine_rope_fill(rope, first + i, row);
+            row += engine_rope_row(rope);
         }
     }
 }
@@ -110,7 +112,7 @@ static void embed_rows(const forward_pass *pass, const void *arg, size_t begin, 
     size_t width = pass->facts->width;
     float scale = pass->facts->embedding_scale;
     for (size_t t = begin; t < end; t++) {
-        float *x = pass->workspace->x + t * width;
+        float *x = pass->workspace->array[SCRATCH_X] + t * width;
         linear_row(work->embedding, (size_t)work->tokens[t], x);
         for (size_t i = 0; i < width; i++) {
             x[i] *= scale;
@@ -128,8 +130,8 @@ static void norm_wanted(const model *model, const forward_pass *pass, const mode
     for (size_t r = 0; r < kvern_state_rows(pass->state); r++) {
         end += (size_t)step->counts[r];
         for (size_t t = end - (size_t)wanted_tokens(step, r); t < end; t++) {
-            model->ops->rms_norm(w->x + t * width, model->output_norm, model->facts.norm_epsilon,
-                                 width, w->scratch);
+            model->ops->rms_norm(w->array[SCRATCH_X] + t * width, model->parts.output_norm,
+                                 model->facts.norm_epsilon, width, w->scratch);
             linear_input_row(&w->input, row++, w->scratch);
         }
     }
@@ -157,14 +159,14 @@ static void softcap_rows(const forward_pass *pass, const void *arg, size_t begin
 static kvern_status write_logits(const model *model, const forward_pass *pass,
                                  const model_step *step, engine_error *error)
 {
-    size_t wanted = model_step_logits(step, kvern_state_rows(pass->state));
+    size_t wanted = count_logits(step, kvern_state_rows(pass->state));
     if (wanted == 0) {
         return KVERN_OK;
     }
-    const linear *output = &model->output;
+    const linear *output = &model->parts.output;
     forward_begin_input(pass, wanted, model->facts.width, &output, 1);
     norm_wanted(model, pass, step);
-    const linear_job job = forward_product(pass, output, step->logits, false);
+    const linear_job job = forward_product(pass, output, NULL, step->logits, false);
     kvern_status status = forward_apply(pass, &job, 1, error);
     if (status == KVERN_OK && model->facts.logit_softcap > 0) {
         forward_each_token(pass, wanted, model->facts.vocabulary, softcap_rows, &step->logits);
@@ -175,12 +177,14 @@ static kvern_status write_logits(const model *model, const forward_pass *pass,
 static kvern_status run_step(const model *model, const forward_pass *pass, const model_step *step,
                              engine_error *error)
 {
-    const embedding_work embedding = {&model->embedding, step->tokens};
-    fill_rotary(pass, step->counts);
+    const embedding_work embedding = {&model->parts.embedding, step->tokens};
+    for (size_t i = 0; i < model->facts.ropes; i++) {
+        fill_rotary(pass, &model->ropes[i], pass->workspace->rotary[i], step->counts);
+    }
     forward_each_token(pass, pass->tokens, model->facts.width, embed_rows, &embedding);
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < model->facts.layers && status == KVERN_OK; i++) {
-        status = model->family->run_layer(model_layer(model, i), i, pass, error);
+        status = model->facts.family->run_layer(model_layer(model, i), i, pass, error);
     }
     if (status == KVERN_OK) {
         status = write_logits(model, pass, step, error);
@@ -199,10 +203,10 @@ kvern_status model_forward(const model *model, model_workspace *workspace, kvern
                          .executor = model->executor,
                          .ops = model->ops,
                          .features = model->features,
-                         .ropes = &model->ropes,
+                         .ropes = model->ropes,
                          .workspace = workspace,
                          .state = state};
-    kvern_status status = check_geometry(&model->facts, kvern_state_composition(state), error);
+    kvern_status status = check_geometry(model, kvern_state_composition(state), error);
     if (status == KVERN_OK) {
         status = check_counts(workspace, kvern_state_rows(state), step, &pass.tokens, error);
     }

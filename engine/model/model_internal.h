@@ -13,21 +13,18 @@ struct model {
     uint32_t features;
     const engine_ops *ops;
     model_facts facts;
-    tokenizer *tokenizer; // owned, or NULL
-    model_ropes ropes;
-    linear_arena *arena; // of every matrix
-    uint64_t weight_bytes;
-    linear embedding;   // [vocabulary, width]
-    float *output_norm; // [width], owned
-    linear output;      // [vocabulary, width]; the embedding itself when tied
+    tokenizer *tokenizer;               // owned, or NULL
+    engine_rope ropes[MODEL_MAX_ROPES]; // [facts.ropes]
+    linear_arena *arena;                // of every matrix
     uint32_t formats;   // linear formats that the matrices read, a set of LINEAR_FORMAT_BIT
-    const model_family *family;
-    void *layers; // [facts.layers] of the family's objects, owned; model_layer finds one
+    size_t most_cols;   // inputs of the widest matrix
+    model_parts parts;  // the tensors, owned
+    kvern_layer *plans; // [facts.layers] what the KV cache keeps, owned
 };
 
 static inline void *model_layer(const model *m, size_t index)
 {
-    return (char *)m->layers + index * m->family->layer_bytes;
+    return (char *)m->parts.layers + index * m->facts.family->layer_bytes;
 }
 
 #endif

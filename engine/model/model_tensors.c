@@ -1,69 +1,93 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/model_tensors.h"
 
-#include "engine/gguf/dequantize.h"
+#include "engine/model/families/model_family.h"
+#include "engine/weights/dequantize.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-const char *model_layer_tensor(model_tensor_name buffer, size_t layer, const char *name)
+// Matrices are packed in tiles of 32 rows. A model whose matrices have fewer would take up to 32
+// times its file; so much is let pass for small ones.
+#define PACKED_SLACK ((size_t)64 << 20)
+
+// --- Lists
+
+static model_wish *add_wish(model_wishes *list, const char *name, size_t rows, size_t cols)
 {
-    snprintf(buffer, sizeof(model_tensor_name), "blk.%zu.%s", layer, name);
-    return buffer;
+    model_wish *wish = &list->wish[list->count++];
+    *wish = (model_wish){.rows = rows, .cols = cols};
+    snprintf(wish->name, sizeof wish->name, "%s%s", list->prefix, name);
+    return wish;
 }
 
-static kvern_status plan_arena(model_tensors *tensors, size_t *bytes)
+model_wish *model_wish_matrix(model_wishes *list, const char *name, size_t rows, size_t cols,
+                              linear *out)
 {
-    *bytes = 0;
-    for (size_t i = 0; i < gguf_tensor_count(tensors->file); i++) {
-        const gguf_tensor *tensor = gguf_tensor_at(tensors->file, i);
-        size_t packed;
-        if (tensor->dims != 2) {
-            continue;
-        }
-        kvern_status status = linear_packed_bytes(tensor, &packed, tensors->error);
-        if (status != KVERN_OK) {
-            return status;
-        }
-        if (__builtin_add_overflow(*bytes, packed, bytes)) {
-            return engine_fail(tensors->error, KVERN_ERR_OVERFLOW,
-                               "the weights do not fit the address space");
-        }
-    }
-    return KVERN_OK;
+    model_wish *wish = add_wish(list, name, rows, cols);
+    wish->matrix = out;
+    return wish;
 }
 
-kvern_status model_tensors_begin(model_tensors *tensors)
+model_wish *model_wish_vector(model_wishes *list, const char *name, size_t n, float **out)
 {
-    size_t count = gguf_tensor_count(tensors->file);
-    kvern_status status = plan_arena(tensors, &tensors->arena_bytes);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < count; i++) {
-        tensors->total_bytes += gguf_tensor_at(tensors->file, i)->bytes;
-    }
-    tensors->taken = calloc(count > 0 ? count : 1, sizeof *tensors->taken);
-    if (!tensors->taken) {
-        return engine_fail(tensors->error, KVERN_ERR_MEMORY, "no memory to list %zu tensors",
-                           count);
-    }
-    status = linear_arena_create(tensors->arena_bytes, &tensors->arena, tensors->error);
-    if (status != KVERN_OK) {
-        free(tensors->taken);
-    }
-    return status;
+    model_wish *wish = add_wish(list, name, 1, n);
+    wish->vector = out;
+    return wish;
 }
 
-void model_tensors_end(model_tensors *tensors)
+void model_wish_norm(model_wishes *list, const char *name, size_t n, float **out)
 {
-    free(tensors->taken);
-    tensors->taken = NULL;
+    model_wish_vector(list, name, n, out)->kind = MODEL_TENSOR_NORM;
 }
 
-static void describe_shape(const gguf_tensor *tensor, char *text, size_t bytes)
+static void list_global(const model_facts *facts, model_parts *parts, model_wishes *list)
+{
+    size_t width = facts->width;
+    model_wish_matrix(list, "token_embd.weight", facts->vocabulary, width, &parts->embedding);
+    model_wish_norm(list, "output_norm.weight", width, &parts->output_norm);
+    if (!facts->tied_output) {
+        model_wish_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
+    }
+    if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3) {
+        model_wish_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
+    }
+}
+
+static void *layer_at(const model_facts *facts, const model_parts *parts, size_t index)
+{
+    return (char *)parts->layers + index * facts->family->layer_bytes;
+}
+
+void model_list_tensors(const model_facts *facts, model_parts *parts, long index, char *prefix,
+                        model_wishes *list)
+{
+    prefix[0] = '\0';
+    list->prefix = prefix;
+    list->count = 0;
+    if (index < 0) {
+        list_global(facts, parts, list);
+        return;
+    }
+    snprintf(prefix, MODEL_NAME_BYTES, "blk.%ld.", index);
+    facts->family->list_tensors(facts, (size_t)index, layer_at(facts, parts, (size_t)index), list);
+}
+
+// --- Checking
+
+typedef struct tensor_check {
+    const weights *source;
+    engine_error *error;
+    size_t packed; // bytes in the arena
+    size_t stored; // bytes of the same matrices in the file
+    const weights_tensor **taken;
+    size_t taken_count;
+    size_t taken_room;
+} tensor_check;
+
+static void describe_shape(const weights_tensor *tensor, char *text, size_t bytes)
 {
     size_t at = 0;
     for (uint32_t i = 0; i < tensor->dims && at < bytes; i++) {
@@ -72,111 +96,279 @@ static void describe_shape(const gguf_tensor *tensor, char *text, size_t bytes)
     }
 }
 
-static kvern_status take(model_tensors *tensors, const char *name, uint32_t dims, size_t rows,
-                         size_t cols, const gguf_tensor **out)
+static bool has_shape(const weights_tensor *tensor, const model_wish *wish)
 {
-    const gguf_tensor *tensor = gguf_find_tensor(tensors->file, name);
+    uint32_t dims = wish->matrix ? 2 : 1;
+    return tensor->dims == dims && tensor->shape[0] == wish->cols &&
+           (dims == 1 || tensor->shape[1] == wish->rows);
+}
+
+// The tensor of a wish, or NULL when it is absent and may be.
+static kvern_status find_tensor(const weights *source, const model_wish *wish,
+                                const weights_tensor **out, engine_error *error)
+{
+    char name[2 * MODEL_NAME_BYTES];
+    const weights_tensor *tensor = weights_find_tensor(source, wish->name);
+    *out = tensor;
+    source->format->tensor_name(source->file, wish->name, name, sizeof name);
     if (!tensor) {
-        return engine_fail(tensors->error, KVERN_ERR_FORMAT, "the model file lacks the tensor %s",
-                           name);
+        return wish->optional ? KVERN_OK
+                              : engine_fail(error, KVERN_ERR_FORMAT,
+                                            "the model file lacks the tensor %s", name);
     }
-    if (tensor->dims != dims || tensor->shape[0] != cols ||
-        (dims == 2 && tensor->shape[1] != rows)) {
+    if (!has_shape(tensor, wish)) {
         char shape[96];
         describe_shape(tensor, shape, sizeof shape);
-        return engine_fail(tensors->error, KVERN_ERR_FORMAT,
-                           dims == 2 ? "the tensor %s is %s, but the model needs %zu x %zu"
-                                     : "the tensor %s is %s, but the model needs %zu",
-                           name, shape, cols, rows);
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           wish->matrix ? "the tensor %s is %s, but the model needs %zu x %zu"
+                                        : "the tensor %s is %s, but the model needs %zu",
+                           name, shape, wish->cols, wish->rows);
     }
     if (!tensor->known) {
-        const char *type = gguf_type_name(tensor->type);
-        return engine_fail(tensors->error, KVERN_ERR_UNSUPPORTED,
+        const char *type = element_type_name(tensor->type);
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "the tensor %s has the element type %s (%u), which is not supported",
                            name, type ? type : "unknown", tensor->type);
     }
-    tensors->taken[tensors->taken_count++] = tensor;
-    *out = tensor;
     return KVERN_OK;
 }
 
-static void report(model_tensors *tensors, const gguf_tensor *tensor)
+static kvern_status measure_matrix(tensor_check *check, const weights_tensor *tensor)
 {
-    tensors->done_bytes += tensor->bytes;
-    if (tensors->progress) {
-        tensors->progress(tensors->user, tensors->done_bytes, tensors->total_bytes);
+    linear_source matrix;
+    size_t packed = 0;
+    kvern_status status = linear_source_of(tensor, 0, &matrix, check->error);
+    if (status == KVERN_OK) {
+        status = linear_packed_bytes(&matrix, &packed, check->error);
     }
-}
-
-kvern_status model_tensors_vector(model_tensors *tensors, const char *name, size_t n, float **out)
-{
-    const gguf_tensor *tensor;
-    kvern_status status = take(tensors, name, 1, 1, n, &tensor);
     if (status != KVERN_OK) {
         return status;
     }
-    float *values = malloc(n * sizeof *values);
-    if (!values) {
-        return engine_fail(tensors->error, KVERN_ERR_MEMORY, "no memory for the tensor %s", name);
+    if (__builtin_add_overflow(check->packed, packed, &check->packed)) {
+        return engine_fail(check->error, KVERN_ERR_OVERFLOW,
+                           "the weights do not fit the address space");
     }
-    status = engine_dequantize(tensor->type, tensor->data, n, values);
-    if (status != KVERN_OK) {
-        free(values);
-        return engine_fail(tensors->error, status, "the tensor %s cannot be decoded", name);
-    }
-    *out = values;
-    report(tensors, tensor);
+    check->stored += tensor->bytes;
     return KVERN_OK;
 }
 
-kvern_status model_tensors_layer_vectors(model_tensors *tensors, size_t layer,
-                                         const model_layer_vector *vectors, size_t count)
+static kvern_status check_list(tensor_check *check, const model_wishes *list)
 {
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < count && status == KVERN_OK; i++) {
-        model_tensor_name name;
-        status = model_tensors_vector(tensors, model_layer_tensor(name, layer, vectors[i].name),
-                                      vectors[i].n, vectors[i].out);
+    for (size_t i = 0; i < list->count; i++) {
+        const weights_tensor *tensor;
+        kvern_status status = find_tensor(check->source, &list->wish[i], &tensor, check->error);
+        if (status != KVERN_OK) {
+            return status;
+        }
+        if (!tensor) {
+            continue;
+        }
+        // More than the file has means that two wishes took one tensor, which no format lets
+        // happen.
+        if (check->taken_count == check->taken_room) {
+            return engine_fail(check->error, KVERN_ERR_FORMAT, "a tensor was asked for twice");
+        }
+        check->taken[check->taken_count++] = tensor;
+        status = list->wish[i].matrix ? measure_matrix(check, tensor) : KVERN_OK;
+        if (status != KVERN_OK) {
+            return status;
+        }
     }
-    return status;
-}
-
-kvern_status model_tensors_matrix(model_tensors *tensors, const char *name, size_t rows,
-                                  size_t cols, linear *out)
-{
-    const gguf_tensor *tensor;
-    kvern_status status = take(tensors, name, 2, rows, cols, &tensor);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    status = linear_create(tensors->arena, tensors->file, tensor, LINEAR_INT16, tensors->features,
-                           tensors->executor, out, tensors->error);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    tensors->formats |= LINEAR_FORMAT_BIT(out->format);
-    report(tensors, tensor);
     return KVERN_OK;
 }
 
 static int compare_pointers(const void *a, const void *b)
 {
-    uintptr_t left = (uintptr_t) * (const gguf_tensor *const *)a;
-    uintptr_t right = (uintptr_t) * (const gguf_tensor *const *)b;
+    uintptr_t left = (uintptr_t) * (const weights_tensor *const *)a;
+    uintptr_t right = (uintptr_t) * (const weights_tensor *const *)b;
     return (left > right) - (left < right);
 }
 
-kvern_status model_tensors_all_taken(model_tensors *tensors)
+static kvern_status check_all_taken(tensor_check *check)
 {
-    size_t count = tensors->taken_count;
-    qsort(tensors->taken, count, sizeof *tensors->taken, compare_pointers);
-    for (size_t i = 0; i < gguf_tensor_count(tensors->file); i++) {
-        const gguf_tensor *tensor = gguf_tensor_at(tensors->file, i);
-        if (!bsearch(&tensor, tensors->taken, count, sizeof *tensors->taken, compare_pointers)) {
-            return engine_fail(tensors->error, KVERN_ERR_UNSUPPORTED,
+    size_t count = check->taken_count;
+    qsort(check->taken, count, sizeof *check->taken, compare_pointers);
+    for (size_t i = 0; i < weights_tensor_count(check->source); i++) {
+        const weights_tensor *tensor = weights_tensor_at(check->source, i);
+        if (!bsearch(&tensor, check->taken, count, sizeof *check->taken, compare_pointers)) {
+            return engine_fail(check->error, KVERN_ERR_UNSUPPORTED,
                                "the model has a tensor %.*s, which this engine does not know",
-                               (int)tensor->name.size, tensor->name.data);
+                               text_view_shown(tensor->name, 128), tensor->name.data);
         }
     }
     return KVERN_OK;
+}
+
+// `scratch` is a family's object for a layer, which lists are made for and nothing is written to.
+static kvern_status check_layers(tensor_check *check, const model_facts *facts, void *scratch)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
+        char prefix[MODEL_NAME_BYTES];
+        model_wishes list = {.prefix = prefix};
+        snprintf(prefix, sizeof prefix, "blk.%zu.", i);
+        facts->family->list_tensors(facts, i, scratch, &list);
+        status = check_list(check, &list);
+    }
+    return status;
+}
+
+static kvern_status run_check(tensor_check *check, const model_facts *facts, void *scratch)
+{
+    char prefix[MODEL_NAME_BYTES];
+    model_parts parts = {0};
+    model_wishes list;
+    model_list_tensors(facts, &parts, -1, prefix, &list);
+    kvern_status status = check_list(check, &list);
+    if (status == KVERN_OK) {
+        status = check_layers(check, facts, scratch);
+    }
+    if (status == KVERN_OK) {
+        status = check_all_taken(check);
+    }
+    if (status == KVERN_OK && check->packed / 2 > check->stored + PACKED_SLACK / 2) {
+        return engine_fail(check->error, KVERN_ERR_UNSUPPORTED,
+                           "the matrices have so few rows that %zu bytes of them would take %zu",
+                           check->stored, check->packed);
+    }
+    return status;
+}
+
+kvern_status model_check_tensors(const weights *source, const model_facts *facts,
+                                 size_t *packed_bytes, engine_error *error)
+{
+    tensor_check check = {.source = source, .error = error};
+    check.taken_room = weights_tensor_count(source);
+    check.taken = calloc(check.taken_room > 0 ? check.taken_room : 1, sizeof *check.taken);
+    void *scratch = calloc(1, facts->family->layer_bytes);
+    kvern_status status = check.taken && scratch
+                              ? run_check(&check, facts, scratch)
+                              : engine_fail(error, KVERN_ERR_MEMORY,
+                                            "no memory to list %zu tensors", check.taken_room);
+    free(scratch);
+    free(check.taken);
+    *packed_bytes = check.packed;
+    return status;
+}
+
+// --- Loading
+
+// The engine wants 1 + weight of some families' norms.
+static void adjust_vector(const model_loader *loader, const model_wish *wish, float *values)
+{
+    const weights_format *format = loader->source->format;
+    if (wish->kind == MODEL_TENSOR_NORM && loader->facts->family->norm_adds_one &&
+        !format->whole_norms) {
+        for (size_t i = 0; i < wish->cols; i++) {
+            values[i] = 1 + values[i];
+        }
+    }
+}
+
+// Rows of heads in the order of pairs, where the file has them by halves.
+static size_t interleave_of(const model_loader *loader, const model_wish *wish)
+{
+    bool halves = !loader->source->format->paired_rows;
+    bool pairs = loader->facts->family->rope_style == ENGINE_ROPE_PAIRS;
+    return wish->kind == MODEL_TENSOR_ROTATED && halves && pairs ? wish->head : 0;
+}
+
+// The same for a vector, such as a bias. False when memory is missing.
+static bool turn_vector(const model_loader *loader, const model_wish *wish, float *values)
+{
+    size_t rows = interleave_of(loader, wish);
+    float *head = rows ? malloc(rows * sizeof *head) : NULL;
+    if (rows && !head) {
+        return false;
+    }
+    for (size_t first = 0; rows && first + rows <= wish->cols; first += rows) {
+        memcpy(head, values + first, rows * sizeof *head);
+        for (size_t i = 0; i < rows; i++) {
+            values[first + i] = head[i % 2 * (rows / 2) + i / 2];
+        }
+    }
+    free(head);
+    return true;
+}
+
+static kvern_status load_vector(const model_loader *loader, const model_wish *wish,
+                                const weights_tensor *tensor)
+{
+    size_t n = wish->cols;
+    float *values = malloc(n * sizeof *values);
+    if (!values) {
+        return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
+                           wish->name);
+    }
+    kvern_status status = engine_dequantize(tensor->type, tensor->data, n, values);
+    if (status != KVERN_OK) {
+        free(values);
+        return engine_fail(loader->error, status, "the tensor %s cannot be decoded", wish->name);
+    }
+    if (!turn_vector(loader, wish, values)) {
+        free(values);
+        return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
+                           wish->name);
+    }
+    adjust_vector(loader, wish, values);
+    *wish->vector = values;
+    return KVERN_OK;
+}
+
+static kvern_status load_matrix(model_loader *loader, const model_wish *wish,
+                                const weights_tensor *tensor)
+{
+    linear_source matrix;
+    kvern_status status = linear_source_of(tensor, 0, &matrix, loader->error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    matrix.file = loader->source;
+    matrix.interleave = interleave_of(loader, wish);
+    status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
+                           wish->matrix, loader->error);
+    if (status == KVERN_OK) {
+        loader->formats |= LINEAR_FORMAT_BIT(wish->matrix->format);
+        loader->most_cols = matrix.cols > loader->most_cols ? matrix.cols : loader->most_cols;
+    }
+    return status;
+}
+
+kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long index)
+{
+    char prefix[MODEL_NAME_BYTES];
+    model_wishes list;
+    model_list_tensors(loader->facts, parts, index, prefix, &list);
+    for (size_t i = 0; i < list.count; i++) {
+        const model_wish *wish = &list.wish[i];
+        const weights_tensor *tensor;
+        kvern_status status = find_tensor(loader->source, wish, &tensor, loader->error);
+        if (status == KVERN_OK && tensor) {
+            status = wish->matrix ? load_matrix(loader, wish, tensor)
+                                  : load_vector(loader, wish, tensor);
+        }
+        if (status != KVERN_OK) {
+            return status;
+        }
+        loader->done_bytes += tensor ? tensor->bytes : 0;
+        if (tensor && loader->progress) {
+            loader->progress(loader->user, loader->done_bytes, loader->facts->tensor_bytes);
+        }
+    }
+    return KVERN_OK;
+}
+
+void model_unload_tensors(const model_facts *facts, model_parts *parts)
+{
+    for (long i = -1; i < (long)facts->layers && (i < 0 || parts->layers); i++) {
+        char prefix[MODEL_NAME_BYTES];
+        model_wishes list;
+        model_list_tensors(facts, parts, i, prefix, &list);
+        for (size_t w = 0; w < list.count; w++) {
+            if (list.wish[w].vector) {
+                free(*list.wish[w].vector);
+                *list.wish[w].vector = NULL;
+            }
+        }
+    }
 }

@@ -2,64 +2,91 @@
 #ifndef KVERN_ENGINE_MODEL_TENSORS_H
 #define KVERN_ENGINE_MODEL_TENSORS_H
 
-// Taking a model's tensors out of its file, with their shapes checked. Every tensor of the file
-// must be taken, once: one that nobody knows would change what the model computes.
+// The tensors of a model. A family says which ones a layer has and where they go (a list of
+// wishes); the same list is checked against the file before anything is loaded, measured, and
+// loaded. Every tensor of the file must be on a list: one that nobody knows would change what the
+// model computes.
 
 #include "engine/kernels/linear/linear.h"
 #include "engine/model/model.h"
 
-typedef struct model_tensors {
-    // Set by the caller before model_tensors_begin; the rest zero.
-    const gguf_file *file;
+#define MODEL_MAX_WISHES 32
+#define MODEL_NAME_BYTES 96
+
+// What a format may store in another way than the engine wants it; see weights_format.
+typedef enum model_tensor_kind {
+    MODEL_TENSOR_PLAIN = 0,
+    MODEL_TENSOR_NORM = 1,   // a norm's weight, to which the family may want 1 added
+    MODEL_TENSOR_ROTATED = 2 // rows that rotate, in heads: see model_family.rope_style
+} model_tensor_kind;
+
+// One tensor: exactly one of `matrix` and `vector` is set. Both belong to whoever made the list; a
+// vector is released with free().
+typedef struct model_wish {
+    char name[MODEL_NAME_BYTES]; // the engine's
+    size_t rows;                 // 1 for a vector
+    size_t cols;
+    linear *matrix;
+    float **vector;
+    model_tensor_kind kind;
+    size_t head; // of MODEL_TENSOR_ROTATED: rows of a head
+    bool optional;
+} model_wish;
+
+typedef struct model_wishes {
+    const char *prefix; // "blk.3.", or ""
+    size_t count;
+    model_wish wish[MODEL_MAX_WISHES];
+} model_wishes;
+
+// Adds a tensor and returns it, for `kind`, `head` and `optional`. The list has room for all that a
+// family asks for.
+model_wish *model_wish_matrix(model_wishes *list, const char *name, size_t rows, size_t cols,
+                              linear *out);
+model_wish *model_wish_vector(model_wishes *list, const char *name, size_t n, float **out);
+void model_wish_norm(model_wishes *list, const char *name, size_t n, float **out);
+
+// Everything that a model of these facts has outside of its layers, and the layers themselves.
+typedef struct model_parts {
+    linear embedding;    // [vocabulary, width]
+    linear output;       // [vocabulary, width]; the embedding itself when tied
+    float *output_norm;  // [width]
+    float *rope_factors; // [rope dim / 2], or NULL; used while loading
+    void *layers;        // [layers] of the family's objects
+} model_parts;
+
+// Makes the list of the tensors outside of layers (`index` below 0) or of layer `index`.
+// `prefix[MODEL_NAME_BYTES]` holds the names' beginning.
+void model_list_tensors(const model_facts *facts, model_parts *parts, long index, char *prefix,
+                        model_wishes *list);
+
+// Checks that the file has every tensor that a model of these facts needs, in the right shape and
+// with elements that can be computed with, and no other. Reads no weight. Errors: KVERN_ERR_FORMAT
+// (a tensor is missing or has another shape), KVERN_ERR_UNSUPPORTED (an element type, or a tensor
+// that nobody knows), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY; the text names the tensor. On success
+// *packed_bytes is what the matrices take in memory.
+KVERN_CHECK kvern_status model_check_tensors(const weights *source, const model_facts *facts,
+                                             size_t *packed_bytes, engine_error *error);
+
+// How tensors are loaded.
+typedef struct model_loader {
+    const weights *source;
+    const model_facts *facts;
     const kvern_executor *executor;
     uint32_t features;       // for the products
     model_progress progress; // may be NULL
     void *user;
     engine_error *error;
-
-    linear_arena *arena; // the caller's after model_tensors_begin
-    size_t arena_bytes;
-    uint32_t formats; // of the matrices taken so far: a set of LINEAR_FORMAT_BIT
+    linear_arena *arena;
+    uint32_t formats; // of the matrices loaded so far: a set of LINEAR_FORMAT_BIT
+    size_t most_cols; // of these
     uint64_t done_bytes;
-    uint64_t total_bytes;
-    const gguf_tensor **taken; // [taken_count], room for every tensor of the file
-    size_t taken_count;
-} model_tensors;
+} model_loader;
 
-// Makes the arena, with room for every matrix of the file. On failure nothing is owned. Errors:
-// KVERN_ERR_UNSUPPORTED, KVERN_ERR_FORMAT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY.
-KVERN_CHECK kvern_status model_tensors_begin(model_tensors *tensors);
+// Loads what is outside of layers (`index` below 0) or layer `index`. A failure leaves a part.
+KVERN_CHECK kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long index);
 
-// Releases what only loading needed; not the arena.
-void model_tensors_end(model_tensors *tensors);
-
-// Tensor names of layer `layer`: "blk.<layer>.<name>", written to `buffer`, which is returned.
-typedef char model_tensor_name[96];
-const char *model_layer_tensor(model_tensor_name buffer, size_t layer, const char *name);
-
-// Takes a vector of n elements, decoded to f32; owned by the caller (free). On failure *out is
-// unchanged. Errors: KVERN_ERR_FORMAT (absent, another shape), KVERN_ERR_UNSUPPORTED (an element
-// type that cannot be decoded), KVERN_ERR_MEMORY.
-KVERN_CHECK kvern_status model_tensors_vector(model_tensors *tensors, const char *name, size_t n,
-                                              float **out);
-
-// A vector of a layer: the name after "blk.<layer>.", its elements, where it goes.
-typedef struct model_layer_vector {
-    const char *name;
-    size_t n;
-    float **out;
-} model_layer_vector;
-
-// Takes several of them. What was taken before a failure stays.
-KVERN_CHECK kvern_status model_tensors_layer_vectors(model_tensors *tensors, size_t layer,
-                                                     const model_layer_vector *vectors,
-                                                     size_t count);
-
-// Takes a matrix [rows, cols], packed into the arena. Same failures.
-KVERN_CHECK kvern_status model_tensors_matrix(model_tensors *tensors, const char *name, size_t rows,
-                                              size_t cols, linear *out);
-
-// Checks that every tensor has been taken. KVERN_ERR_UNSUPPORTED names the first that was not.
-KVERN_CHECK kvern_status model_tensors_all_taken(model_tensors *tensors);
+// Releases the vectors of parts that are all zero, loaded, or loaded in part; not parts->layers.
+void model_unload_tensors(const model_facts *facts, model_parts *parts);
 
 #endif

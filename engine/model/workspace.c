@@ -8,13 +8,6 @@
 #define WORKSPACE_ALIGNMENT 64
 #define WORKSPACE_TASKS_PER_THREAD 4
 
-// One array of the workspace: where its pointer goes and how many floats it has.
-typedef struct workspace_array {
-    float **pointer;
-    size_t count; // things: tokens or tasks
-    size_t width; // floats of each
-} workspace_array;
-
 // Adds the bytes of count * width floats, rounded up to the alignment. False on overflow.
 static bool add_floats(size_t *bytes, size_t count, size_t width)
 {
@@ -31,50 +24,45 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-// The most bytes that an input of any matrix of the model can need.
-static kvern_status input_bytes(const model *model, size_t tokens, size_t *bytes)
+// Takes an array of count * width floats behind `*bytes` bytes of memory (NULL: only measures).
+// False on overflow.
+static bool carve_array(unsigned char *memory, size_t *bytes, float **array, size_t count,
+                        size_t width)
 {
-    const model_facts *facts = &model->facts;
-    const size_t widths[] = {facts->width, facts->heads * facts->value_dim, facts->feed_forward};
-    *bytes = 0;
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
-        size_t one;
-        kvern_status status = linear_input_bytes(widths[i], tokens, model->formats, &one);
-        if (status != KVERN_OK) {
-            return status;
-        }
-        *bytes = larger(*bytes, one);
+    if (memory) {
+        *array = (float *)(memory + *bytes);
     }
-    return KVERN_OK;
+    return add_floats(bytes, count, width);
 }
 
 // Measures the arrays (memory NULL) or points them into `memory`. False on overflow.
 static bool carve(const model *model, model_workspace *w, unsigned char *memory, size_t *bytes)
 {
     const model_facts *facts = &model->facts;
-    const workspace_array arrays[] = {
-        {&w->x, w->max_tokens, facts->width},
-        {&w->q, w->max_tokens, facts->heads * facts->head_dim},
-        {&w->k, w->max_tokens, facts->kv_heads * facts->head_dim},
-        {&w->v, w->max_tokens, facts->kv_heads * facts->value_dim},
-        {&w->mixed, w->max_tokens, facts->heads * facts->value_dim},
-        {&w->gate, w->max_tokens, facts->feed_forward},
-        {&w->up, w->max_tokens, facts->feed_forward},
-        {&w->branch, w->max_tokens, facts->width},
-        {&w->rotary, w->max_tokens, engine_rope_row(&model->ropes.full)},
-        {&w->window_rotary, w->max_tokens, engine_rope_row(&model->ropes.window)},
-        {&w->scratch, w->tasks, w->scratch_stride},
-    };
-    *bytes = 0;
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        if (memory) {
-            *arrays[i].pointer = (float *)(memory + *bytes);
-        }
-        if (!add_floats(bytes, arrays[i].count, arrays[i].width)) {
-            return false;
-        }
+    model_scratch scratch = {.width = {[SCRATCH_X] = facts->width}};
+    for (size_t i = 0; i < facts->layers; i++) {
+        facts->family->list_scratch(facts, i, &scratch);
     }
-    return true;
+    *bytes = 0;
+    bool fits = true;
+    for (size_t i = 0; i < SCRATCH_ARRAYS && fits; i++) {
+        fits = carve_array(memory, bytes, &w->array[i], w->max_tokens, scratch.width[i]);
+    }
+    for (size_t i = 0; i < facts->ropes && fits; i++) {
+        size_t width = engine_rope_row(&model->ropes[i]);
+        fits = carve_array(memory, bytes, &w->rotary[i], w->max_tokens, width);
+    }
+    return fits && carve_array(memory, bytes, &w->scratch, w->tasks, w->scratch_stride);
+}
+
+// A row of scratch holds what is normed: the stream, or a head.
+static size_t scratch_stride(const model_facts *facts)
+{
+    size_t stride = facts->width;
+    for (size_t i = 0; i < facts->layers; i++) {
+        stride = larger(stride, facts->layer[i].head_dim);
+    }
+    return stride;
 }
 
 static kvern_status allocate(const model *model, model_workspace *w, engine_error *error)
@@ -82,7 +70,8 @@ static kvern_status allocate(const model *model, model_workspace *w, engine_erro
     size_t arrays;
     size_t input;
     size_t total;
-    if (!carve(model, w, NULL, &arrays) || input_bytes(model, w->max_tokens, &input) != KVERN_OK ||
+    if (!carve(model, w, NULL, &arrays) ||
+        linear_input_bytes(model->most_cols, w->max_tokens, model->formats, &input) != KVERN_OK ||
         __builtin_add_overflow(arrays, input, &total)) {
         return engine_fail(error, KVERN_ERR_OVERFLOW,
                            "the scratch of %zu tokens does not fit the address space",
@@ -115,7 +104,7 @@ kvern_status model_workspace_create(const model *model, size_t max_tokens, size_
     w->max_tokens = max_tokens;
     w->max_rows = max_rows;
     w->tasks = model->executor.threads * WORKSPACE_TASKS_PER_THREAD;
-    w->scratch_stride = larger(model->facts.width, model->facts.head_dim);
+    w->scratch_stride = scratch_stride(&model->facts);
     kvern_status status = allocate(model, w, error);
     if (status != KVERN_OK) {
         free(w);

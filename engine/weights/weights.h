@@ -12,6 +12,7 @@
 // Everything is borrowed from the open model and immutable; several threads may read it.
 
 #include "engine/weights/config_value.h"
+#include "engine/weights/element_type.h"
 
 #define WEIGHTS_MAX_DIMS 4
 
@@ -29,6 +30,13 @@ typedef struct weights_tensor {
 // What a format does; `file` is its own open model.
 typedef struct weights_format {
     const char *name; // "GGUF"
+
+    // What its writers do to a model's tensors. `paired_rows`: of families that rotate pairs of
+    // neighbours, q and k have their rows in that order, where training code has the two halves of
+    // a head behind each other. `whole_norms`: a norm that multiplies by 1 + weight is stored as
+    // that sum.
+    bool paired_rows;
+    bool whole_norms;
 
     // Tensors in the file's order, and by the engine's name; NULL when there is none.
     size_t (*tensor_count)(const void *file);

@@ -3,7 +3,8 @@
 // blocks (tests/golden/gguf/make_golden.py), and against hand-made blocks whose values are plain to
 // see.
 
-#include "engine/gguf/dequantize.h"
+#include "engine/gguf/gguf.h"
+#include "engine/weights/dequantize.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,10 +15,10 @@
 
 #include <cmocka.h>
 
-static const uint32_t all_types[] = {GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0,
-                                     GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
-                                     GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K,
-                                     GGUF_TYPE_Q3_K};
+static const uint32_t all_types[] = {ELEMENT_F32,  ELEMENT_F16,  ELEMENT_BF16, ELEMENT_Q4_0,
+                                     ELEMENT_Q4_1, ELEMENT_Q5_0, ELEMENT_Q5_1, ELEMENT_Q8_0,
+                                     ELEMENT_Q4_K, ELEMENT_Q5_K, ELEMENT_Q6_K, ELEMENT_Q2_K,
+                                     ELEMENT_Q3_K};
 #define TYPES (sizeof all_types / sizeof all_types[0])
 
 static void decode(uint32_t type, const void *blocks, size_t elements, float *out)
@@ -28,8 +29,8 @@ static void decode(uint32_t type, const void *blocks, size_t elements, float *ou
 static void check_type(const gguf_file *file, uint32_t type)
 {
     char name[40];
-    const gguf_tensor *blocks = gguf_find_tensor(file, gguf_type_name(type));
-    snprintf(name, sizeof name, "%s.expected", gguf_type_name(type));
+    const gguf_tensor *blocks = gguf_find_tensor(file, element_type_name(type));
+    snprintf(name, sizeof name, "%s.expected", element_type_name(type));
     const gguf_tensor *expected = gguf_find_tensor(file, name);
     assert_non_null(blocks);
     assert_non_null(expected);
@@ -42,7 +43,7 @@ static void check_type(const gguf_file *file, uint32_t type)
     for (size_t i = 0; i < blocks->elements; i++) {
         const float *wanted = (const float *)expected->data + i;
         if (memcmp(&values[i], wanted, sizeof *wanted) != 0) {
-            fail_msg("%s value %zu: %a, not %a", gguf_type_name(type), i, values[i], *wanted);
+            fail_msg("%s value %zu: %a, not %a", element_type_name(type), i, values[i], *wanted);
         }
     }
     free(values);
@@ -71,7 +72,7 @@ static void every_f16(void **state)
         int exponent = half >> 10 & 0x1f;
         int fraction = half & 0x3ff;
         float value;
-        decode(GGUF_TYPE_F16, bytes, 1, &value);
+        decode(ELEMENT_F16, bytes, 1, &value);
         assert_int_equal(signbit(value) != 0, half >> 15);
         if (exponent == 31) {
             assert_true(fraction ? isnan(value) : isinf(value));
@@ -90,7 +91,7 @@ static void every_bf16(void **state)
         unsigned char bytes[2] = {(unsigned char)half, (unsigned char)(half >> 8)};
         uint32_t expected = half << 16, bits;
         float value;
-        decode(GGUF_TYPE_BF16, bytes, 1, &value);
+        decode(ELEMENT_BF16, bytes, 1, &value);
         memcpy(&bits, &value, sizeof bits);
         assert_int_equal(bits, expected);
     }
@@ -105,7 +106,7 @@ static void q4_0_places_its_codes(void **state)
         block[2 + i] = (unsigned char)(i | (15 - i) << 4);
     }
     float out[32];
-    decode(GGUF_TYPE_Q4_0, block, 32, out);
+    decode(ELEMENT_Q4_0, block, 32, out);
     for (int i = 0; i < 16; i++) {
         assert_true(out[i] == i - 8);
         assert_true(out[16 + i] == 7 - i);
@@ -119,7 +120,7 @@ static void q5_1_places_its_fifth_bits(void **state)
     unsigned char block[24] = {0x00, 0x40, 0x00, 0x38, 0x01, 0x00, 0x02, 0x80};
     memset(block + 8, 0x21, 16);
     float out[32];
-    decode(GGUF_TYPE_Q5_1, block, 32, out);
+    decode(ELEMENT_Q5_1, block, 32, out);
     for (int i = 0; i < 32; i++) {
         int code = i < 16 ? 1 : 2;
         code += i == 0 || i == 17 || i == 31 ? 16 : 0;
@@ -151,7 +152,7 @@ static void q4_k_unpacks_its_groups(void **state)
         }
     }
     float out[256];
-    decode(GGUF_TYPE_Q4_K, block, 256, out);
+    decode(ELEMENT_Q4_K, block, 256, out);
     for (int i = 0; i < 256; i++) {
         int group = i / 32, code = (i % 32 + group) % 16;
         float expected = 0.5f * (float)(scales[group] * code) - 0.25f * (float)minimums[group];
@@ -173,7 +174,7 @@ static void q2_k_unpacks_its_groups(void **state)
         }
     }
     float out[256];
-    decode(GGUF_TYPE_Q2_K, block, 256, out);
+    decode(ELEMENT_Q2_K, block, 256, out);
     for (int i = 0; i < 256; i++) {
         int group = i / 16, code = (i % 16 + group) % 4;
         assert_true(out[i] == 0.5f * (float)(group * code) - 0.25f * (float)(15 - group));
@@ -197,7 +198,7 @@ static void q3_k_unpacks_its_groups(void **state)
         }
     }
     float out[256];
-    decode(GGUF_TYPE_Q3_K, block, 256, out);
+    decode(ELEMENT_Q3_K, block, 256, out);
     for (int i = 0; i < 256; i++) {
         int group = i / 16, code = (i % 16 + 3 * group) % 8;
         assert_true(out[i] == 0.5f * (float)((scales[group] - 32) * (code - 4)));
@@ -214,7 +215,7 @@ static void largest_products_are_exact(void **state)
     memset(block + 192, 127, 16);
     memcpy(block + 208, "\xff\x3f", 2);
     float out[256];
-    decode(GGUF_TYPE_Q6_K, block, 256, out);
+    decode(ELEMENT_Q6_K, block, 256, out);
     for (int i = 0; i < 256; i++) {
         assert_true((double)out[i] == 2047 * 0x1p-10 * 127 * 31);
     }
@@ -226,7 +227,7 @@ static void many_blocks_equal_one_by_one(void **state)
     enum { BLOCKS = 5 };
     for (size_t t = 0; t < TYPES; t++) {
         size_t elements, bytes;
-        assert_true(gguf_type_block(all_types[t], &elements, &bytes));
+        assert_true(element_type_block(all_types[t], &elements, &bytes));
         unsigned char data[BLOCKS * 210 + 1];
         for (size_t i = 0; i < sizeof data; i++) {
             data[i] = (unsigned char)(i * 29 % 0x3b); // no exponent of ones: no NaN
@@ -251,9 +252,9 @@ static void refusals(void **state)
     }
     assert_int_equal(engine_dequantize(20, data, 256, out), KVERN_ERR_UNSUPPORTED);
     assert_int_equal(engine_dequantize(UINT32_MAX, data, 256, out), KVERN_ERR_UNSUPPORTED);
-    assert_int_equal(engine_dequantize(GGUF_TYPE_Q4_0, data, 31, out), KVERN_ERR_ARGUMENT);
-    assert_int_equal(engine_dequantize(GGUF_TYPE_Q6_K, data, 32, out), KVERN_ERR_ARGUMENT);
-    decode(GGUF_TYPE_Q6_K, data, 0, out);
+    assert_int_equal(engine_dequantize(ELEMENT_Q4_0, data, 31, out), KVERN_ERR_ARGUMENT);
+    assert_int_equal(engine_dequantize(ELEMENT_Q6_K, data, 32, out), KVERN_ERR_ARGUMENT);
+    decode(ELEMENT_Q6_K, data, 0, out);
     for (size_t i = 0; i < 256; i++) {
         assert_true(out[i] == 42);
     }

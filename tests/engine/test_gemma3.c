@@ -51,7 +51,7 @@ static naive_gemma3 expected_of(const tiny_gemma3 *model)
 static naive_noise engine_noise(uint32_t type)
 {
     size_t block, bytes;
-    assert_true(gguf_type_block(type, &block, &bytes));
+    assert_true(element_type_block(type, &block, &bytes));
     return (naive_noise){
         .input = block > 1 ? 0x1p-16 : 0, .sum = 0x1p-22, .angle = 0x1p-23, .kv = 0x1p-24};
 }
@@ -106,7 +106,7 @@ static void check_against_float64(const tiny_gemma3 *model)
     }
     engine_logits(&f, tokens, n, other);
     double off = largest_difference(exact, other, n);
-    printf("%s: largest logit %.3g, off by %.2g of %.2g allowed\n", gguf_type_name(model->type),
+    printf("%s: largest logit %.3g, off by %.2g of %.2g allowed\n", element_type_name(model->type),
            scale, off, allowed);
     assert_true(scale > 0.1);
     assert_true(allowed < scale / 128); // a bound that means something
@@ -285,12 +285,12 @@ static void windows_of_the_layers(void **state)
     tiny_gemma3 model = tiny_gemma3_default(GGUF_TYPE_F32);
     assert_int_equal(read_facts(&model, NULL, 0, &facts, &error), KVERN_OK);
     for (size_t i = 0; i < 7; i++) {
-        assert_int_equal(model_layer_window(&facts, i), i == 5 ? 0 : 12);
+        assert_int_equal(facts.layer[i].window, i == 5 ? 0 : 12);
     }
     model.window = 0;
     assert_int_equal(read_facts(&model, NULL, 0, &facts, &error), KVERN_OK);
     for (size_t i = 0; i < 7; i++) {
-        assert_int_equal(model_layer_window(&facts, i), 0);
+        assert_int_equal(facts.layer[i].window, 0);
     }
 }
 

@@ -426,20 +426,20 @@ static void type_facts(void **state)
     size_t known = 0;
     size_t elements, bytes;
     for (uint32_t type = 0; type < 100; type++) {
-        known += gguf_type_block(type, &elements, &bytes);
+        known += element_type_block(type, &elements, &bytes);
     }
     assert_int_equal(known, sizeof types / sizeof *types);
     for (size_t i = 0; i < known; i++) {
-        assert_string_equal(gguf_type_name(types[i].type), types[i].name);
-        assert_true(gguf_type_block(types[i].type, &elements, &bytes));
+        assert_string_equal(element_type_name(types[i].type), types[i].name);
+        assert_true(element_type_block(types[i].type, &elements, &bytes));
         assert_int_equal(elements, types[i].elements);
         assert_int_equal(bytes, types[i].bytes);
     }
-    assert_string_equal(gguf_type_name(20), "IQ4_NL");
-    assert_null(gguf_type_name(4)); // withdrawn from the format
-    assert_null(gguf_type_name(77));
-    assert_null(gguf_type_name(UINT32_MAX));
-    assert_false(gguf_type_block(UINT32_MAX, &elements, &bytes));
+    assert_string_equal(element_type_name(20), "IQ4_NL");
+    assert_null(element_type_name(4)); // withdrawn from the format
+    assert_null(element_type_name(77));
+    assert_null(element_type_name(UINT32_MAX));
+    assert_false(element_type_block(UINT32_MAX, &elements, &bytes));
     assert_string_equal(gguf_value_type_name(GGUF_FLOAT64), "float64");
     assert_null(gguf_value_type_name(13));
 }

@@ -2,7 +2,7 @@
 // The GGUF reader on a real model: KVERN_TEST_MODEL names the file, and without it there is nothing
 // to test.
 
-#include "engine/gguf/dequantize.h"
+#include "engine/weights/dequantize.h"
 #include "tests/support/gguf_walk.h"
 #include "tests/support/real_model.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // kv_config.json: what is read from a good file, and what is said about a bad one.
 
+#include "engine/model/families/model_family.h"
 #include "engine/model/kv_config.h"
 #include "engine/model/model.h"
 #include "tests/support/check.h"
@@ -162,8 +163,10 @@ static void test_deep_nesting(void **state)
 static void test_composition(void **state)
 {
     (void)state;
-    const model_facts facts = {
-        .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 64, .value_dim = 64};
+    const model_layer_facts layer = {.heads = 4, .kv_heads = 2, .head_dim = 64, .value_dim = 64};
+    const model_facts facts = {.family = model_family_find(text_view_of("llama")),
+                               .layers = 3,
+                               .layer = {layer, layer, layer}};
     kvern_context *context;
     kvern_composition *plan;
     engine_error error = {0};

@@ -2,8 +2,8 @@
 // Matrix products: the vector kernels against plain C by memcmp, plain C against float64, and the
 // same bits for every number of tokens. test_linear_threads.c has the threads.
 
-#include "engine/gguf/dequantize.h"
 #include "engine/kernels/linear/linear_layout.h"
+#include "engine/weights/dequantize.h"
 #include "tests/support/executors.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/guarded.h"
@@ -37,7 +37,7 @@ static void compare_variants(const gguf_tensor *tensor, linear_precision precisi
         multiply(&p.weights, x, tokens, linear_variants[v].features, NULL, y);
         if (memcmp(expected, y, tokens * rows * sizeof *y) != 0)
             fail_msg("%s differs: %s, %zu rows, %zu cols, %zu tokens, precision %d",
-                     linear_variants[v].name, gguf_type_name(tensor->type), rows,
+                     linear_variants[v].name, element_type_name(tensor->type), rows,
                      (size_t)tensor->shape[0], tokens, (int)precision);
         linear_arena_destroy(p.arena);
     }
@@ -326,7 +326,7 @@ static void check_against_float64(const gguf_tensor *tensor, linear_precision pr
             bound += roundings * 0x1p-24 * term_magnitude(tensor, row, x + t * cols) + 1e-20;
             const double difference = fabs(y[t * rows + row] - exact);
             if (difference > bound)
-                fail_msg("%s: %g is %g from %g, more than %g", gguf_type_name(tensor->type),
+                fail_msg("%s: %g is %g from %g, more than %g", element_type_name(tensor->type),
                          (double)y[t * rows + row], difference, exact, bound);
         }
     }
@@ -478,10 +478,25 @@ static void add_adds_to_what_is_there(void **state)
             y[i] = before[i] = test_random_signed(&random);
         prepared in = prepare(x, COLS, TOKENS, LINEAR_FORMAT_BIT(LINEAR_FORMAT_INT16),
                               linear_variants[v].features);
-        const linear_job job = {&p.weights, &in.input, y, ROWS, true};
+        const linear_job job = {&p.weights, &in.input, y, ROWS, true, NULL};
         assert_int_equal(linear_apply(&job, 1, NULL), KVERN_OK);
         for (size_t i = 0; i < TOKENS * ROWS; i++)
             assert_true(y[i] == before[i] + product[i]);
+        float bias[ROWS];
+        for (size_t i = 0; i < ROWS; i++)
+            bias[i] = test_random_signed(&random);
+        const linear_job biased[] = {
+            {&p.weights, &in.input, y, ROWS, true, bias},
+            {&p.weights, &in.input, before, ROWS, false, bias},
+        };
+        float sum[TOKENS * ROWS];
+        for (size_t i = 0; i < TOKENS * ROWS; i++)
+            sum[i] = y[i] + product[i];
+        assert_int_equal(linear_apply(biased, 2, NULL), KVERN_OK);
+        for (size_t i = 0; i < TOKENS * ROWS; i++) {
+            assert_true(y[i] == sum[i] + bias[i % ROWS]);
+            assert_true(before[i] == product[i] + bias[i % ROWS]);
+        }
         free(in.memory);
         linear_arena_destroy(p.arena);
     }
@@ -548,7 +563,7 @@ static void multiply_guarded(const gguf_tensor *tensor, const linear_variant *va
     linear_input_init(&input, memory.data, cols, tokens, formats, variant->features);
     for (size_t t = 0; t < tokens; t++)
         linear_input_row(&input, t, (const float *)(const void *)x.data);
-    const linear_job job = {&p.weights, &input, (float *)(void *)y.data, rows, false};
+    const linear_job job = {&p.weights, &input, (float *)(void *)y.data, rows, false, NULL};
     assert_int_equal(linear_apply(&job, 1, NULL), KVERN_OK);
 
     guarded_free(&source);
@@ -589,7 +604,9 @@ static void packed_weights_take_the_bytes_of_the_file(void **state)
     for (size_t i = 0; i < MATRIX_TYPES; i++) {
         gguf_tensor tensor = matrix_make(matrix_types[i], 64, 256, MATRIX_ORDINARY, &random);
         size_t bytes;
-        assert_int_equal(linear_packed_bytes(&tensor, &bytes, NULL), KVERN_OK);
+        linear_source source;
+        assert_int_equal(linear_source_of(&tensor, 0, &source, NULL), KVERN_OK);
+        assert_int_equal(linear_packed_bytes(&source, &bytes, NULL), KVERN_OK);
         assert_int_equal(bytes, tensor.bytes);
         matrix_free(&tensor);
     }
@@ -620,10 +637,14 @@ static void a_mapped_file_packs_like_memory(void **state)
     size_t bytes;
     linear_arena *arena;
     linear weights;
-    assert_int_equal(linear_packed_bytes(mapped, &bytes, NULL), KVERN_OK);
+    const struct weights weights_file = gguf_weights(file);
+    linear_source source;
+    assert_int_equal(linear_source_of(mapped, 0, &source, NULL), KVERN_OK);
+    source.file = &weights_file;
+    assert_int_equal(linear_packed_bytes(&source, &bytes, NULL), KVERN_OK);
     assert_int_equal(linear_arena_create(bytes, &arena, NULL), KVERN_OK);
     const kvern_executor executor = executor_threads(2);
-    assert_int_equal(linear_create(arena, file, mapped, LINEAR_INT16, 0, &executor, &weights, NULL),
+    assert_int_equal(linear_create(arena, &source, LINEAR_INT16, 0, &executor, &weights, NULL),
                      KVERN_OK);
     gguf_close(file);
     unlink(path);
@@ -633,7 +654,78 @@ static void a_mapped_file_packs_like_memory(void **state)
     matrix_free(&tensor);
 }
 
+// Rows of heads whose halves lie behind each other, taken in turn.
+static void interleaved_rows_are_taken_in_turn(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, DIM = 22, ROWS = HEADS * DIM, COLS = 64 };
+    static const uint32_t types[] = {GGUF_TYPE_F32, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0};
+    test_random random = test_random_seed(20);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        gguf_tensor tensor = matrix_make(types[i], ROWS, COLS, MATRIX_ORDINARY, &random);
+        gguf_tensor turned = matrix_make(types[i], ROWS, COLS, MATRIX_ORDINARY, &random);
+        const size_t row = tensor.bytes / ROWS;
+        for (size_t r = 0; r < ROWS; r++) {
+            const size_t head = r / DIM, pair = r % DIM / 2, half = r % 2;
+            const size_t from = head * DIM + half * (DIM / 2) + pair;
+            memcpy((unsigned char *)(uintptr_t)turned.data + r * row,
+                   (const unsigned char *)tensor.data + from * row, row);
+        }
+        packed expected = pack(&turned, LINEAR_INT16, 0, NULL);
+        linear_source source;
+        linear_arena *arena;
+        linear weights;
+        size_t bytes;
+        assert_int_equal(linear_source_of(&tensor, 0, &source, NULL), KVERN_OK);
+        source.interleave = DIM;
+        assert_int_equal(linear_packed_bytes(&source, &bytes, NULL), KVERN_OK);
+        assert_int_equal(linear_arena_create(bytes, &arena, NULL), KVERN_OK);
+        assert_int_equal(linear_create(arena, &source, LINEAR_INT16, 0, NULL, &weights, NULL),
+                         KVERN_OK);
+        assert_memory_equal(weights.tiles, expected.weights.tiles, bytes);
+        source.interleave = 20; // no divisor of the rows
+        assert_int_equal(linear_packed_bytes(&source, &bytes, NULL), KVERN_ERR_FORMAT);
+        source.interleave = 11; // no pairs
+        assert_int_equal(linear_packed_bytes(&source, &bytes, NULL), KVERN_ERR_FORMAT);
+        linear_arena_destroy(arena);
+        linear_arena_destroy(expected.arena);
+        matrix_free(&turned);
+        matrix_free(&tensor);
+    }
+}
+
+// Three dimensions are a stack of matrices.
+static void a_matrix_of_a_stack_is_one_of_its_own(void **state)
+{
+    (void)state;
+    enum { ROWS = 8, COLS = 64, COUNT = 3 };
+    test_random random = test_random_seed(21);
+    gguf_tensor all = matrix_make(GGUF_TYPE_Q4_0, COUNT * ROWS, COLS, MATRIX_ORDINARY, &random);
+    gguf_tensor stack = all;
+    stack.dims = 3;
+    stack.shape[1] = ROWS;
+    stack.shape[2] = COUNT;
+    linear_source source;
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(linear_source_of(&stack, i, &source, NULL), KVERN_OK);
+        assert_int_equal(source.rows, ROWS);
+        assert_int_equal(source.cols, COLS);
+        assert_int_equal(source.bytes, all.bytes / COUNT);
+        assert_ptr_equal(source.data, (const unsigned char *)all.data + i * source.bytes);
+    }
+    assert_int_equal(linear_source_of(&stack, COUNT, &source, NULL), KVERN_ERR_RANGE);
+    matrix_free(&all);
+}
+
 // --- Failures -----------------------------------------------------------------------------------
+
+// The two steps from a tensor to the bytes that it takes.
+static kvern_status measure(const gguf_tensor *tensor, size_t *bytes, engine_error *error)
+{
+    linear_source source;
+    kvern_status status = linear_source_of(tensor, 0, &source, error);
+    return status == KVERN_OK ? linear_packed_bytes(&source, bytes, error) : status;
+}
 
 static void bad_tensors_are_refused(void **state)
 {
@@ -651,30 +743,30 @@ static void bad_tensors_are_refused(void **state)
     size_t bytes = 77;
     gguf_tensor bad = good;
     bad.known = false;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "blk.0.x"));
     bad = good;
     bad.type = 99;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
     bad = good;
-    bad.dims = 3;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
+    bad.dims = 4;
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_UNSUPPORTED);
     bad = good;
     bad.shape[0] = 31;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_FORMAT);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_FORMAT);
     bad = good;
     bad.shape[1] = 0;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_FORMAT);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_FORMAT);
     bad = good;
     bad.shape[0] = 0;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_FORMAT);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_FORMAT);
     bad = good;
     bad.bytes = 33;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_FORMAT);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_FORMAT);
     bad = good;
     bad.shape[0] = UINT64_MAX - 31;
     bad.shape[1] = UINT64_MAX;
-    assert_int_equal(linear_packed_bytes(&bad, &bytes, &error), KVERN_ERR_OVERFLOW);
+    assert_int_equal(measure(&bad, &bytes, &error), KVERN_ERR_OVERFLOW);
     assert_int_equal(bytes, 77);
 }
 
@@ -692,9 +784,10 @@ static void missing_memory_is_reported(void **state)
     gguf_tensor tensor = matrix_make(GGUF_TYPE_Q8_0, 32, 64, MATRIX_ORDINARY, &random);
     linear first = {0}, second = {0};
     assert_int_equal(linear_arena_create(2 * tensor.bytes - 1, &arena, &error), KVERN_OK);
-    assert_int_equal(linear_create(arena, NULL, &tensor, LINEAR_INT8, 0, NULL, &first, &error),
-                     KVERN_OK);
-    assert_int_equal(linear_create(arena, NULL, &tensor, LINEAR_INT8, 0, NULL, &second, &error),
+    linear_source source;
+    assert_int_equal(linear_source_of(&tensor, 0, &source, &error), KVERN_OK);
+    assert_int_equal(linear_create(arena, &source, LINEAR_INT8, 0, NULL, &first, &error), KVERN_OK);
+    assert_int_equal(linear_create(arena, &source, LINEAR_INT8, 0, NULL, &second, &error),
                      KVERN_ERR_MEMORY);
     assert_null(second.tiles);
     linear_arena_destroy(arena);
@@ -723,12 +816,12 @@ static void jobs_that_do_not_fit_are_refused(void **state)
     prepared other = prepare(x, 64, 2, LINEAR_FORMAT_BIT(LINEAR_FORMAT_INT16), 0);
     prepared wide = prepare(x, 96, 2, LINEAR_FORMAT_BIT(LINEAR_FORMAT_INT8), 0);
     const linear_job bad[] = {
-        {&p.weights, &other.input, y, 16, false},
-        {&p.weights, &wide.input, y, 16, false},
-        {&p.weights, &good.input, y, 15, false},
+        {&p.weights, &other.input, y, 16, false, NULL},
+        {&p.weights, &wide.input, y, 16, false, NULL},
+        {&p.weights, &good.input, y, 15, false, NULL},
     };
     for (size_t i = 0; i < 3; i++) {
-        const linear_job jobs[] = {{&p.weights, &good.input, y, 16, false}, bad[i]};
+        const linear_job jobs[] = {{&p.weights, &good.input, y, 16, false, NULL}, bad[i]};
         assert_int_equal(linear_apply(jobs, 2, NULL), KVERN_ERR_ARGUMENT);
     }
     for (size_t i = 0; i < 32; i++)
@@ -762,6 +855,8 @@ int main(void)
         cmocka_unit_test(nothing_outside_the_buffers_is_touched),
         cmocka_unit_test(packed_weights_take_the_bytes_of_the_file),
         cmocka_unit_test(a_mapped_file_packs_like_memory),
+        cmocka_unit_test(interleaved_rows_are_taken_in_turn),
+        cmocka_unit_test(a_matrix_of_a_stack_is_one_of_its_own),
         cmocka_unit_test(bad_tensors_are_refused),
         cmocka_unit_test(missing_memory_is_reported),
         cmocka_unit_test(jobs_that_do_not_fit_are_refused),

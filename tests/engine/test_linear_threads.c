@@ -84,7 +84,7 @@ static void jobs_together_equal_jobs_alone(void **state)
     for (size_t i = 0; i < JOBS; i++) {
         gguf_tensor tensor = matrix_make(types[i], rows[i], COLS, MATRIX_ORDINARY, &random);
         p[i] = pack(&tensor, precisions[i], kvern_cpu_features(), NULL);
-        jobs[i] = (linear_job){&p[i].weights, &in.input, floats(TOKENS * 200), 200, false};
+        jobs[i] = (linear_job){&p[i].weights, &in.input, floats(TOKENS * 200), 200, false, NULL};
         matrix_free(&tensor);
     }
     assert_int_equal(linear_apply(jobs, JOBS, &executor), KVERN_OK);

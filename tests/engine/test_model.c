@@ -71,17 +71,17 @@ static void facts_are_those_of_the_file(void **state)
     assert_memory_equal(facts.tokenizer.data, "gpt2", facts.tokenizer.size);
     assert_int_equal(facts.layers, 2);
     assert_int_equal(facts.width, 64);
-    assert_int_equal(facts.heads, 4);
-    assert_int_equal(facts.kv_heads, 2);
-    assert_int_equal(facts.head_dim, 16);
-    assert_int_equal(facts.value_dim, 16);
-    assert_int_equal(facts.feed_forward, 96);
+    assert_int_equal(facts.layer[1].heads, 4);
+    assert_int_equal(facts.layer[1].kv_heads, 2);
+    assert_int_equal(facts.layer[1].head_dim, 16);
+    assert_int_equal(facts.layer[1].value_dim, 16);
+    assert_int_equal(facts.layer[1].feed_forward, 96);
     assert_int_equal(facts.vocabulary, 300);
     assert_int_equal(facts.context_length, 512);
-    assert_int_equal(facts.rope_dim, 16);
-    assert_int_equal(facts.rope_scaling, MODEL_ROPE_LINEAR);
-    assert_true(facts.rope_factor == 4);
-    assert_true(facts.rope_base == 10000);
+    assert_int_equal(facts.rope[0].dim, 16);
+    assert_int_equal(facts.rope[0].scaling, MODEL_ROPE_LINEAR);
+    assert_true(facts.rope[0].factor == 4);
+    assert_true(facts.rope[0].base == 10000);
     assert_true(facts.norm_epsilon == 1e-5f);
     assert_true(facts.tied_output);
     assert_int_equal(facts.file_bytes, bytes);
@@ -292,11 +292,76 @@ static void unknown_tensors_are_refused_by_name(void **state)
     (void)state;
     tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
     gguf_builder *builder = builder_with(&model);
-    float bias[64] = {0};
-    gguf_builder_tensor(builder, "blk.1.attn_q.bias", GGUF_TYPE_F32, 1, (uint64_t[]){64}, bias,
+    float bias[96] = {0};
+    gguf_builder_tensor(builder, "blk.1.ffn_up.bias", GGUF_TYPE_F32, 1, (uint64_t[]){96}, bias,
                         sizeof bias);
-    expect_refusal(builder, KVERN_ERR_UNSUPPORTED, "blk.1.attn_q.bias");
+    expect_refusal(builder, KVERN_ERR_UNSUPPORTED, "blk.1.ffn_up.bias");
     gguf_builder_destroy(builder);
+}
+
+static void biases_have_the_shape_of_their_matrix(void **state)
+{
+    (void)state;
+    tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+    gguf_builder *builder = builder_with(&model);
+    float bias[64] = {0};
+    gguf_builder_tensor(builder, "blk.1.attn_k.bias", GGUF_TYPE_F32, 1, (uint64_t[]){64}, bias,
+                        sizeof bias);
+    expect_refusal(builder, KVERN_ERR_FORMAT, "blk.1.attn_k.bias is 64, but the model needs 32");
+    gguf_builder_destroy(builder);
+}
+
+// Lists have a number for each layer.
+static void lists_of_layers_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t count, numbers[3];
+        const char *text;
+    } cases[] = {
+        {1, {2}, "head_count_kv lists 1 numbers, but the model has 2 layers"},
+        {3, {2, 2, 2}, "lists 3 numbers"},
+        {2, {2, 0}, "head_count_kv must be whole numbers"},
+        {2, {2, 3}, "4 query heads cannot share 3"},
+        {2, {2, 1}, "blk.1.attn_k.weight is 64 x 32, but the model needs 64 x 16"},
+    };
+    static const fault absent = {"llama.attention.head_count_kv", true, 0, KVERN_OK, ""};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        gguf_builder *builder = gguf_builder_create();
+        tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+        add_faulty_metadata(builder, &absent);
+        gguf_builder_array(builder, "llama.attention.head_count_kv", GGUF_UINT32, cases[i].numbers,
+                           cases[i].count);
+        tiny_llama_add_tensors(&model, builder);
+        expect_refusal(builder, KVERN_ERR_FORMAT, cases[i].text);
+        gguf_builder_destroy(builder);
+    }
+}
+
+// What a command that loads nothing is told.
+static void facts_of_a_file_without_a_tensor_fail(void **state)
+{
+    (void)state;
+    gguf_builder *builder = gguf_builder_create();
+    tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+    tiny_llama_add(&model, builder);
+    size_t bytes;
+    unsigned char *data = gguf_builder_finish(builder, &bytes);
+    gguf_builder_destroy(builder);
+    const char name[] = "blk.1.attn_v.weight";
+    for (size_t i = 0; i + sizeof name <= bytes; i++) {
+        if (memcmp(data + i, name, sizeof name - 1) == 0) {
+            data[i + 13] = 'x';
+        }
+    }
+    gguf_file *file;
+    model_facts facts;
+    engine_error error;
+    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
+    assert_int_equal(model_read_facts(file, &facts, &error), KVERN_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "lacks the tensor blk.1.attn_v.weight"));
+    gguf_close(file);
+    free(data);
 }
 
 static void a_missing_file_is_named(void **state)
@@ -345,6 +410,9 @@ int main(void)
         cmocka_unit_test(other_architectures_are_refused_by_name),
         cmocka_unit_test(rope_scaling_is_supported_or_refused),
         cmocka_unit_test(unknown_tensors_are_refused_by_name),
+        cmocka_unit_test(biases_have_the_shape_of_their_matrix),
+        cmocka_unit_test(lists_of_layers_are_checked),
+        cmocka_unit_test(facts_of_a_file_without_a_tensor_fail),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(workspaces_are_checked),
     };

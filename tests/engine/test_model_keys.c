@@ -217,8 +217,8 @@ static void gemma3_scales_linearly_without_a_type(void **state)
     for (size_t i = 0; i < 2; i++) {
         const added key = {keys[i], NUMBER, 8, NULL};
         assert_int_equal(read_facts(gemma3_with(&key), &facts, &error), KVERN_OK);
-        assert_int_equal(facts.rope_scaling, MODEL_ROPE_LINEAR);
-        assert_true(facts.rope_factor == 8);
+        assert_int_equal(facts.rope[0].scaling, MODEL_ROPE_LINEAR);
+        assert_true(facts.rope[0].factor == 8);
     }
 }
 

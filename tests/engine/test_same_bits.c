@@ -115,7 +115,7 @@ static bool check_model(const tiny_llama *model, kvern_type kv, serving *serve, 
     free(file);
     if (got != expected) {
         printf("%s: the logits have the digest 0x%016" PRIx64 ", not 0x%016" PRIx64 "\n",
-               gguf_type_name(model->type), got, expected);
+               element_type_name(model->type), got, expected);
     }
     return got == expected;
 }

@@ -75,11 +75,11 @@ static void make_blocks(const char *folder, const char *name, const uint32_t *ty
     gguf_builder_alignment(builder, 8);
     for (size_t i = 0; i < count; i++) {
         size_t elements, bytes;
-        if (!gguf_type_block(types[i], &elements, &bytes)) {
+        if (!element_type_block(types[i], &elements, &bytes)) {
             abort();
         }
         uint64_t shape[] = {elements};
-        gguf_builder_tensor(builder, gguf_type_name(types[i]), types[i], 1, shape, data, bytes);
+        gguf_builder_tensor(builder, element_type_name(types[i]), types[i], 1, shape, data, bytes);
     }
     save(builder, folder, name);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/gguf_walk.h"
-#include "engine/gguf/dequantize.h"
+#include "engine/weights/dequantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static uint64_t walk_blocks(uint64_t sum, const gguf_tensor *tensor, size_t firs
 {
     size_t block_elements, block_bytes;
     float values[DECODED_BLOCKS * MAX_BLOCK_ELEMENTS];
-    PROMISE(gguf_type_block(tensor->type, &block_elements, &block_bytes));
+    PROMISE(element_type_block(tensor->type, &block_elements, &block_bytes));
     const unsigned char *start = (const unsigned char *)tensor->data + first * block_bytes;
     PROMISE(engine_dequantize(tensor->type, start, count * block_elements, values) == KVERN_OK);
     return mix(sum, values, count * block_elements * sizeof *values);
@@ -114,7 +114,7 @@ static uint64_t walk_blocks(uint64_t sum, const gguf_tensor *tensor, size_t firs
 static uint64_t walk_data(uint64_t sum, const gguf_file *file, const gguf_tensor *tensor)
 {
     size_t block_elements, block_bytes;
-    PROMISE(gguf_type_block(tensor->type, &block_elements, &block_bytes));
+    PROMISE(element_type_block(tensor->type, &block_elements, &block_bytes));
     size_t blocks = tensor->elements / block_elements;
     PROMISE(tensor->data && tensor->bytes == blocks * block_bytes);
     PROMISE(tensor->bytes <= gguf_file_bytes(file));
@@ -139,7 +139,7 @@ static uint64_t walk_tensor(uint64_t sum, const gguf_file *file, const gguf_tens
         elements *= tensor->shape[i];
     }
     PROMISE(elements == tensor->elements && elements <= INT64_MAX);
-    PROMISE(!tensor->known || gguf_type_name(tensor->type));
+    PROMISE(!tensor->known || element_type_name(tensor->type));
     PROMISE(tensor->known || (!tensor->data && tensor->bytes == 0));
     return tensor->known ? walk_data(sum, file, tensor) : sum;
 }

@@ -23,16 +23,18 @@ bool linear_variant_runs(const linear_variant *variant)
     return (kvern_cpu_features() & variant->features) == variant->features;
 }
 
-packed pack(const gguf_tensor *tensor, linear_precision precision, uint32_t features,
+packed pack(const weights_tensor *tensor, linear_precision precision, uint32_t features,
             const kvern_executor *executor)
 {
     packed out;
     size_t bytes;
     engine_error error;
-    assert_int_equal(linear_packed_bytes(tensor, &bytes, &error), KVERN_OK);
+    linear_source source;
+    assert_int_equal(linear_source_of(tensor, 0, &source, &error), KVERN_OK);
+    assert_int_equal(linear_packed_bytes(&source, &bytes, &error), KVERN_OK);
     assert_int_equal(linear_arena_create(bytes, &out.arena, &error), KVERN_OK);
     assert_int_equal(
-        linear_create(out.arena, NULL, tensor, precision, features, executor, &out.weights, &error),
+        linear_create(out.arena, &source, precision, features, executor, &out.weights, &error),
         KVERN_OK);
     return out;
 }
@@ -54,7 +56,8 @@ void multiply(const linear *weights, const float *x, size_t tokens, uint32_t fea
               const kvern_executor *executor, float *y)
 {
     prepared in = prepare(x, weights->cols, tokens, LINEAR_FORMAT_BIT(weights->format), features);
-    const linear_job job = {weights, &in.input, y, weights->rows, false};
+    const linear_job job = {
+        .weights = weights, .input = &in.input, .y = y, .y_stride = weights->rows};
     assert_int_equal(linear_apply(&job, 1, executor), KVERN_OK);
     free(in.memory);
 }

@@ -25,7 +25,7 @@ typedef struct packed {
     linear weights;
 } packed;
 
-packed pack(const gguf_tensor *tensor, linear_precision precision, uint32_t features,
+packed pack(const weights_tensor *tensor, linear_precision precision, uint32_t features,
             const kvern_executor *executor);
 
 // Activations x[tokens, cols] in memory of their own (free).

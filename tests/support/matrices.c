@@ -14,7 +14,7 @@ const uint32_t matrix_types[MATRIX_TYPES] = {
 size_t matrix_block(uint32_t type)
 {
     size_t elements, bytes;
-    if (!gguf_type_block(type, &elements, &bytes))
+    if (!element_type_block(type, &elements, &bytes))
         abort();
     return elements;
 }
@@ -103,7 +103,7 @@ gguf_tensor matrix_make(uint32_t type, size_t rows, size_t cols, matrix_kind kin
                         test_random *random)
 {
     size_t elements, bytes;
-    if (!gguf_type_block(type, &elements, &bytes) || cols % elements)
+    if (!element_type_block(type, &elements, &bytes) || cols % elements)
         abort();
     const size_t blocks = rows * (cols / elements);
     unsigned char *data = malloc(blocks * bytes);

@@ -15,14 +15,14 @@ static void rotate(naive_run *run, const naive_gemma3 *expected, size_t layer, d
 {
     const model_facts *facts = run->facts;
     bool full = is_full(expected, layer);
-    size_t half = facts->rope_dim / 2;
+    size_t half = facts->rope[0].dim / 2;
     for (size_t t = 0; t < run->count; t++) {
         for (size_t i = 0; i < half; i++) {
             double angle =
                 naive_angle(run, t, i, full ? expected->full_base : expected->window_base,
                             full ? expected->full_factor : 1);
             for (size_t head = 0; head < heads; head++) {
-                double *low = x + (t * heads + head) * facts->head_dim + i;
+                double *low = x + (t * heads + head) * facts->layer[0].head_dim + i;
                 double first = low[0];
                 low[0] = first * cos(angle) - low[half] * sin(angle);
                 low[half] = first * sin(angle) + low[half] * cos(angle);
@@ -35,8 +35,8 @@ static void attention(naive_run *run, const naive_gemma3 *expected, size_t layer
                       const double *normed, double *out)
 {
     const model_facts *facts = run->facts;
-    size_t queries = facts->heads * facts->head_dim;
-    size_t keys = facts->kv_heads * facts->head_dim;
+    size_t queries = facts->layer[layer].heads * facts->layer[layer].head_dim;
+    size_t keys = facts->layer[layer].kv_heads * facts->layer[layer].head_dim;
     double *q = naive_numbers(run->count * queries);
     double *k = naive_numbers(run->count * keys);
     double *v = naive_numbers(run->count * keys);
@@ -44,17 +44,19 @@ static void attention(naive_run *run, const naive_gemma3 *expected, size_t layer
     naive_layer_product(run, layer, "attn_q", normed, queries, facts->width, false, q);
     naive_layer_product(run, layer, "attn_k", normed, keys, facts->width, false, k);
     naive_layer_product(run, layer, "attn_v", normed, keys, facts->width, false, v);
-    naive_layer_norm(run, layer, "attn_q_norm", q, run->count * facts->heads, facts->head_dim, q);
-    naive_layer_norm(run, layer, "attn_k_norm", k, run->count * facts->kv_heads, facts->head_dim,
-                     k);
-    rotate(run, expected, layer, q, facts->heads);
-    rotate(run, expected, layer, k, facts->kv_heads);
+    naive_layer_norm(run, layer, "attn_q_norm", q, run->count * facts->layer[layer].heads,
+                     facts->layer[layer].head_dim, q);
+    naive_layer_norm(run, layer, "attn_k_norm", k, run->count * facts->layer[layer].kv_heads,
+                     facts->layer[layer].head_dim, k);
+    rotate(run, expected, layer, q, facts->layer[layer].heads);
+    rotate(run, expected, layer, k, facts->layer[layer].kv_heads);
     naive_store(run, k, run->count * keys);
     naive_store(run, v, run->count * keys);
-    const naive_attention how = {.window = is_full(expected, layer) ? 0 : expected->window,
+    const naive_attention how = {.layer = &facts->layer[layer],
+                                 .window = is_full(expected, layer) ? 0 : expected->window,
                                  .scale = expected->attention_scale,
                                  .softcap = expected->attention_softcap};
-    naive_attend(run, &how, q, k, v, mixed);
+    naive_layer_attend(run, &how, q, k, v, mixed);
     naive_layer_product(run, layer, "attn_output", mixed, facts->width, queries, false, out);
     free(q);
     free(k);
@@ -70,7 +72,7 @@ static double gelu(double x)
 static void feed_forward(naive_run *run, size_t layer, const double *normed, double *out)
 {
     size_t width = run->facts->width;
-    size_t inner = run->facts->feed_forward;
+    size_t inner = run->facts->layer[layer].feed_forward;
     double *gate = naive_numbers(run->count * inner);
     double *up = naive_numbers(run->count * inner);
     naive_layer_product(run, layer, "ffn_gate", normed, inner, width, false, gate);

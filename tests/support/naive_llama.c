@@ -8,14 +8,14 @@
 static void rotate(naive_run *run, double *x, size_t heads)
 {
     const model_facts *facts = run->facts;
-    bool scaled = facts->rope_scaling == MODEL_ROPE_LLAMA3;
+    bool scaled = facts->rope[0].scaling == MODEL_ROPE_LLAMA3;
     float *factors = scaled ? naive_decode(run, "rope_freqs.weight") : NULL;
     for (size_t t = 0; t < run->count; t++) {
-        for (size_t i = 0; i < facts->rope_dim / 2; i++) {
-            double factor = facts->rope_factor * (factors ? (double)factors[i] : 1);
-            double angle = naive_angle(run, t, i, facts->rope_base, factor);
+        for (size_t i = 0; i < facts->rope[0].dim / 2; i++) {
+            double factor = facts->rope[0].factor * (factors ? (double)factors[i] : 1);
+            double angle = naive_angle(run, t, i, facts->rope[0].base, factor);
             for (size_t head = 0; head < heads; head++) {
-                double *pair = x + (t * heads + head) * facts->head_dim + 2 * i;
+                double *pair = x + (t * heads + head) * facts->layer[0].head_dim + 2 * i;
                 double even = pair[0];
                 pair[0] = even * cos(angle) - pair[1] * sin(angle);
                 pair[1] = even * sin(angle) + pair[1] * cos(angle);
@@ -28,9 +28,10 @@ static void rotate(naive_run *run, double *x, size_t heads)
 static void attention(naive_run *run, size_t layer, const double *normed, double *x)
 {
     const model_facts *facts = run->facts;
-    const naive_attention how = {.scale = 1 / sqrt((double)facts->head_dim)};
-    size_t queries = facts->heads * facts->head_dim;
-    size_t keys = facts->kv_heads * facts->head_dim;
+    const model_layer_facts *sizes = &facts->layer[layer];
+    const naive_attention how = {.layer = sizes, .scale = 1 / sqrt((double)sizes->head_dim)};
+    size_t queries = sizes->heads * sizes->head_dim;
+    size_t keys = sizes->kv_heads * sizes->head_dim;
     double *q = naive_numbers(run->count * queries);
     double *k = naive_numbers(run->count * keys);
     double *v = naive_numbers(run->count * keys);
@@ -38,11 +39,11 @@ static void attention(naive_run *run, size_t layer, const double *normed, double
     naive_layer_product(run, layer, "attn_q", normed, queries, facts->width, false, q);
     naive_layer_product(run, layer, "attn_k", normed, keys, facts->width, false, k);
     naive_layer_product(run, layer, "attn_v", normed, keys, facts->width, false, v);
-    rotate(run, q, facts->heads);
-    rotate(run, k, facts->kv_heads);
+    rotate(run, q, sizes->heads);
+    rotate(run, k, sizes->kv_heads);
     naive_store(run, k, run->count * keys);
     naive_store(run, v, run->count * keys);
-    naive_attend(run, &how, q, k, v, mixed);
+    naive_layer_attend(run, &how, q, k, v, mixed);
     naive_layer_product(run, layer, "attn_output", mixed, facts->width, queries, true, x);
     free(q);
     free(k);
@@ -53,7 +54,7 @@ static void attention(naive_run *run, size_t layer, const double *normed, double
 static void feed_forward(naive_run *run, size_t layer, const double *normed, double *x)
 {
     size_t width = run->facts->width;
-    size_t inner = run->facts->feed_forward;
+    size_t inner = run->facts->layer[layer].feed_forward;
     double *gate = naive_numbers(run->count * inner);
     double *up = naive_numbers(run->count * inner);
     naive_layer_product(run, layer, "ffn_gate", normed, inner, width, false, gate);

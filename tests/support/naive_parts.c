@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/naive_parts.h"
 
-#include "engine/gguf/dequantize.h"
+#include "engine/weights/dequantize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -89,6 +89,13 @@ void naive_layer_product(naive_run *run, size_t layer, const char *name, const d
     float *matrix = decode_layer(run, layer, name);
     naive_product(run, matrix, x, rows, cols, add, y);
     free(matrix);
+    char tensor[96];
+    snprintf(tensor, sizeof tensor, "blk.%zu.%s.bias", layer, name);
+    float *bias = gguf_find_tensor(run->file, tensor) ? naive_decode(run, tensor) : NULL;
+    for (size_t i = 0; bias && i < run->count * rows; i++) {
+        y[i] += bias[i % rows];
+    }
+    free(bias);
 }
 
 void naive_norm(const naive_run *run, const float *weight, const double *x, size_t vectors,
@@ -116,7 +123,7 @@ void naive_layer_norm(const naive_run *run, size_t layer, const char *name, cons
 
 double naive_angle(naive_run *run, size_t position, size_t i, double base, double factor)
 {
-    double frequency = pow(base, -2.0 * (double)i / (double)run->facts->rope_dim);
+    double frequency = pow(base, -2.0 * (double)i / (double)run->facts->rope[0].dim);
     double angle = (double)position / factor * frequency;
     return naive_disturbed(run, angle, run->noise.angle * (double)position);
 }
@@ -129,16 +136,16 @@ void naive_store(naive_run *run, double *x, size_t n)
 }
 
 // The weights of the positions from `first` to `last`, which begin at q's KV head in `k`.
-static void softmax(const naive_run *run, const naive_attention *how, const double *q,
-                    const double *k, size_t first, size_t last, double *weights)
+static void softmax(const naive_attention *how, const double *q, const double *k, size_t first,
+                    size_t last, double *weights)
 {
-    size_t dim = run->facts->head_dim;
+    size_t dim = how->layer->head_dim;
     double largest = -INFINITY;
     double sum = 0;
     for (size_t p = first; p <= last; p++) {
         double score = 0;
         for (size_t d = 0; d < dim; d++) {
-            score += q[d] * k[p * run->facts->kv_heads * dim + d];
+            score += q[d] * k[p * how->layer->kv_heads * dim + d];
         }
         score *= how->scale;
         weights[p] = how->softcap > 0 ? how->softcap * tanh(score / how->softcap) : score;
@@ -153,21 +160,20 @@ static void softmax(const naive_run *run, const naive_attention *how, const doub
     }
 }
 
-void naive_attend(const naive_run *run, const naive_attention *how, const double *q,
-                  const double *k, const double *v, double *out)
+void naive_layer_attend(const naive_run *run, const naive_attention *how, const double *q,
+                        const double *k, const double *v, double *out)
 {
-    const model_facts *facts = run->facts;
-    size_t dim = facts->head_dim;
+    size_t dim = how->layer->head_dim;
     double *weights = naive_numbers(run->count);
-    for (size_t i = 0; i < run->count * facts->heads; i++, q += dim, out += dim) {
-        size_t position = i / facts->heads;
-        size_t kv_head = i % facts->heads / (facts->heads / facts->kv_heads);
+    for (size_t i = 0; i < run->count * how->layer->heads; i++, q += dim, out += dim) {
+        size_t position = i / how->layer->heads;
+        size_t kv_head = i % how->layer->heads / (how->layer->heads / how->layer->kv_heads);
         size_t first = how->window && position >= how->window ? position - how->window + 1 : 0;
-        softmax(run, how, q, k + kv_head * dim, first, position, weights);
+        softmax(how, q, k + kv_head * dim, first, position, weights);
         for (size_t d = 0; d < dim; d++) {
             out[d] = 0;
             for (size_t p = first; p <= position; p++) {
-                out[d] += weights[p] * v[(p * facts->kv_heads + kv_head) * dim + d];
+                out[d] += weights[p] * v[(p * how->layer->kv_heads + kv_head) * dim + d];
             }
         }
     }

@@ -47,7 +47,7 @@ double naive_disturbed(naive_run *run, double x, double amplitude);
 void naive_product(naive_run *run, const float *matrix, const double *x, size_t rows, size_t cols,
                    bool add, double *y);
 
-// The same with the matrix "blk.<layer>.<name>.weight".
+// The same with the matrix "blk.<layer>.<name>.weight", and ".bias" if there is one.
 void naive_layer_product(naive_run *run, size_t layer, const char *name, const double *x,
                          size_t rows, size_t cols, bool add, double *y);
 
@@ -65,13 +65,14 @@ void naive_store(naive_run *run, double *x, size_t n);
 
 // How a layer attends.
 typedef struct naive_attention {
-    size_t window; // 0: everything
+    const model_layer_facts *layer; // heads
+    size_t window;                  // 0: everything
     double scale;
     double softcap; // 0: none
 } naive_attention;
 
 // Attention of [tokens, heads, head_dim] over k and v [tokens, kv_heads, head_dim], causal.
-void naive_attend(const naive_run *run, const naive_attention *how, const double *q,
-                  const double *k, const double *v, double *out);
+void naive_layer_attend(const naive_run *run, const naive_attention *how, const double *q,
+                        const double *k, const double *v, double *out);
 
 #endif

@@ -11,7 +11,7 @@ tiny_gemma3 tiny_gemma3_default(uint32_t type)
 {
     size_t block = 1;
     size_t bytes = 0;
-    if (!gguf_type_block(type, &block, &bytes)) {
+    if (!element_type_block(type, &block, &bytes)) {
         abort();
     }
     size_t width = block > 64 ? 256 : 64;

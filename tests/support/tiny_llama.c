@@ -12,7 +12,7 @@ tiny_llama tiny_llama_default(uint32_t type)
 {
     size_t block = 1;
     size_t bytes = 0;
-    if (!gguf_type_block(type, &block, &bytes)) {
+    if (!element_type_block(type, &block, &bytes)) {
         abort();
     }
     size_t width = block > 64 ? 256 : 64;
@@ -78,6 +78,21 @@ static void add_tokenizer(const tiny_llama *options, gguf_builder *builder)
     free(types);
 }
 
+// A number that all layers have, or a list when the last one has another.
+static void add_size(const tiny_llama *options, gguf_builder *builder, const char *key, size_t all,
+                     size_t last)
+{
+    uint32_t numbers[64];
+    if (last == 0) {
+        gguf_builder_u32(builder, key, (uint32_t)all);
+        return;
+    }
+    for (size_t i = 0; i < options->layers && i < 64; i++) {
+        numbers[i] = (uint32_t)(i + 1 == options->layers ? last : all);
+    }
+    gguf_builder_array(builder, key, GGUF_UINT32, numbers, options->layers);
+}
+
 static void add_metadata(const tiny_llama *options, gguf_builder *builder)
 {
     gguf_builder_string(builder, "general.architecture", "llama");
@@ -85,9 +100,11 @@ static void add_metadata(const tiny_llama *options, gguf_builder *builder)
     gguf_builder_u32(builder, "llama.block_count", (uint32_t)options->layers);
     gguf_builder_u32(builder, "llama.context_length", (uint32_t)options->context_length);
     gguf_builder_u32(builder, "llama.embedding_length", (uint32_t)options->width);
-    gguf_builder_u32(builder, "llama.feed_forward_length", (uint32_t)options->feed_forward);
-    gguf_builder_u32(builder, "llama.attention.head_count", (uint32_t)options->heads);
-    gguf_builder_u32(builder, "llama.attention.head_count_kv", (uint32_t)options->kv_heads);
+    add_size(options, builder, "llama.feed_forward_length", options->feed_forward,
+             options->last_feed_forward);
+    add_size(options, builder, "llama.attention.head_count", options->heads, options->last_heads);
+    add_size(options, builder, "llama.attention.head_count_kv", options->kv_heads,
+             options->last_kv_heads);
     gguf_builder_u32(builder, "llama.attention.key_length", (uint32_t)options->head_dim);
     gguf_builder_f32(builder, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf_builder_f32(builder, "llama.rope.freq_base", 10000);
@@ -104,9 +121,13 @@ static void add_layer(const tiny_llama *options, gguf_builder *builder, test_ran
                       size_t layer)
 {
     size_t width = options->width;
-    size_t queries = options->heads * options->head_dim;
-    size_t keys = options->kv_heads * options->head_dim;
-    size_t inner = options->feed_forward;
+    bool last = layer + 1 == options->layers;
+    size_t heads = last && options->last_heads ? options->last_heads : options->heads;
+    size_t kv_heads = last && options->last_kv_heads ? options->last_kv_heads : options->kv_heads;
+    size_t inner =
+        last && options->last_feed_forward ? options->last_feed_forward : options->feed_forward;
+    size_t queries = heads * options->head_dim;
+    size_t keys = kv_heads * options->head_dim;
     float size = 1.6f / __builtin_sqrtf((float)width);
     float inner_size = 1.6f / __builtin_sqrtf((float)inner);
     const struct {
@@ -128,6 +149,10 @@ static void add_layer(const tiny_llama *options, gguf_builder *builder, test_ran
         snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, matrices[i].name);
         tiny_matrix(builder, random, name, options->type, matrices[i].rows, matrices[i].cols,
                     matrices[i].size);
+        if (options->biases && i < 4) {
+            snprintf(name, sizeof name, "blk.%zu.%s.bias", layer, matrices[i].name);
+            tiny_vector(builder, random, name, matrices[i].rows, 0.9f);
+        }
     }
 }
 

@@ -21,8 +21,13 @@ typedef struct tiny_llama {
     bool separate_output; // an output.weight of its own
     bool rope_factors;    // a rope_freqs.weight tensor
     float rope_linear;    // factor of linear rope scaling; 0: none
-    bool byte_tokenizer;  // a tokenizer: 256 bytes, then control tokens; vocabulary 260 or more
-    uint32_t end_token;   // of that tokenizer
+    bool biases;          // of the four matrices of attention
+    // Of the last layer, where it differs; 0: as all others. Then keys are lists.
+    size_t last_heads;
+    size_t last_kv_heads;
+    size_t last_feed_forward;
+    bool byte_tokenizer; // a tokenizer: 256 bytes, then control tokens; vocabulary 260 or more
+    uint32_t end_token;  // of that tokenizer
     uint64_t seed;
 } tiny_llama;
 

@@ -79,7 +79,7 @@ void tiny_matrix(gguf_builder *builder, test_random *random, const char *name, u
 {
     size_t block = 1;
     size_t block_bytes = 0;
-    if (!gguf_type_block(type, &block, &block_bytes) || cols % block != 0) {
+    if (!element_type_block(type, &block, &block_bytes) || cols % block != 0) {
         abort();
     }
     size_t blocks = rows * cols / block;

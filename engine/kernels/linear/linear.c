@@ -22,11 +22,34 @@ typedef struct shape {
     size_t packed_bytes;
 } shape;
 
-static kvern_status bad_tensor(engine_error *error, kvern_status status, const gguf_tensor *tensor,
+static kvern_status bad_matrix(engine_error *error, kvern_status status, text_view name,
                                const char *what)
 {
-    return engine_fail(error, status, "tensor %.*s: %s", (int)tensor->name.size, tensor->name.data,
-                       what);
+    return engine_fail(error, status, "tensor %.*s: %s", (int)name.size, name.data, what);
+}
+
+kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear_source *out,
+                              engine_error *error)
+{
+    const uint64_t *shape = tensor->shape;
+    if (!tensor->known)
+        return bad_matrix(error, KVERN_ERR_UNSUPPORTED, tensor->name, "its type cannot be decoded");
+    if (tensor->dims > 3)
+        return bad_matrix(error, KVERN_ERR_UNSUPPORTED, tensor->name, "it is no matrix");
+    if (index >= shape[2])
+        return bad_matrix(error, KVERN_ERR_RANGE, tensor->name, "it has fewer matrices");
+    if (shape[0] > SIZE_MAX || shape[1] > SIZE_MAX || shape[2] > SIZE_MAX)
+        return bad_matrix(error, KVERN_ERR_OVERFLOW, tensor->name, "its shape does not fit");
+    const size_t bytes = tensor->bytes / (size_t)shape[2];
+    *out = (linear_source){
+        .name = tensor->name,
+        .type = tensor->type,
+        .data = tensor->data ? (const unsigned char *)tensor->data + index * bytes : NULL,
+        .bytes = bytes,
+        .rows = (size_t)shape[1],
+        .cols = (size_t)shape[0],
+    };
+    return KVERN_OK;
 }
 
 // Everything that is derived from rows and cols; false when it does not fit.
@@ -45,36 +68,36 @@ static bool measure(shape *shape)
     return true;
 }
 
-static kvern_status read_shape(const gguf_tensor *tensor, shape *shape, engine_error *error)
+static kvern_status read_shape(const linear_source *source, shape *shape, engine_error *error)
 {
-    shape->layout = linear_layout_of(tensor->type);
-    if (!tensor->known || shape->layout.source_inputs == 0)
-        return bad_tensor(error, KVERN_ERR_UNSUPPORTED, tensor, "its type cannot be multiplied");
-    if (tensor->dims > 2)
-        return bad_tensor(error, KVERN_ERR_UNSUPPORTED, tensor, "it is no matrix");
-    if (tensor->shape[0] > SIZE_MAX || tensor->shape[1] > SIZE_MAX)
-        return bad_tensor(error, KVERN_ERR_OVERFLOW, tensor, "its shape does not fit");
-    shape->cols = (size_t)tensor->shape[0];
-    shape->rows = (size_t)tensor->shape[1];
+    shape->layout = linear_layout_of(source->type);
+    if (shape->layout.source_inputs == 0)
+        return bad_matrix(error, KVERN_ERR_UNSUPPORTED, source->name,
+                          "its type cannot be multiplied");
+    shape->cols = source->cols;
+    shape->rows = source->rows;
     if (!measure(shape))
-        return bad_tensor(error, KVERN_ERR_OVERFLOW, tensor, "its size does not fit");
+        return bad_matrix(error, KVERN_ERR_OVERFLOW, source->name, "its size does not fit");
     if (shape->cols == 0 || shape->rows == 0 || shape->cols % shape->layout.source_inputs ||
-        tensor->bytes / shape->rows != shape->row_bytes || tensor->bytes % shape->rows)
-        return bad_tensor(error, KVERN_ERR_FORMAT, tensor, "its shape does not match its bytes");
+        source->bytes / shape->rows != shape->row_bytes || source->bytes % shape->rows)
+        return bad_matrix(error, KVERN_ERR_FORMAT, source->name,
+                          "its shape does not match its bytes");
+    if (source->interleave && (source->interleave % 2 || shape->rows % source->interleave))
+        return bad_matrix(error, KVERN_ERR_FORMAT, source->name, "its rows are no heads of pairs");
     return KVERN_OK;
 }
 
-kvern_status linear_packed_bytes(const gguf_tensor *tensor, size_t *bytes, engine_error *error)
+kvern_status linear_packed_bytes(const linear_source *source, size_t *bytes, engine_error *error)
 {
     shape shape;
-    const kvern_status status = read_shape(tensor, &shape, error);
+    const kvern_status status = read_shape(source, &shape, error);
     if (status == KVERN_OK)
         *bytes = shape.packed_bytes;
     return status;
 }
 
 typedef struct pack_work {
-    const gguf_tensor *tensor;
+    const linear_source *source;
     const shape *shape;
     unsigned char *tiles;
     size_t first_tile;
@@ -82,20 +105,35 @@ typedef struct pack_work {
     size_t end_tile;
 } pack_work;
 
+// The row of the source that becomes row `row` of the matrix.
+static size_t source_row(const linear_source *source, size_t row)
+{
+    const size_t rows = source->interleave;
+    if (!rows)
+        return row;
+    const size_t in_head = row % rows;
+    return row - in_head + in_head % 2 * (rows / 2) + in_head / 2;
+}
+
+static void pack_tile(const pack_work *work, size_t tile)
+{
+    const shape *shape = work->shape;
+    const unsigned char *rows[LINEAR_ROWS];
+    const size_t first = tile * LINEAR_ROWS;
+    const size_t left = shape->rows - first, count = left < LINEAR_ROWS ? left : LINEAR_ROWS;
+    for (size_t i = 0; i < count; i++)
+        rows[i] = (const unsigned char *)work->source->data +
+                  source_row(work->source, first + i) * shape->row_bytes;
+    linear_pack_tile(work->source->type, rows, count, shape->cols,
+                     work->tiles + tile * shape->tile_bytes);
+}
+
 static void pack_task(void *arg, size_t index)
 {
     const pack_work *work = arg;
-    const shape *shape = work->shape;
     const size_t first = work->first_tile + index * work->tiles_per_task;
-    for (size_t tile = first; tile < work->end_tile && tile < first + work->tiles_per_task;
-         tile++) {
-        const size_t row = tile * LINEAR_ROWS;
-        const size_t left = shape->rows - row;
-        linear_pack_tile(work->tensor->type,
-                         (const unsigned char *)work->tensor->data + row * shape->row_bytes,
-                         shape->row_bytes, left < LINEAR_ROWS ? left : LINEAR_ROWS, shape->cols,
-                         work->tiles + tile * shape->tile_bytes);
-    }
+    for (size_t tile = first; tile < work->end_tile && tile < first + work->tiles_per_task; tile++)
+        pack_tile(work, tile);
 }
 
 static void run_tasks(const kvern_executor *executor, size_t tasks,
@@ -109,17 +147,18 @@ static void run_tasks(const kvern_executor *executor, size_t tasks,
         task(arg, i);
 }
 
-// Gives back the pages of the rows that a band of tiles came from.
-static void drop_band(const gguf_file *file, const pack_work *work)
+// Gives back the pages of the rows that a band of tiles came from. (Interleaved rows come from a
+// head or so further on, whose pages are read again.)
+static void drop_band(const pack_work *work)
 {
     const size_t tile_source = work->shape->row_bytes * LINEAR_ROWS;
-    const size_t start = work->first_tile * tile_source, all = work->tensor->bytes;
+    const size_t start = work->first_tile * tile_source, all = work->source->bytes;
     const size_t end = work->end_tile * tile_source;
-    gguf_drop_pages(file, (const unsigned char *)work->tensor->data + start,
-                    (end < all ? end : all) - start);
+    weights_drop_pages(work->source->file, (const unsigned char *)work->source->data + start,
+                       (end < all ? end : all) - start);
 }
 
-static void pack_tensor(const gguf_file *file, const kvern_executor *executor, pack_work work)
+static void pack_matrix(const kvern_executor *executor, pack_work work)
 {
     const size_t all = work.shape->tiles, band = 1 + BAND_BYTES / work.shape->tile_bytes;
     const size_t threads = executor ? executor->threads : 1;
@@ -129,8 +168,8 @@ static void pack_tensor(const gguf_file *file, const kvern_executor *executor, p
         work.end_tile = work.first_tile + tiles;
         work.tiles_per_task = 1 + tiles / (4 * threads);
         run_tasks(executor, (tiles - 1) / work.tiles_per_task + 1, pack_task, &work);
-        if (file)
-            drop_band(file, &work);
+        if (work.source->file)
+            drop_band(&work);
     }
 }
 
@@ -151,22 +190,22 @@ static void (*select_kernel(uint32_t features))(const linear_tile *tile)
     return linear_tile_plain;
 }
 
-kvern_status linear_create(linear_arena *arena, const gguf_file *file, const gguf_tensor *tensor,
+kvern_status linear_create(linear_arena *arena, const linear_source *source,
                            linear_precision precision, uint32_t features,
                            const kvern_executor *executor, linear *out, engine_error *error)
 {
     shape shape;
-    const kvern_status status = read_shape(tensor, &shape, error);
+    const kvern_status status = read_shape(source, &shape, error);
     if (status != KVERN_OK)
         return status;
     unsigned char *tiles = linear_arena_take(arena, shape.packed_bytes);
     if (!tiles)
-        return bad_tensor(error, KVERN_ERR_MEMORY, tensor, "the arena of weights is full");
-    pack_tensor(file, executor, (pack_work){.tensor = tensor, .shape = &shape, .tiles = tiles});
+        return bad_matrix(error, KVERN_ERR_MEMORY, source->name, "the arena of weights is full");
+    pack_matrix(executor, (pack_work){.source = source, .shape = &shape, .tiles = tiles});
     *out = (linear){
         .rows = shape.rows,
         .cols = shape.cols,
-        .type = tensor->type,
+        .type = source->type,
         .format = shape.layout.source_inputs == 1 ? LINEAR_FORMAT_F32
                   : precision == LINEAR_INT16     ? LINEAR_FORMAT_INT16
                                                   : LINEAR_FORMAT_INT8,

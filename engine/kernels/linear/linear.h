@@ -2,11 +2,12 @@
 #ifndef KVERN_ENGINE_LINEAR_H
 #define KVERN_ENGINE_LINEAR_H
 
-// Matrix products of a model: the weights of a GGUF tensor [rows = outputs, cols = inputs] times
+// Matrix products of a model: the weights of a tensor [rows = outputs, cols = inputs] times
 // activations [tokens, cols], giving [tokens, rows].
 //
+//   linear_source_of                           a tensor, or one matrix of a stack of them
 //   linear_packed_bytes, linear_arena_create   room for all matrices of a model
-//   linear_create                              repacks one tensor into tiles, still quantized
+//   linear_create                              repacks one matrix into tiles, still quantized
 //   linear_input_init, linear_input_row        activations of a chunk, rounded once, shared by
 //                                              every matrix that reads them
 //   linear_apply                               several products in one parallel region
@@ -18,7 +19,8 @@
 //
 // Thread rule: weights are immutable after linear_create and may be used by any number of threads.
 
-#include "engine/gguf/gguf.h"
+#include "engine/base/error.h"
+#include "engine/weights/weights.h"
 
 #include <kvern/context.h>
 
@@ -50,18 +52,40 @@ typedef struct linear_tile linear_tile;
 typedef struct linear {
     size_t rows;   // outputs
     size_t cols;   // inputs
-    uint32_t type; // a gguf_type
+    uint32_t type; // an element_type
     linear_format format;
     const unsigned char *tiles; // ceil(rows / 32) tiles
     size_t tile_bytes;
     void (*kernel)(const linear_tile *tile);
 } linear;
 
-// Bytes that the tensor takes in an arena: those of the file, rows rounded up to a multiple of 32,
-// and the whole to a multiple of 64. Errors: KVERN_ERR_UNSUPPORTED (a type that the reader does not
-// know, or more than two dimensions), KVERN_ERR_FORMAT (cols are no multiple of the type's block or
-// do not fit tensor->bytes), KVERN_ERR_OVERFLOW.
-KVERN_CHECK kvern_status linear_packed_bytes(const gguf_tensor *tensor, size_t *bytes,
+// A matrix as it lies in memory or in a model's file: rows behind each other.
+typedef struct linear_source {
+    text_view name; // for messages
+    uint32_t type;  // an element_type
+    const void *data;
+    size_t bytes; // of data
+    size_t rows;
+    size_t cols;
+    // Of q and k, where the file has the two halves of a head's rotating rows behind each other and
+    // the engine wants them in turn (row i of the first half, row i of the second, i + 1 of the
+    // first, ...): the rows of a head. 0: rows stay where they are.
+    size_t interleave;
+    const weights *file; // whose pages are given back once they are packed; NULL: none
+} linear_source;
+
+// The matrix of a tensor of one or two dimensions (index 0), or number `index` of those that lie
+// behind each other in one of three, such as the weights of experts. Its shape is checked when it
+// is measured. Errors: KVERN_ERR_UNSUPPORTED (more dimensions, a type that cannot be decoded),
+// KVERN_ERR_RANGE (no such index), KVERN_ERR_OVERFLOW.
+KVERN_CHECK kvern_status linear_source_of(const weights_tensor *tensor, size_t index,
+                                          linear_source *out, engine_error *error);
+
+// Bytes that a matrix takes in an arena: those of the file, rows rounded up to a multiple of 32,
+// and the whole to a multiple of 64. Errors: KVERN_ERR_UNSUPPORTED (a type that has no products),
+// KVERN_ERR_FORMAT (cols are no multiple of the type's block or do not fit source->bytes, or rows
+// cannot be interleaved), KVERN_ERR_OVERFLOW.
+KVERN_CHECK kvern_status linear_packed_bytes(const linear_source *source, size_t *bytes,
                                              engine_error *error);
 
 // Room for `bytes` bytes of packed weights (a sum of linear_packed_bytes; 0 is allowed). Memory is
@@ -71,15 +95,14 @@ KVERN_CHECK kvern_status linear_arena_create(size_t bytes, linear_arena **out, e
 // Ends the arena and with it every matrix in it. NULL is allowed.
 void linear_arena_destroy(linear_arena *arena);
 
-// Packs a tensor into the arena. While it goes on, pages of `file` that have been read are given
-// back to the system (gguf_drop_pages), so that the weights are not held twice; NULL leaves
-// them alone. `features` are the KVERN_CPU_ bits that the products may use. On failure *out and the
-// arena are unchanged. Errors: those of linear_packed_bytes, and KVERN_ERR_MEMORY when the arena
-// has no room left.
-KVERN_CHECK kvern_status linear_create(linear_arena *arena, const gguf_file *file,
-                                       const gguf_tensor *tensor, linear_precision precision,
-                                       uint32_t features, const kvern_executor *executor,
-                                       linear *out, engine_error *error);
+// Packs a matrix into the arena. While it goes on, pages of source->file that have been read are
+// given back to the system (weights_drop_pages), so that the weights are not held twice. `features`
+// are the KVERN_CPU_ bits that the products may use. On failure *out and the arena are unchanged.
+// Errors: those of linear_packed_bytes, and KVERN_ERR_MEMORY when the arena has no room left.
+KVERN_CHECK kvern_status linear_create(linear_arena *arena, const linear_source *source,
+                                       linear_precision precision, uint32_t features,
+                                       const kvern_executor *executor, linear *out,
+                                       engine_error *error);
 
 // Writes row `row` (less than weights->rows) to out[cols]: the values of engine_dequantize.
 void linear_row(const linear *weights, size_t row, float *out);
@@ -113,8 +136,9 @@ typedef struct linear_job {
     const linear *weights;
     const linear_input *input; // every row set, weights->cols wide, with weights->format
     float *y;
-    size_t y_stride; // floats between tokens, at least weights->rows
-    bool add;        // y += product (one more rounding) instead of y = product
+    size_t y_stride;   // floats between tokens, at least weights->rows
+    bool add;          // y += product (one more rounding) instead of y = product
+    const float *bias; // [weights->rows] added to y at last (one more rounding); NULL: none
 } linear_job;
 
 // Runs `count` independent products in one call of the executor (NULL: on this thread). Outputs

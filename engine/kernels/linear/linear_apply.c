@@ -78,6 +78,13 @@ static size_t task_count(const split *split, const linear_job *job)
     return pieces.tile_tasks * pieces.group_tasks;
 }
 
+static void add_bias(const linear_tile *tile, const float *bias)
+{
+    for (size_t t = 0; t < tile->tokens; t++)
+        for (size_t row = 0; row < tile->rows; row++)
+            tile->y[t * tile->y_stride + row] += bias[row];
+}
+
 static void run_tile(const linear_job *job, size_t tile, size_t group)
 {
     const linear *weights = job->weights;
@@ -97,6 +104,8 @@ static void run_tile(const linear_job *job, size_t tile, size_t group)
         .add = job->add,
     };
     weights->kernel(&work);
+    if (job->bias)
+        add_bias(&work, job->bias + row);
 }
 
 static void run_piece(const linear_job *job, const pieces *pieces, size_t index)

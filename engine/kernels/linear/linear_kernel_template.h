@@ -47,17 +47,17 @@ INLINE lanes_int shift_right(lanes_int a, int bits)
 INLINE int code_bits(uint32_t type)
 {
     switch (type) {
-    case GGUF_TYPE_Q2_K:
+    case ELEMENT_Q2_K:
         return 2;
-    case GGUF_TYPE_Q3_K:
+    case ELEMENT_Q3_K:
         return 3;
-    case GGUF_TYPE_Q5_0:
-    case GGUF_TYPE_Q5_1:
-    case GGUF_TYPE_Q5_K:
+    case ELEMENT_Q5_0:
+    case ELEMENT_Q5_1:
+    case ELEMENT_Q5_K:
         return 5;
-    case GGUF_TYPE_Q6_K:
+    case ELEMENT_Q6_K:
         return 6;
-    case GGUF_TYPE_Q8_0:
+    case ELEMENT_Q8_0:
         return 8;
     default:
         return 4;
@@ -180,21 +180,21 @@ INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const u
     const linear_layout layout = linear_layout_of(type);
     unit_scales out;
     switch (type) {
-    case GGUF_TYPE_Q2_K:
+    case ELEMENT_Q2_K:
         half_byte_scales(header, unit, lane, &out);
         break;
-    case GGUF_TYPE_Q3_K:
+    case ELEMENT_Q3_K:
         half_pair_scales(header, layout.pairs, lane, index, &out);
         break;
-    case GGUF_TYPE_Q4_K:
-    case GGUF_TYPE_Q5_K:
+    case ELEMENT_Q4_K:
+    case ELEMENT_Q5_K:
         paired_scales(header, layout.pairs, lane, index, &out);
         break;
-    case GGUF_TYPE_Q6_K:
+    case ELEMENT_Q6_K:
         signed_byte_scales(header, unit, lane, &out);
         break;
-    case GGUF_TYPE_Q4_1:
-    case GGUF_TYPE_Q5_1:
+    case ELEMENT_Q4_1:
+    case ELEMENT_Q5_1:
         out.scale[0] = load_f16(unit + 2 * lane);
         out.minimum[0] = load_f16(unit + LINEAR_HALVES + 2 * lane);
         break;
@@ -246,7 +246,7 @@ INLINE void products(uint32_t type, int planes, int n, const lanes_int *weights,
                 sums[v] = add_int(sums[v], low_sums[v]);
         }
     }
-    if (type == GGUF_TYPE_Q8_0 && SIGNED_8_BITS) {
+    if (type == ELEMENT_Q8_0 && SIGNED_8_BITS) {
         const unsigned char *sum = records + planes * LINEAR_PLANE_BYTES + LINEAR_TAIL_SUM;
         UNROLL
         for (int i = 0; i < count; i++)
@@ -327,9 +327,7 @@ INLINE void quantized_sums(uint32_t type, int planes, size_t tokens, const linea
 
 INLINE lanes_float load_weights(uint32_t type, const unsigned char *at)
 {
-    return type == GGUF_TYPE_F32   ? load_f32(at)
-           : type == GGUF_TYPE_F16 ? load_f16(at)
-                                   : load_bf16(at);
+    return type == ELEMENT_F32 ? load_f32(at) : type == ELEMENT_F16 ? load_f16(at) : load_bf16(at);
 }
 
 // y[vector * n + token] of n tokens from `first` on; n is a constant.
@@ -435,15 +433,15 @@ INLINE void float_tile(uint32_t type, const linear_tile *tile)
     KERNEL kernel_##TYPE(const linear_tile *tile)                                                  \
     {                                                                                              \
         if (tile->format == LINEAR_FORMAT_INT8)                                                    \
-            quantized_tile(GGUF_TYPE_##TYPE, 1, tile);                                             \
+            quantized_tile(ELEMENT_##TYPE, 1, tile);                                               \
         else                                                                                       \
-            quantized_tile(GGUF_TYPE_##TYPE, 2, tile);                                             \
+            quantized_tile(ELEMENT_##TYPE, 2, tile);                                               \
     }
 
 #define FLOAT_KERNEL(TYPE)                                                                         \
     KERNEL kernel_##TYPE(const linear_tile *tile)                                                  \
     {                                                                                              \
-        float_tile(GGUF_TYPE_##TYPE, tile);                                                        \
+        float_tile(ELEMENT_##TYPE, tile);                                                          \
     }
 
 QUANTIZED_KERNEL(Q4_0)
@@ -461,7 +459,7 @@ FLOAT_KERNEL(F16)
 FLOAT_KERNEL(BF16)
 
 #define KERNEL_CASE(TYPE)                                                                          \
-    case GGUF_TYPE_##TYPE:                                                                         \
+    case ELEMENT_##TYPE:                                                                           \
         kernel_##TYPE(tile);                                                                       \
         break;
 

@@ -52,30 +52,30 @@ static inline linear_layout linear_layout_of(uint32_t type)
 {
     enum { B = LINEAR_BYTES, H = LINEAR_HALVES, Q = LINEAR_QUAD, P = LINEAR_PAIRS_BYTES };
     switch (type) {
-    case GGUF_TYPE_F32:
+    case ELEMENT_F32:
         return (linear_layout){1, 4, 0, 0, 0, 0, 4 * LINEAR_ROWS, 0, 1, 0};
-    case GGUF_TYPE_F16:
-    case GGUF_TYPE_BF16:
+    case ELEMENT_F16:
+    case ELEMENT_BF16:
         return (linear_layout){1, 2, 0, 0, 0, 0, 2 * LINEAR_ROWS, 0, 1, 0};
-    case GGUF_TYPE_Q4_0: // scale, quads
+    case ELEMENT_Q4_0: // scale, quads
         return (linear_layout){32, 18, 0, 0, 0, H, H + 4 * Q, 8, 1, 0};
-    case GGUF_TYPE_Q4_1: // scale, minimum, quads
+    case ELEMENT_Q4_1: // scale, minimum, quads
         return (linear_layout){32, 20, 0, H, 0, 2 * H, 2 * H + 4 * Q, 0, 1, 0};
-    case GGUF_TYPE_Q5_0: // scale, fifth bits, quads
+    case ELEMENT_Q5_0: // scale, fifth bits, quads
         return (linear_layout){32, 22, 0, 0, H, H + Q, H + 5 * Q, 16, 1, 0};
-    case GGUF_TYPE_Q5_1: // scale, minimum, fifth bits, quads
+    case ELEMENT_Q5_1: // scale, minimum, fifth bits, quads
         return (linear_layout){32, 24, 0, H, 2 * H, 2 * H + Q, 2 * H + 5 * Q, 0, 1, 0};
-    case GGUF_TYPE_Q8_0: // scale, quads of code + 128
+    case ELEMENT_Q8_0: // scale, quads of code + 128
         return (linear_layout){32, 34, 0, 0, 0, H, H + 8 * Q, 128, 1, 0};
-    case GGUF_TYPE_Q2_K: // header: scale, minimum scale; scales and minimums [2][32], quads
+    case ELEMENT_Q2_K: // header: scale, minimum scale; scales and minimums [2][32], quads
         return (linear_layout){256, 84, 2 * H, 0, 0, 2 * B, 2 * B + 2 * Q, 0, 2, 0};
-    case GGUF_TYPE_Q3_K: // header: scale, pairs; third bits, quads
+    case ELEMENT_Q3_K: // header: scale, pairs; third bits, quads
         return (linear_layout){256, 110, H + P, 0, 0, Q, 3 * Q, 4, 2, H};
-    case GGUF_TYPE_Q4_K: // header: scale, minimum scale, pairs; quads
+    case ELEMENT_Q4_K: // header: scale, minimum scale, pairs; quads
         return (linear_layout){256, 144, 2 * H + P, 0, 0, 0, 4 * Q, 0, 1, 2 * H};
-    case GGUF_TYPE_Q5_K: // the same header; fifth bits, quads
+    case ELEMENT_Q5_K: // the same header; fifth bits, quads
         return (linear_layout){256, 176, 2 * H + P, 0, 0, Q, 5 * Q, 0, 1, 2 * H};
-    case GGUF_TYPE_Q6_K: // header: scale; signed scales i8[2][32], high bit pairs, quads
+    case ELEMENT_Q6_K: // header: scale; signed scales i8[2][32], high bit pairs, quads
         return (linear_layout){256, 210, H, 0, 2 * B, 2 * B + 2 * Q, 2 * B + 6 * Q, 32, 2, 0};
     default:
         return (linear_layout){0};
@@ -138,8 +138,8 @@ float linear_unpack_float(uint32_t type, const unsigned char *tile, size_t col, 
 // Column `col` of a float tile: out[LINEAR_ROWS].
 void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out);
 
-// Packs up to 32 rows, row_bytes apart in the file's layout, into a tile of zeros.
-void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes, size_t row_count,
+// Packs up to 32 rows, each in the file's layout, into a tile of zeros.
+void linear_pack_tile(uint32_t type, const unsigned char *const *rows, size_t row_count,
                       size_t cols, unsigned char *tile);
 
 // What a kernel computes: 32 rows (the first `rows` of them are written) for the tokens of a group.

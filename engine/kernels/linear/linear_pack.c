@@ -241,45 +241,44 @@ typedef void pack_block(const unsigned char *in, place to);
 static pack_block *packer_of(uint32_t type)
 {
     switch (type) {
-    case GGUF_TYPE_Q4_0:
+    case ELEMENT_Q4_0:
         return pack_q4_0;
-    case GGUF_TYPE_Q4_1:
+    case ELEMENT_Q4_1:
         return pack_q4_1;
-    case GGUF_TYPE_Q5_0:
+    case ELEMENT_Q5_0:
         return pack_q5_0;
-    case GGUF_TYPE_Q5_1:
+    case ELEMENT_Q5_1:
         return pack_q5_1;
-    case GGUF_TYPE_Q8_0:
+    case ELEMENT_Q8_0:
         return pack_q8_0;
-    case GGUF_TYPE_Q2_K:
+    case ELEMENT_Q2_K:
         return pack_q2_k;
-    case GGUF_TYPE_Q3_K:
+    case ELEMENT_Q3_K:
         return pack_q3_k;
-    case GGUF_TYPE_Q4_K:
+    case ELEMENT_Q4_K:
         return pack_q4_k;
-    case GGUF_TYPE_Q5_K:
+    case ELEMENT_Q5_K:
         return pack_q5_k;
     default:
         return pack_q6_k;
     }
 }
 
-static void pack_floats(const linear_layout *layout, const unsigned char *rows, size_t row_bytes,
+static void pack_floats(const linear_layout *layout, const unsigned char *const *rows,
                         size_t row_count, size_t cols, unsigned char *tile)
 {
     const size_t element = layout->source_bytes;
     for (size_t row = 0; row < row_count; row++)
         for (size_t col = 0; col < cols; col++)
-            memcpy(tile + (LINEAR_ROWS * col + row) * element,
-                   rows + row * row_bytes + col * element, element);
+            memcpy(tile + (LINEAR_ROWS * col + row) * element, rows[row] + col * element, element);
 }
 
-void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes, size_t row_count,
+void linear_pack_tile(uint32_t type, const unsigned char *const *rows, size_t row_count,
                       size_t cols, unsigned char *tile)
 {
     const linear_layout layout = linear_layout_of(type);
     if (layout.source_inputs == 1) {
-        pack_floats(&layout, rows, row_bytes, row_count, cols, tile);
+        pack_floats(&layout, rows, row_count, cols, tile);
         return;
     }
     pack_block *const pack = packer_of(type);
@@ -287,6 +286,5 @@ void linear_pack_tile(uint32_t type, const unsigned char *rows, size_t row_bytes
     const size_t block_bytes = (size_t)layout.source_bytes * LINEAR_ROWS;
     for (size_t block = 0; block < blocks; block++)
         for (size_t row = 0; row < row_count; row++)
-            pack(rows + row * row_bytes + block * layout.source_bytes,
-                 (place){tile + block * block_bytes, row});
+            pack(rows[row] + block * layout.source_bytes, (place){tile + block * block_bytes, row});
 }

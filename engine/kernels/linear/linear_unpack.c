@@ -91,21 +91,21 @@ static void stored_scales(uint32_t type, const linear_layout *layout, const unsi
                           size_t index, linear_unit *out)
 {
     switch (type) {
-    case GGUF_TYPE_Q2_K:
+    case ELEMENT_Q2_K:
         half_byte_scales(header, out);
         break;
-    case GGUF_TYPE_Q3_K:
+    case ELEMENT_Q3_K:
         half_pair_scales(header, layout->pairs, index, out);
         break;
-    case GGUF_TYPE_Q4_K:
-    case GGUF_TYPE_Q5_K:
+    case ELEMENT_Q4_K:
+    case ELEMENT_Q5_K:
         paired_scales(header, layout->pairs, index, out);
         break;
-    case GGUF_TYPE_Q6_K:
+    case ELEMENT_Q6_K:
         signed_byte_scales(header, out);
         break;
-    case GGUF_TYPE_Q4_1:
-    case GGUF_TYPE_Q5_1:
+    case ELEMENT_Q4_1:
+    case ELEMENT_Q5_1:
         halves(out->bytes + LINEAR_HALVES, out->minimum[0]); // and as the others
         // fallthrough
     default:
@@ -141,20 +141,20 @@ static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const un
 {
     const unsigned char *codes = unit + layout->codes + 4 * row;
     const unsigned char *high = unit + layout->high_bits + 4 * row;
-    if (type == GGUF_TYPE_Q8_0)
+    if (type == ELEMENT_Q8_0)
         return engine_load_u32(codes + LINEAR_QUAD * quad);
-    if (type == GGUF_TYPE_Q2_K)
+    if (type == ELEMENT_Q2_K)
         return bit_pairs(codes, quad);
-    if (type == GGUF_TYPE_Q3_K)
+    if (type == ELEMENT_Q3_K)
         return bit_pairs(codes, quad) | (engine_load_u32(high) >> quad & 0x01010101) << 2;
     const uint32_t pair = engine_load_u32(codes + LINEAR_QUAD * (quad % 4));
     const uint32_t low = pair >> (quad / 4 * 4) & 0x0f0f0f0f;
     switch (type) {
-    case GGUF_TYPE_Q5_0:
-    case GGUF_TYPE_Q5_1:
-    case GGUF_TYPE_Q5_K:
+    case ELEMENT_Q5_0:
+    case ELEMENT_Q5_1:
+    case ELEMENT_Q5_K:
         return low | (engine_load_u32(high) >> quad & 0x01010101) << 4;
-    case GGUF_TYPE_Q6_K:
+    case ELEMENT_Q6_K:
         return low | bit_pairs(high, quad) << 4;
     default:
         return low;
@@ -175,10 +175,10 @@ float linear_unpack_float(uint32_t type, const unsigned char *tile, size_t col, 
 {
     const size_t element = LINEAR_ROWS * col + row;
     float value;
-    if (type == GGUF_TYPE_F32)
+    if (type == ELEMENT_F32)
         return engine_load_f32(tile + 4 * element);
     const uint16_t half = engine_load_u16(tile + 2 * element);
-    if (type == GGUF_TYPE_F16) {
+    if (type == ELEMENT_F16) {
         kvern_f16_to_f32_array(0, 1, &half, &value);
     } else {
         const uint32_t bits = (uint32_t)half << 16;
@@ -189,7 +189,7 @@ float linear_unpack_float(uint32_t type, const unsigned char *tile, size_t col, 
 
 void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, float *out)
 {
-    if (type == GGUF_TYPE_F16) {
+    if (type == ELEMENT_F16) {
         halves(tile + 2 * LINEAR_ROWS * col, out);
         return;
     }

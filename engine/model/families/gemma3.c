@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/families/gemma3.h"
 
-#include "engine/model/block.h"
+#include "engine/model/attention_layer.h"
+#include "engine/model/facts_parts.h"
+#include "engine/model/feed_forward_layer.h"
 
 #include <kvern/math.h>
 #include <math.h>
-#include <stdlib.h>
 
 // What holds for a file that does not say: every sixth layer is full, and window layers have the
 // base of Gemma 2.
@@ -31,16 +32,17 @@ static const key_row KEYS[] = {
 };
 static const key_table gemma3_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
 
-// The file stores 1 + weight for every norm, which is what RMSNorm multiplies with.
 typedef struct gemma3_layer {
-    block block;
+    attention_layer attention;
+    feed_forward_layer feed_forward;
     float *attention_norm;         // [width]
-    float *query_norm;             // [head_dim]
-    float *key_norm;               // [head_dim]
     float *post_attention_norm;    // [width]
     float *feed_forward_norm;      // [width]
     float *post_feed_forward_norm; // [width]
 } gemma3_layer;
+
+// The ropes of full layers and of those with the window.
+enum { FULL_ROPE = 0, WINDOW_ROPE = 1 };
 
 // --- Facts
 
@@ -54,21 +56,23 @@ static float embedding_scale(size_t width)
     return scale;
 }
 
-static void set_windowed(model_facts *facts, size_t layer)
+static void set_windowed(model_facts *facts, size_t layer, size_t window)
 {
-    facts->window_layers[layer / 64] |= UINT64_C(1) << layer % 64;
+    facts->layer[layer].kind = MODEL_LAYER_WINDOW;
+    facts->layer[layer].window = (uint32_t)window;
+    facts->layer[layer].rope = WINDOW_ROPE;
 }
 
 // The list of a file says of every layer whether it has the window.
 static kvern_status read_window_list(const facts_reader *reader, const config_value *list,
-                                     model_facts *facts)
+                                     size_t window, model_facts *facts)
 {
     bool right = list->count == facts->layers;
     for (size_t i = 0; i < facts->layers && right; i++) {
         config_value windowed = config_element(list, i);
         right = windowed.kind == CONFIG_FLAG;
         if (windowed.flag) {
-            set_windowed(facts, i);
+            set_windowed(facts, i, window);
         }
     }
     return right ? KVERN_OK
@@ -77,18 +81,18 @@ static kvern_status read_window_list(const facts_reader *reader, const config_va
                                facts->layers);
 }
 
-static kvern_status read_window_layers(facts_reader *reader, model_facts *facts)
+static kvern_status read_window_layers(facts_reader *reader, size_t window, model_facts *facts)
 {
     static const char key[] = "attention.sliding_window_pattern";
     size_t full_every = GEMMA3_FULL_EVERY;
     config_value value = facts_find(reader, key);
     if (value.kind == CONFIG_LIST) {
-        return read_window_list(reader, &value, facts);
+        return read_window_list(reader, &value, window, facts);
     }
     kvern_status status = facts_read_size(reader, key, FACTS_MAX_COUNT, &full_every);
     for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
         if ((i + 1) % full_every != 0) {
-            set_windowed(facts, i);
+            set_windowed(facts, i, window);
         }
     }
     return status;
@@ -96,32 +100,54 @@ static kvern_status read_window_layers(facts_reader *reader, model_facts *facts)
 
 static kvern_status read_window(facts_reader *reader, model_facts *facts)
 {
+    size_t window = 0;
     if (facts_find(reader, "attention.sliding_window").kind == CONFIG_ABSENT) {
         return KVERN_OK;
     }
     kvern_status status =
-        facts_read_size(reader, "attention.sliding_window", FACTS_MAX_COUNT, &facts->window);
+        facts_read_size(reader, "attention.sliding_window", FACTS_MAX_COUNT, &window);
     if (status == KVERN_OK) {
-        status = read_window_layers(reader, facts);
+        status = read_window_layers(reader, window, facts);
     }
-    facts->window_rope_base = GEMMA3_WINDOW_ROPE_BASE;
+    model_rope *rope = &facts->rope[WINDOW_ROPE];
+    *rope = (model_rope){
+        .base = GEMMA3_WINDOW_ROPE_BASE, .dim = facts->rope[FULL_ROPE].dim, .factor = 1};
+    facts->ropes = 2;
+    return status == KVERN_OK ? facts_read_positive(reader, "rope.freq_base_swa", &rope->base)
+                              : status;
+}
+
+// Heads of layers with the window are those of the others.
+static kvern_status check_window_heads(facts_reader *reader, const model_facts *facts)
+{
+    const model_layer_facts *layer = &facts->layer[0];
+    kvern_status status = facts_require(reader, "attention.key_length_swa", layer->head_dim);
+    if (status == KVERN_OK) {
+        status = facts_require(reader, "attention.value_length_swa", layer->value_dim);
+    }
     return status == KVERN_OK
-               ? facts_read_positive(reader, "rope.freq_base_swa", &facts->window_rope_base)
+               ? facts_require(reader, "rope.dimension_count_swa", facts->rope[0].dim)
                : status;
+}
+
+static kvern_status read_sizes(facts_reader *reader, model_facts *facts)
+{
+    kvern_status status = facts_read_heads(reader, facts);
+    if (status == KVERN_OK) {
+        status = facts_read_feed_forward(reader, facts);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_rope(reader, facts);
+    }
+    return status == KVERN_OK ? check_window_heads(reader, facts) : status;
 }
 
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
+    kvern_status status = read_sizes(reader, facts);
     facts->embedding_scale = embedding_scale(facts->width);
     if (facts->layers == GEMMA3_27B_LAYERS) {
         facts->attention_scale = 1 / sqrtf((float)facts->width / (float)facts->heads);
-    }
-    kvern_status status = facts_require(reader, "attention.key_length_swa", facts->head_dim);
-    if (status == KVERN_OK) {
-        status = facts_require(reader, "attention.value_length_swa", facts->value_dim);
-    }
-    if (status == KVERN_OK) {
-        status = facts_require(reader, "rope.dimension_count_swa", facts->rope_dim);
     }
     if (status == KVERN_OK) {
         status = facts_read_positive(reader, "attention.scale", &facts->attention_scale);
@@ -135,34 +161,35 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? read_window(reader, facts) : status;
 }
 
-// --- Weights
-
-static void unload_layer(void *object)
+static kvern_layer plan_layer(const model_layer_facts *layer)
 {
-    gemma3_layer *layer = object;
-    free(layer->attention_norm);
-    free(layer->query_norm);
-    free(layer->key_norm);
-    free(layer->post_attention_norm);
-    free(layer->feed_forward_norm);
-    free(layer->post_feed_forward_norm);
+    kvern_layer plan = kvern_layer_default(layer->kv_heads, layer->head_dim);
+    if (layer->kind == MODEL_LAYER_WINDOW) {
+        plan = kvern_layer_window(layer->kv_heads, layer->head_dim, (int64_t)layer->window);
+    }
+    plan.v_dim = layer->value_dim;
+    return plan;
 }
 
-static kvern_status load_layer(model_tensors *tensors, const model_facts *facts, size_t index,
-                               void *object)
+static void list_tensors(const model_facts *facts, size_t index, void *object, model_wishes *list)
 {
     gemma3_layer *layer = object;
-    const model_layer_vector norms[] = {
-        {"attn_norm.weight", facts->width, &layer->attention_norm},
-        {"attn_q_norm.weight", facts->head_dim, &layer->query_norm},
-        {"attn_k_norm.weight", facts->head_dim, &layer->key_norm},
-        {"post_attention_norm.weight", facts->width, &layer->post_attention_norm},
-        {"ffn_norm.weight", facts->width, &layer->feed_forward_norm},
-        {"post_ffw_norm.weight", facts->width, &layer->post_feed_forward_norm},
-    };
-    kvern_status status =
-        model_tensors_layer_vectors(tensors, index, norms, sizeof norms / sizeof norms[0]);
-    return status == KVERN_OK ? block_load(tensors, facts, index, &layer->block) : status;
+    const model_layer_facts *sizes = &facts->layer[index];
+    const size_t width = facts->width;
+    model_wish_norm(list, "attn_norm.weight", width, &layer->attention_norm);
+    attention_list_norms(&layer->attention, sizes, list);
+    model_wish_norm(list, "post_attention_norm.weight", width, &layer->post_attention_norm);
+    model_wish_norm(list, "ffn_norm.weight", width, &layer->feed_forward_norm);
+    model_wish_norm(list, "post_ffw_norm.weight", width, &layer->post_feed_forward_norm);
+    attention_list_tensors(&layer->attention, sizes, width, list);
+    feed_forward_list_tensors(&layer->feed_forward, sizes, width, list);
+}
+
+static void list_scratch(const model_facts *facts, size_t index, model_scratch *list)
+{
+    attention_list_scratch(&facts->layer[index], list);
+    feed_forward_list_scratch(&facts->layer[index], list);
+    model_scratch_need(list, SCRATCH_BRANCH, facts->width);
 }
 
 // --- Forward
@@ -171,20 +198,18 @@ static kvern_status run_layer(const void *object, size_t index, const forward_pa
                               engine_error *error)
 {
     const gemma3_layer *layer = object;
-    float *branch = pass->workspace->branch;
-    kvern_status status = block_project(&layer->block, pass, layer->attention_norm, error);
-    if (status != KVERN_OK) {
-        return status;
+    float *branch = pass->workspace->array[SCRATCH_BRANCH];
+    kvern_status status =
+        attention_project(&layer->attention, pass, index, layer->attention_norm, error);
+    if (status == KVERN_OK) {
+        status = attention_run(&layer->attention, pass, index, branch, false, error);
     }
-    forward_norm_heads(pass, layer->query_norm, layer->key_norm);
-    forward_rotate(pass, index);
-    status = block_attend(&layer->block, pass, index, branch, false, error);
     if (status != KVERN_OK) {
         return status;
     }
     forward_add_norm(pass, branch, layer->post_attention_norm);
-    status = block_feed_forward(&layer->block, pass, layer->feed_forward_norm, kvern_gelu_array,
-                                branch, false, error);
+    status = feed_forward_run(&layer->feed_forward, pass, layer->feed_forward_norm,
+                              kvern_gelu_array, branch, false, error);
     if (status == KVERN_OK) {
         forward_add_norm(pass, branch, layer->post_feed_forward_norm);
     }
@@ -194,10 +219,12 @@ static kvern_status run_layer(const void *object, size_t index, const forward_pa
 const model_family gemma3_family = {
     .architecture = "gemma3",
     .rope_style = ENGINE_ROPE_HALVES,
+    .norm_adds_one = true,
     .keys = &gemma3_keys,
     .read_facts = read_facts,
+    .plan_layer = plan_layer,
     .layer_bytes = sizeof(gemma3_layer),
-    .load_layer = load_layer,
-    .unload_layer = unload_layer,
+    .list_tensors = list_tensors,
+    .list_scratch = list_scratch,
     .run_layer = run_layer,
 };

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/families/llama.h"
 
-#include "engine/model/block.h"
+#include "engine/model/attention_layer.h"
+#include "engine/model/facts_parts.h"
+#include "engine/model/feed_forward_layer.h"
 
 #include <kvern/math.h>
-#include <stdlib.h>
 
 typedef struct llama_layer {
-    block block;              // the rows of q and k are permuted for interleaved pairs
+    attention_layer attention;
+    feed_forward_layer feed_forward;
     float *attention_norm;    // [width]
     float *feed_forward_norm; // [width]
 } llama_layer;
@@ -19,49 +21,64 @@ static const key_row KEYS[] = {
 };
 static const key_table llama_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
 
-static void unload_layer(void *object)
+static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
-    llama_layer *layer = object;
-    free(layer->attention_norm);
-    free(layer->feed_forward_norm);
+    kvern_status status = facts_read_heads(reader, facts);
+    if (status == KVERN_OK) {
+        status = facts_read_feed_forward(reader, facts);
+    }
+    return status == KVERN_OK ? facts_read_rope(reader, facts) : status;
 }
 
-static kvern_status load_layer(model_tensors *tensors, const model_facts *facts, size_t index,
-                               void *object)
+static kvern_layer plan_layer(const model_layer_facts *layer)
+{
+    kvern_layer plan = kvern_layer_default(layer->kv_heads, layer->head_dim);
+    plan.v_dim = layer->value_dim;
+    return plan;
+}
+
+static void list_tensors(const model_facts *facts, size_t index, void *object, model_wishes *list)
 {
     llama_layer *layer = object;
-    const model_layer_vector norms[] = {
-        {"attn_norm.weight", facts->width, &layer->attention_norm},
-        {"ffn_norm.weight", facts->width, &layer->feed_forward_norm},
-    };
-    kvern_status status = model_tensors_layer_vectors(tensors, index, norms, 2);
-    return status == KVERN_OK ? block_load(tensors, facts, index, &layer->block) : status;
+    const model_layer_facts *sizes = &facts->layer[index];
+    model_wish_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
+    model_wish_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
+    attention_list_tensors(&layer->attention, sizes, facts->width, list);
+    attention_list_biases(&layer->attention, sizes, facts->width, list);
+    feed_forward_list_tensors(&layer->feed_forward, sizes, facts->width, list);
+}
+
+static void list_scratch(const model_facts *facts, size_t index, model_scratch *list)
+{
+    attention_list_scratch(&facts->layer[index], list);
+    feed_forward_list_scratch(&facts->layer[index], list);
 }
 
 static kvern_status run_layer(const void *object, size_t index, const forward_pass *pass,
                               engine_error *error)
 {
     const llama_layer *layer = object;
-    float *x = pass->workspace->x;
-    kvern_status status = block_project(&layer->block, pass, layer->attention_norm, error);
+    float *x = pass->workspace->array[SCRATCH_X];
+    kvern_status status =
+        attention_project(&layer->attention, pass, index, layer->attention_norm, error);
+    if (status == KVERN_OK) {
+        status = attention_run(&layer->attention, pass, index, x, true, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
-    forward_rotate(pass, index);
-    status = block_attend(&layer->block, pass, index, x, true, error);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    return block_feed_forward(&layer->block, pass, layer->feed_forward_norm, kvern_silu_array, x,
-                              true, error);
+    return feed_forward_run(&layer->feed_forward, pass, layer->feed_forward_norm, kvern_silu_array,
+                            x, true, error);
 }
 
 const model_family llama_family = {
     .architecture = "llama",
     .rope_style = ENGINE_ROPE_PAIRS,
     .keys = &llama_keys,
+    .read_facts = read_facts,
+    .plan_layer = plan_layer,
     .layer_bytes = sizeof(llama_layer),
-    .load_layer = load_layer,
-    .unload_layer = unload_layer,
+    .list_tensors = list_tensors,
+    .list_scratch = list_scratch,
     .run_layer = run_layer,
 };

@@ -2,32 +2,39 @@
 #ifndef KVERN_ENGINE_MODEL_FAMILY_H
 #define KVERN_ENGINE_MODEL_FAMILY_H
 
-// A family of models that share one computation, named by general.architecture. model.c and
-// model_forward.c do what all families have in common; a family says what a layer is, loads one and
-// runs one.
+// A family of models that share one computation, named by general.architecture. It declares what
+// its keys mean, what a layer is, which tensors and scratch it has, and how a layer is run;
+// everything else is the same for all. A family is one file, and one line in model_family.c.
 
 #include "engine/model/forward.h"
 #include "engine/model/model_facts_reader.h"
 #include "engine/model/model_tensors.h"
+#include "engine/model/scratch.h"
 #include "engine/weights/key_table.h"
 
 typedef struct model_family {
     const char *architecture;
+
+    // Which elements of a head make a pair, and so in which order the rows of q and k are kept,
+    // whatever a file has.
     engine_rope_style rope_style;
+    bool norm_adds_one; // norms multiply by 1 + weight; see weights_format.whole_norms
 
     const key_table *keys; // of a GGUF file, before model_common_keys
 
-    // Reads the keys that only this family has. All other facts are there already; those that it
-    // leaves alone say: nothing of the kind. NULL: there are none.
+    // Fills facts->layer[], ropes and scales: all that a file of the family says. Layers, width,
+    // vocabulary, context and epsilon are there already.
     kvern_status (*read_facts)(facts_reader *reader, model_facts *facts);
 
-    size_t layer_bytes; // of the family's own object for a layer
+    // What the KV cache keeps of a layer.
+    kvern_layer (*plan_layer)(const model_layer_facts *layer);
 
-    // Fills the object of a layer, which is all zero. A failure may leave a part.
-    kvern_status (*load_layer)(model_tensors *tensors, const model_facts *facts, size_t index,
-                               void *layer);
-    // Gives back what an object owns; all zero and a part of a layer are allowed.
-    void (*unload_layer)(void *layer);
+    // The family's own object for a layer, all zero before it is loaded, and its tensors.
+    size_t layer_bytes;
+    void (*list_tensors)(const model_facts *facts, size_t index, void *layer, model_wishes *list);
+
+    // Scratch of the layer, besides x. Called for every layer; the most of each counts.
+    void (*list_scratch)(const model_facts *facts, size_t index, model_scratch *list);
 
     // Runs a layer over the tokens of an open step, in pass->workspace->x.
     kvern_status (*run_layer)(const void *layer, size_t index, const forward_pass *pass,

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT
-#include "engine/gguf/gguf_internal.h"
+#include "engine/weights/element_type.h"
 
-// Every number the format has given out and not withdrawn, so that a file with a type that cannot
-// be read is refused by name. block_bytes is 0 where this reader has no decoder.
+// Every number that GGUF has given out and not withdrawn, so that a file with a type that cannot be
+// read is refused by name. block_bytes is 0 where this reader has no decoder.
 static const struct type_facts {
     const char *name;
     uint16_t block_elements;
     uint16_t block_bytes;
 } TYPES[] = {
-    [GGUF_TYPE_F32] = {"F32", 1, 4},
-    [GGUF_TYPE_F16] = {"F16", 1, 2},
-    [GGUF_TYPE_Q4_0] = {"Q4_0", 32, 18},
-    [GGUF_TYPE_Q4_1] = {"Q4_1", 32, 20},
-    [GGUF_TYPE_Q5_0] = {"Q5_0", 32, 22},
-    [GGUF_TYPE_Q5_1] = {"Q5_1", 32, 24},
-    [GGUF_TYPE_Q8_0] = {"Q8_0", 32, 34},
+    [ELEMENT_F32] = {"F32", 1, 4},
+    [ELEMENT_F16] = {"F16", 1, 2},
+    [ELEMENT_Q4_0] = {"Q4_0", 32, 18},
+    [ELEMENT_Q4_1] = {"Q4_1", 32, 20},
+    [ELEMENT_Q5_0] = {"Q5_0", 32, 22},
+    [ELEMENT_Q5_1] = {"Q5_1", 32, 24},
+    [ELEMENT_Q8_0] = {"Q8_0", 32, 34},
     [9] = {"Q8_1", 0, 0},
-    [GGUF_TYPE_Q2_K] = {"Q2_K", 256, 84},
-    [GGUF_TYPE_Q3_K] = {"Q3_K", 256, 110},
-    [GGUF_TYPE_Q4_K] = {"Q4_K", 256, 144},
-    [GGUF_TYPE_Q5_K] = {"Q5_K", 256, 176},
-    [GGUF_TYPE_Q6_K] = {"Q6_K", 256, 210},
+    [ELEMENT_Q2_K] = {"Q2_K", 256, 84},
+    [ELEMENT_Q3_K] = {"Q3_K", 256, 110},
+    [ELEMENT_Q4_K] = {"Q4_K", 256, 144},
+    [ELEMENT_Q5_K] = {"Q5_K", 256, 176},
+    [ELEMENT_Q6_K] = {"Q6_K", 256, 210},
     [15] = {"Q8_K", 0, 0},
     [16] = {"IQ2_XXS", 0, 0},
     [17] = {"IQ2_XS", 0, 0},
@@ -36,7 +36,7 @@ static const struct type_facts {
     [27] = {"I64", 0, 0},
     [28] = {"F64", 0, 0},
     [29] = {"IQ1_M", 0, 0},
-    [GGUF_TYPE_BF16] = {"BF16", 1, 2},
+    [ELEMENT_BF16] = {"BF16", 1, 2},
     [34] = {"TQ1_0", 0, 0},
     [35] = {"TQ2_0", 0, 0},
     [39] = {"MXFP4", 0, 0},
@@ -46,12 +46,12 @@ static const struct type_facts {
 
 #define TYPE_COUNT (sizeof TYPES / sizeof TYPES[0])
 
-const char *gguf_type_name(uint32_t type)
+const char *element_type_name(uint32_t type)
 {
     return type < TYPE_COUNT ? TYPES[type].name : NULL;
 }
 
-bool gguf_type_block(uint32_t type, size_t *elements, size_t *bytes)
+bool element_type_block(uint32_t type, size_t *elements, size_t *bytes)
 {
     if (type >= TYPE_COUNT || TYPES[type].block_bytes == 0) {
         return false;

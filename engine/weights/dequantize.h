@@ -2,10 +2,12 @@
 #ifndef KVERN_ENGINE_DEQUANTIZE_H
 #define KVERN_ENGINE_DEQUANTIZE_H
 
-// Reference decoding of GGUF tensor types to float32. This is the definition of what a stored block
+// Reference decoding of element types to float32. This is the definition of what a stored block
 // means; the matrix kernels read the same values from their own layouts.
 
-#include "engine/gguf/gguf.h"
+#include "engine/weights/element_type.h"
+
+#include <kvern/status.h>
 
 // Decodes `elements` values (a multiple of the type's block) from `blocks`, at any address, to
 // `out`. Every value is the exact one rounded once to float32: all products of a block's scales and

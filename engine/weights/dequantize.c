@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/gguf/dequantize.h"
+#include "engine/weights/dequantize.h"
 #include "engine/base/little_endian.h"
 
 #include <kvern/math.h>
@@ -238,17 +238,17 @@ static void decode_q6_k(const unsigned char *in, size_t blocks, float *out)
 typedef void decoder(const unsigned char *in, size_t blocks, float *out);
 
 static decoder *const DECODERS[] = {
-    [GGUF_TYPE_F32] = decode_f32,   [GGUF_TYPE_F16] = decode_f16,   [GGUF_TYPE_BF16] = decode_bf16,
-    [GGUF_TYPE_Q4_0] = decode_q4_0, [GGUF_TYPE_Q4_1] = decode_q4_1, [GGUF_TYPE_Q5_0] = decode_q5_0,
-    [GGUF_TYPE_Q5_1] = decode_q5_1, [GGUF_TYPE_Q8_0] = decode_q8_0, [GGUF_TYPE_Q2_K] = decode_q2_k,
-    [GGUF_TYPE_Q3_K] = decode_q3_k, [GGUF_TYPE_Q4_K] = decode_q4_k, [GGUF_TYPE_Q5_K] = decode_q5_k,
-    [GGUF_TYPE_Q6_K] = decode_q6_k,
+    [ELEMENT_F32] = decode_f32,   [ELEMENT_F16] = decode_f16,   [ELEMENT_BF16] = decode_bf16,
+    [ELEMENT_Q4_0] = decode_q4_0, [ELEMENT_Q4_1] = decode_q4_1, [ELEMENT_Q5_0] = decode_q5_0,
+    [ELEMENT_Q5_1] = decode_q5_1, [ELEMENT_Q8_0] = decode_q8_0, [ELEMENT_Q2_K] = decode_q2_k,
+    [ELEMENT_Q3_K] = decode_q3_k, [ELEMENT_Q4_K] = decode_q4_k, [ELEMENT_Q5_K] = decode_q5_k,
+    [ELEMENT_Q6_K] = decode_q6_k,
 };
 
 kvern_status engine_dequantize(uint32_t type, const void *blocks, size_t elements, float *out)
 {
     size_t block_elements, block_bytes;
-    if (!gguf_type_block(type, &block_elements, &block_bytes)) {
+    if (!element_type_block(type, &block_elements, &block_bytes)) {
         return KVERN_ERR_UNSUPPORTED;
     }
     if (elements % block_elements) {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "engine/model/attention_layer.h"
+
+static void want_rotated(model_wish *wish, const model_layer_facts *facts)
+{
+    wish->kind = MODEL_TENSOR_ROTATED;
+    wish->head = facts->head_dim;
+}
+
+void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                            model_wishes *list)
+{
+    size_t queries = (size_t)facts->heads * facts->head_dim;
+    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
+    size_t values = (size_t)facts->kv_heads * facts->value_dim;
+    size_t mixed = (size_t)facts->heads * facts->value_dim;
+    want_rotated(model_wish_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
+    want_rotated(model_wish_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
+    model_wish_matrix(list, "attn_v.weight", values, width, &layer->v);
+    model_wish_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+}
+
+void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                           model_wishes *list)
+{
+    size_t queries = (size_t)facts->heads * facts->head_dim;
+    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
+    size_t values = (size_t)facts->kv_heads * facts->value_dim;
+    size_t first = list->count;
+    want_rotated(model_wish_vector(list, "attn_q.bias", queries, &layer->q_bias), facts);
+    want_rotated(model_wish_vector(list, "attn_k.bias", keys, &layer->k_bias), facts);
+    model_wish_vector(list, "attn_v.bias", values, &layer->v_bias);
+    model_wish_vector(list, "attn_output.bias", width, &layer->output_bias);
+    for (size_t i = first; i < list->count; i++) {
+        list->wish[i].optional = true;
+    }
+}
+
+void attention_list_norms(attention_layer *layer, const model_layer_facts *facts,
+                          model_wishes *list)
+{
+    model_wish_norm(list, "attn_q_norm.weight", facts->head_dim, &layer->q_norm);
+    model_wish_norm(list, "attn_k_norm.weight", facts->head_dim, &layer->k_norm);
+}
+
+void attention_list_scratch(const model_layer_facts *facts, model_scratch *list)
+{
+    model_scratch_need(list, SCRATCH_Q, (size_t)facts->heads * facts->head_dim);
+    model_scratch_need(list, SCRATCH_K, (size_t)facts->kv_heads * facts->head_dim);
+    model_scratch_need(list, SCRATCH_V, (size_t)facts->kv_heads * facts->value_dim);
+    model_scratch_need(list, SCRATCH_MIXED, (size_t)facts->heads * facts->value_dim);
+}
+
+kvern_status attention_project(const attention_layer *layer, const forward_pass *pass, size_t index,
+                               const float *norm, engine_error *error)
+{
+    float *const *scratch = pass->workspace->array;
+    const linear *readers[] = {&layer->q, &layer->k, &layer->v};
+    forward_norm_input(pass, norm, readers, 3);
+    const linear_job projections[] = {
+        forward_product(pass, &layer->q, layer->q_bias, scratch[SCRATCH_Q], false),
+        forward_product(pass, &layer->k, layer->k_bias, scratch[SCRATCH_K], false),
+        forward_product(pass, &layer->v, layer->v_bias, scratch[SCRATCH_V], false),
+    };
+    kvern_status status = forward_apply(pass, projections, 3, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (layer->q_norm) {
+        forward_norm_heads(pass, index, layer->q_norm, layer->k_norm);
+    }
+    forward_rotate(pass, index);
+    return KVERN_OK;
+}
+
+kvern_status attention_run(const attention_layer *layer, const forward_pass *pass, size_t index,
+                           float *y, bool add, engine_error *error)
+{
+    kvern_read *read;
+    kvern_status status = forward_append(pass, index, &read, error);
+    if (status == KVERN_OK) {
+        status = forward_attend(pass, index, read, error);
+        kvern_read_release(read);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    forward_plain_input(pass, pass->workspace->array[SCRATCH_MIXED], &layer->output);
+    const linear_job output = forward_product(pass, &layer->output, layer->output_bias, y, add);
+    return forward_apply(pass, &output, 1, error);
+}

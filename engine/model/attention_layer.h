@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_ATTENTION_LAYER_H
+#define KVERN_ENGINE_ATTENTION_LAYER_H
+
+// Attention between four matrices, with what families add to it: biases of the matrices, and norms
+// of every head of q and k.
+
+#include "engine/model/forward.h"
+#include "engine/model/model_tensors.h"
+#include "engine/model/scratch.h"
+
+typedef struct attention_layer {
+    linear q;      // [heads * head_dim, width]
+    linear k;      // [kv_heads * head_dim, width]
+    linear v;      // [kv_heads * value_dim, width]
+    linear output; // [width, heads * value_dim]
+    float *q_bias; // of the matrices' outputs; NULL: none
+    float *k_bias;
+    float *v_bias;
+    float *output_bias;
+    float *q_norm; // [head_dim]; NULL: heads are not normed
+    float *k_norm;
+} attention_layer;
+
+// The tensors attn_q, attn_k, attn_v and attn_output.
+void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                            model_wishes *list);
+// Their biases, as far as the file has them.
+void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                           model_wishes *list);
+// attn_q_norm and attn_k_norm.
+void attention_list_norms(attention_layer *layer, const model_layer_facts *facts,
+                          model_wishes *list);
+
+void attention_list_scratch(const model_layer_facts *facts, model_scratch *list);
+
+// workspace q, k, v = the projections of RMSNorm(x, norm), their heads normed where the layer has
+// norms, q and k rotated.
+KVERN_CHECK kvern_status attention_project(const attention_layer *layer, const forward_pass *pass,
+                                           size_t index, const float *norm, engine_error *error);
+
+// Appends k and v to the layer, attends q, and releases the read; y [tokens, width] is the output
+// matrix times what attention gives, or with `add` y grows by that.
+KVERN_CHECK kvern_status attention_run(const attention_layer *layer, const forward_pass *pass,
+                                       size_t index, float *y, bool add, engine_error *error);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_MODEL_SCRATCH_H
+#define KVERN_ENGINE_MODEL_SCRATCH_H
+
+// Which arrays of a workspace a model uses, and how wide each is: floats per token.
+
+#include <stddef.h>
+
+typedef enum model_array {
+    SCRATCH_X,      // the residual stream
+    SCRATCH_Q,      // queries of a layer
+    SCRATCH_K,      // keys
+    SCRATCH_V,      // values
+    SCRATCH_MIXED,  // what attention gives
+    SCRATCH_GATE,   // the two inner vectors of a feed-forward network
+    SCRATCH_UP,     //
+    SCRATCH_BRANCH, // what is normed before it is added to the stream
+    SCRATCH_ARRAYS
+} model_array;
+
+typedef struct model_scratch {
+    size_t width[SCRATCH_ARRAYS];
+} model_scratch;
+
+static inline void model_scratch_need(model_scratch *list, model_array array, size_t width)
+{
+    if (list->width[array] < width) {
+        list->width[array] = width;
+    }
+}
+
+#endif
