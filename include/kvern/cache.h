@@ -98,21 +98,21 @@ KVERN_API int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row);
 // of range.
 KVERN_API bool kvern_cache_converted(const kvern_cache *cache, size_t row);
 
-// Bytes of the pages that the cache's rows hold. A page that several rows share counts once for
-// each.
+// Bytes of the pages that the cache's rows hold, their reserved room among them. A page that
+// several rows share counts once for each.
 KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 
 // Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
 // and attends of one query per row with up to `query_heads` query heads included (0: appends only).
-// Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
-// to an older read or to a fork takes new ones, room included, once; release reads before the next
-// append to avoid it. A row with a sliding window that shares pages with a fork takes a new one
-// for each of them when the window has passed it, which no reservation covers. A row before its
-// start gets the room that it needs up to there; the conversion takes pages of the planned codecs
-// then (kvern_layer.start), which no reservation covers. On failure nothing changed. Errors:
-// KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40), KVERN_ERR_ARGUMENT (query
-// heads that do not divide), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW,
-// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// Room is kept until kvern_cache_reset. Never shrinks. It is the row's alone: forks and reads do
+// not hold it. An append beside an older read or a fork takes a list of pages of its own and the
+// partly filled page anew; release reads before the next append to avoid it. A row with a sliding
+// window that shares pages with a fork takes a new one for each of them when the window has passed
+// it, which no reservation covers. A row before its start gets the room that it needs up to there;
+// the conversion takes pages of the planned codecs then (kvern_layer.start), which no reservation
+// covers. On failure nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or
+// more than 2^40), KVERN_ERR_ARGUMENT (query heads that do not divide), KVERN_ERR_BUSY (a cache of
+// a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);
 
@@ -144,10 +144,13 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_append_known(kvern_cache *cache,
                                                             const kvern_tokens *tokens,
                                                             kvern_read **read);
 
-// Drops the newest `tokens` positions of a row; their memory above the reserved room is given back.
-// Reads and forks that hold them are unchanged. Never fails halfway. A row that was converted stays
-// so, also below its start. Errors: KVERN_ERR_RANGE (row, a negative number, or more than the row
-// holds), KVERN_ERR_UNSUPPORTED (more than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
+// Drops the newest `tokens` positions of a row; their memory above the reserved room is given back,
+// or goes when the last read or fork that holds it too lets go. (A row that shares its list of
+// pages needs one of its own for that. When there is no memory for it, the row's next call tries
+// again; so it is with what a window has passed.) Reads and forks that hold them are unchanged.
+// Never fails halfway. A row that was converted stays so, also below its start. Errors:
+// KVERN_ERR_RANGE (row, a negative number, or more than the row holds), KVERN_ERR_UNSUPPORTED (more
+// than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens);
 
 // Back to the constructed state: the row is empty and its reserved room is given back.
@@ -176,11 +179,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cac
 // their windows, unless the source has dropped nothing. The stored form must be the layer's planned
 // codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
 // the start, whatever boundary is planned. Codes from a layer without that start count as not
-// reusable below it (kvern_cache_min_reusable). Pages that the row held as reserved room are given
-// back; its next append takes them anew. An empty row brings nothing. On failure nothing changed.
-// Errors: KVERN_ERR_ARGUMENT (another context), KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not
-// empty; a cache of a state; the source's state has something open), KVERN_ERR_UNSUPPORTED (other
-// geometry, codecs or window: the detail names both), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// reusable below it (kvern_cache_min_reusable). Reserved room of the row stays, unless it is of the
+// other one of a layer's two forms; then its next append takes it anew. An empty row brings
+// nothing. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT (another context),
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not empty; a cache of a state; the source's state has
+// something open), KVERN_ERR_UNSUPPORTED (other geometry, codecs or window: the detail names both),
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row,
                                                      const kvern_cache *from, size_t from_row);
 

@@ -9,13 +9,10 @@
 //     kvern_round_rollback(state, keep)         the first keep[r] drafts stay; or
 //     kvern_round_commit
 //
-// What a rollback drops has never been: lengths, what can be trimmed and reused, the bytes of
-// pages, and every later bit are those of a state that was given the kept tokens only, in one
-// append. The context holds the same bytes too, except that a small context may keep an arena, and
-// a row a table, that the drafts made larger and the kept tokens use; and that a row has the room
-// again that was reserved for it, where it had left that to a fork or a read. (Reads of the round
-// that are still open keep their pages.) A round that would be more than a layer can take back is
-// refused when it begins.
+// What a rollback drops has never been: lengths, what can be trimmed and reused, the pages that
+// rows hold or share, and every later bit are those of a state that was given the kept tokens only,
+// in one append. (Reads of the round that are still open keep their pages.) A round that would be
+// more than a layer can take back is refused when it begins.
 //
 // While a round is open, steps are allowed, looking at lengths, donor reads (which keep what they
 // see, whatever becomes of the round), and destroying the state. Everything else that takes the

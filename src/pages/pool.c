@@ -4,8 +4,6 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
-#include <string.h>
-
 struct kvern_arena {
     kvern_pool *pool;
     kvern_arena *next, *previous; // among the pool's arenas
@@ -108,7 +106,7 @@ static void link_pages(kvern_arena *arena)
         kvern_page *page = &arena->pages[i];
         page->arena = arena;
         page->data = (char *)arena->data + i * arena->pool->page_bytes;
-        page->next_free = arena->free;
+        page->next = arena->free;
         arena->free = page;
     }
 }
@@ -173,7 +171,7 @@ static kvern_status grow(kvern_pool *pool, size_t wanted, size_t most)
 static kvern_page *pop_page(kvern_arena *arena)
 {
     kvern_page *page = arena->free;
-    arena->free = page->next_free;
+    arena->free = page->next;
     arena->used++;
     arena->pool->free_pages--;
     page->references = 1;
@@ -195,7 +193,7 @@ static kvern_arena *find_free(kvern_pool *pool)
 static bool push_page(kvern_page *page)
 {
     kvern_arena *arena = page->arena;
-    page->next_free = arena->free;
+    page->next = arena->free;
     arena->free = page;
     arena->pool->free_pages++;
     if (--arena->used > 0)
@@ -266,26 +264,6 @@ void kvern_page_release(kvern_page *page)
     pthread_mutex_unlock(&pool->lock); // without an arena of its own, the pool may go from here on
     if (gone)
         kvern_pool_release(pool);
-}
-
-void kvern_page_rehome(kvern_page **page)
-{
-    kvern_pool *pool = (*page)->arena->pool;
-    bool gone = false;
-    pthread_mutex_lock(&pool->lock);
-    // Newest ones come first. As in find_free, many are not looked through in vain.
-    kvern_arena *arena = pool->free_pages ? (*page)->arena->next : NULL;
-    while (arena && !arena->free)
-        arena = arena->next;
-    if (arena) {
-        kvern_page *home = pop_page(arena);
-        memcpy(home->data, (*page)->data, pool->page_bytes);
-        gone = push_page(*page);
-        *page = home;
-    }
-    pthread_mutex_unlock(&pool->lock);
-    if (gone)
-        kvern_pool_release(pool); // not the last one: the page's new arena has one
 }
 
 bool kvern_page_is_exclusive(const kvern_page *page)

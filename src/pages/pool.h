@@ -21,7 +21,7 @@ typedef struct kvern_page {
     _Atomic size_t references;
     void *data; // page_bytes bytes, aligned to a cache line
     kvern_arena *arena;
-    struct kvern_page *next_free; // inside its arena, while free
+    struct kvern_page *next; // while it is free, or a row's room (src/rows/row.h)
 } kvern_page;
 
 // Makes a pool of pages of `page_bytes` bytes (a positive multiple of 64); one reference for the
@@ -48,10 +48,6 @@ size_t kvern_page_bytes(const kvern_page *page);
 
 void kvern_page_retain(kvern_page *page);
 void kvern_page_release(kvern_page *page);
-
-// Moves a page that nobody else holds, with its content, into an arena that is older, if one has
-// room, so that what was taken last goes first. Never fails.
-void kvern_page_rehome(kvern_page **page);
 
 // True when the caller's reference is the only one, so that it may write.
 bool kvern_page_is_exclusive(const kvern_page *page);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/rows/convert.h"
 
+#include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/rows/convert_page.h"
 
@@ -69,6 +70,7 @@ static void convert_to_taken(const kvern_geometry *from, const kvern_geometry *t
                              kvern_conversion *conversion)
 {
     kvern_table *old = row->table, *table = conversion->taken;
+    KVERN_ASSERT(table->count == kvern_table_used(old, row->length));
     for (size_t i = 0; i < table->count; i++)
         kvern_convert_page(from, to, old->pages[i]->data, table->pages[i]->data,
                            slots_of(row, i, table->count));
@@ -114,14 +116,6 @@ static void convert_one(own_work *work, kvern_page **page, size_t slots)
     *page = fresh;
 }
 
-// Pages that were room are of the old form.
-static void drop_room(kvern_table *table, size_t used)
-{
-    for (size_t i = used; i < table->count; i++)
-        kvern_page_release(table->pages[i]);
-    table->count = used;
-}
-
 static void change_pool(kvern_table *table, kvern_pool *pool)
 {
     kvern_pool_retain(pool);
@@ -134,7 +128,7 @@ static void convert_own_table(const kvern_geometry *from, const kvern_geometry *
 {
     own_work work = {from, to, conversion, 0};
     kvern_table *table = row->table;
-    drop_room(table, kvern_table_used(table, row->length));
+    KVERN_ASSERT(table->count == kvern_table_used(table, row->length));
     for (size_t i = 0; i < table->count; i++)
         convert_one(&work, &table->pages[i], slots_of(row, i, table->count));
     change_pool(table, conversion->pool);
@@ -143,10 +137,12 @@ static void convert_own_table(const kvern_geometry *from, const kvern_geometry *
 void kvern_conversion_commit(const kvern_geometry *from, const kvern_geometry *to, kvern_row *row,
                              kvern_conversion *conversion)
 {
+    kvern_row_drop_room(row); // of the old form
     if (conversion->fresh)
         convert_own_table(from, to, row, conversion);
     else
         convert_to_taken(from, to, row, conversion);
     row->converted = true;
     kvern_conversion_cancel(conversion); // what turned out not to be needed
+    KVERN_ASSERT(kvern_row_is_sound(row));
 }

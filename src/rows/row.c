@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/rows/row.h"
 
+#include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/rows/undo.h"
 
@@ -79,60 +80,202 @@ size_t kvern_table_used(const kvern_table *table, int64_t length)
     return table && pages > table->kept ? pages - table->gap : pages;
 }
 
-// Pages behind the kept ones of which no position is held.
-static size_t dead_pages(const kvern_row *row, size_t kept)
+// ---- Room ----
+
+static void push_room(kvern_row *row, kvern_page *page)
 {
-    const size_t first = kept + (row->table ? row->table->gap : 0);
+    KVERN_ASSERT(kvern_page_is_exclusive(page));
+    page->next = row->room;
+    row->room = page;
+    row->room_count++;
+}
+
+static kvern_page *pop_room(kvern_row *row)
+{
+    kvern_page *page = row->room;
+    KVERN_ASSERT(row->room_count > 0);
+    row->room = page->next;
+    row->room_count--;
+    return page;
+}
+
+static void trim_room(kvern_row *row, size_t most)
+{
+    while (row->room_count > most)
+        kvern_page_release(pop_room(row));
+}
+
+void kvern_row_drop_room(kvern_row *row)
+{
+    trim_room(row, 0);
+}
+
+// Pages that the row is to have at least.
+static size_t promised_pages(const kvern_row *row)
+{
+    return kvern_max_size(row->reserved, row->promised);
+}
+
+// ---- Giving back ----
+
+// Pages of the table, behind the kept ones, of which no position is held.
+static size_t dead_pages(const kvern_row *row)
+{
+    if (!row->table || row->held == 0)
+        return 0;
+    const size_t first = row->kept + row->table->gap;
     const size_t held = (size_t)(row->held / KVERN_PAGE_POSITIONS);
     return held > first ? held - first : 0;
 }
 
-static void reverse(kvern_page **pages, size_t count)
+// Pages of the table that the row needs.
+static size_t needed_pages(const kvern_row *row)
 {
-    for (size_t i = 0; i < count / 2; i++) {
-        kvern_page *page = pages[i];
-        pages[i] = pages[count - 1 - i];
-        pages[count - 1 - i] = page;
-    }
+    return kvern_table_used(row->table, row->length) - dead_pages(row);
 }
 
-// Puts the `dead` pages behind the kept ones to the end, where they are room. For an exclusive
-// table.
-static void recycle(kvern_table *table, size_t kept, size_t dead)
+// Whether the table has pages that the row does not need.
+static bool has_surplus(const kvern_row *row)
 {
-    if (!dead)
+    return row->table && row->table->count > needed_pages(row);
+}
+
+// A page that leaves the table becomes one of `most` pages of room, if nobody else can see it.
+static void drop_page(kvern_row *row, kvern_page *page, size_t most)
+{
+    if (row->room_count < most && kvern_page_is_exclusive(page))
+        push_room(row, page);
+    else
+        kvern_page_release(page);
+}
+
+// For a table that nobody else holds. The newest pages go first, so that room is used in the order
+// in which it lies in memory.
+static void drop_surplus(kvern_row *row, size_t most_room)
+{
+    kvern_table *table = row->table;
+    const size_t dead = dead_pages(row), used = kvern_table_used(table, row->length);
+    while (table->count > used)
+        drop_page(row, table->pages[--table->count], most_room);
+    if (dead == 0)
         return;
-    kvern_page **pages = table->pages + kept;
-    const size_t count = table->count - kept;
-    reverse(pages, dead);
-    reverse(pages + dead, count - dead);
-    reverse(pages, count);
-    table->kept = kept;
+    kvern_page **first = table->pages + row->kept;
+    for (size_t i = dead; i-- > 0;)
+        drop_page(row, first[i], most_room);
+    memmove(first, first + dead, (table->count - row->kept - dead) * sizeof first[0]);
+    table->count -= dead;
+    table->kept = row->kept;
     table->gap += dead;
 }
 
-// Pages behind the length stay only as far as they are room, and nobody else can see them. For an
-// exclusive table: while it is shared nothing can be dropped, and the next change makes a table
-// without them.
-static void drop_spare(kvern_row *row, size_t room)
+// The pages of a table apart from `dropped` ones behind the kept ones, for another table too.
+static void copy_pages(const kvern_table *from, size_t kept, size_t dropped, kvern_table *to,
+                       size_t count)
 {
-    kvern_table *table = row->table;
-    const size_t used = kvern_table_used(table, row->length);
-    size_t kept = used;
-    for (size_t i = used; i < table->count; i++) {
-        kvern_page *page = table->pages[i];
-        if (kept < room && kvern_page_is_exclusive(page))
-            table->pages[kept++] = page;
-        else
-            kvern_page_release(page);
-    }
-    table->count = kept < table->count ? kept : table->count;
+    const size_t front = dropped ? kept : count;
+    memcpy(to->pages, from->pages, front * sizeof to->pages[0]);
+    memcpy(to->pages + front, from->pages + front + dropped, (count - front) * sizeof to->pages[0]);
+    for (size_t i = 0; i < count; i++)
+        kvern_page_retain(to->pages[i]);
+    to->count = count;
 }
 
-static size_t room_of(const kvern_row *row)
+// A table for the pages that the row needs, still without them.
+static kvern_status create_next(kvern_pool *pool, const kvern_row *row, size_t dropped,
+                                size_t capacity, kvern_table **out)
 {
-    return kvern_max_size(row->reserved, row->promised);
+    kvern_status status = kvern_table_create(pool, capacity, out);
+    if (!status && row->table) {
+        (*out)->kept = dropped ? row->kept : row->table->kept;
+        (*out)->gap = row->table->gap + dropped;
+    }
+    return status;
 }
+
+// Page number `index` of those that the row does not need.
+static kvern_page *surplus_page(const kvern_row *row, size_t index)
+{
+    const size_t dead = dead_pages(row);
+    const size_t at = index < dead ? row->kept : kvern_table_used(row->table, row->length) - dead;
+    return row->table->pages[at + index];
+}
+
+// Leaves a table that others hold too for one that has `extra` pages of the surplus.
+static void leave_surplus(kvern_row *row, size_t extra)
+{
+    kvern_table *old = row->table, *table = NULL;
+    const size_t needed = needed_pages(row), dead = dead_pages(row), count = needed + extra;
+    if (count > 0) {
+        const size_t capacity =
+            kvern_max_size(count + row->room_count, LEAST_CAPACITY); // what is promised
+        if (create_next(old->pool, row, dead, capacity, &table))
+            return;
+        copy_pages(old, row->kept, dead, table, needed);
+        for (size_t i = 0; i < extra; i++) {
+            table->pages[table->count] = surplus_page(row, i);
+            kvern_page_retain(table->pages[table->count++]);
+        }
+    }
+    row->table = table;
+    kvern_table_release(old);
+}
+
+// Gives back all but `total` pages, those with positions among them. Surplus that is to become room
+// waits in the table: it does when nobody else sees it.
+static void give_back(kvern_row *row, size_t total)
+{
+    const size_t needed = needed_pages(row);
+    const size_t room = total > needed ? total - needed : 0;
+    const size_t lacking = room > row->room_count ? room - row->room_count : 0;
+    if (has_surplus(row)) {
+        if (kvern_table_is_exclusive(row->table))
+            drop_surplus(row, room);
+        else if (row->table->count > needed + lacking)
+            leave_surplus(row, lacking);
+    }
+    trim_room(row, room);
+}
+
+void kvern_row_give_back(kvern_row *row)
+{
+    give_back(row, promised_pages(row));
+}
+
+void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
+{
+    KVERN_ASSERT(held <= row->length);
+    if (held > row->held) {
+        row->held = held;
+        row->kept = kvern_pages_of(keep);
+    }
+    kvern_row_give_back(row);
+    KVERN_ASSERT(kvern_row_is_sound(row));
+}
+
+// An empty row starts anew: nothing of it is dropped.
+static void restart(kvern_row *row)
+{
+    if (kvern_table_is_shared(row->table)) {
+        kvern_table_release(row->table);
+        row->table = NULL;
+    } else {
+        row->table->kept = row->table->gap = 0;
+    }
+}
+
+void kvern_row_truncate(kvern_row *row, int64_t length)
+{
+    KVERN_ASSERT(length <= row->length && (length == 0 || length >= row->held));
+    row->length = length;
+    if (length == 0)
+        row->held = 0;
+    if (length == 0 && row->table && row->table->gap)
+        restart(row);
+    kvern_row_give_back(row);
+    KVERN_ASSERT(kvern_row_is_sound(row));
+}
+
+// ---- Changes ----
 
 // Whether the partly filled page has to be copied: `pages` pages are to be writable, and somebody
 // else may see that one.
@@ -145,98 +288,83 @@ static bool has_shared_tail(const kvern_row *row, size_t pages)
            !kvern_page_is_exclusive(kvern_table_page(row->table, at));
 }
 
-// Puts those of the pages behind `used` that nobody else can see in front, and says where they end.
-// For an exclusive table.
-static size_t sort_room(kvern_table *table, size_t used)
+// Pages of the row that were dropped, or can be.
+static size_t gap_of(const kvern_row *row)
 {
-    size_t end = used;
-    for (size_t i = used; i < table->count; i++) {
-        kvern_page *page = table->pages[i];
-        if (!kvern_page_is_exclusive(page))
-            continue;
-        table->pages[i] = table->pages[end];
-        table->pages[end++] = page;
-    }
-    return end;
+    return row->table ? row->table->gap + dead_pages(row) : 0;
 }
 
+// Pages that the row is to have when it can be written up to `new_length`.
+static size_t total_pages(const kvern_row *row, int64_t new_length)
+{
+    const size_t gap = gap_of(row);
+    KVERN_ASSERT(gap == 0 || kvern_pages_of(new_length) > gap);
+    return kvern_max_size(kvern_pages_of(new_length) - gap, promised_pages(row));
+}
+
+size_t kvern_row_foresee(const kvern_row *row, int64_t new_length)
+{
+    const size_t dead = dead_pages(row), total = total_pages(row, new_length);
+    size_t held = needed_pages(row) + row->room_count;
+    if (dead && kvern_table_is_exclusive(row->table)) {
+        for (size_t i = 0; i < dead; i++)
+            held += kvern_page_is_exclusive(row->table->pages[row->kept + i]);
+    }
+    return (total > held ? total - held : 0) + has_shared_tail(row, kvern_pages_of(new_length));
+}
+
+bool kvern_row_is_open(const kvern_row *row, int64_t new_length)
+{
+    const size_t pages = kvern_pages_of(new_length);
+    if (!kvern_table_is_exclusive(row->table) || has_shared_tail(row, pages))
+        return false;
+    const size_t used = kvern_table_used(row->table, new_length);
+    return used <= row->table->capacity && used <= row->table->count + row->room_count;
+}
+
+// The table of the change: the row's own where nobody else holds it and it is large enough.
 static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool exclusive,
-                                 size_t kept, size_t needed, kvern_row_change *change)
+                                 kvern_row_change *change)
 {
-    kvern_table *table = row->table;
-    const size_t used = kvern_table_used(table, row->length) - change->dropped;
-    const size_t room = exclusive ? sort_room(table, used) : used;
-    const size_t begin = exclusive ? table->count : used;
-    const size_t end = begin + (needed > room ? needed - room : 0);
-    change->table = table;
-    change->surplus_begin = kvern_min_size(room, kvern_max_size(needed, used));
-    change->surplus_end = begin;
-    if (!exclusive || table->capacity < end) {
-        const size_t doubled = table ? 2 * table->capacity : LEAST_CAPACITY;
-        const size_t capacity =
-            kvern_max_size(end, exclusive || !table ? doubled : table->capacity);
-        kvern_status status = kvern_table_create(pool, capacity, &change->table);
-        if (status)
-            return status;
-        change->table->kept = kept;
-        change->table->gap = (table ? table->gap : 0) + change->dropped;
-    }
-    change->fresh_begin = begin;
-    change->fresh_end = end;
-    return KVERN_OK;
+    const kvern_table *old = row->table;
+    change->table = row->table;
+    if (exclusive && old->capacity >= change->total)
+        return KVERN_OK;
+    size_t capacity = LEAST_CAPACITY;
+    if (old)
+        capacity = exclusive ? 2 * old->capacity : old->capacity;
+    return create_next(pool, row, change->dropped, kvern_max_size(capacity, change->total),
+                       &change->table);
 }
 
-// Pages that the table needs to write up to `new_length`, when `dead` more are dropped.
-static size_t needed_pages(const kvern_row *row, size_t dead, int64_t new_length)
+static kvern_status take_fresh(kvern_pool *pool, const kvern_row *row, kvern_row_change *change)
 {
-    const size_t gap = (row->table ? row->table->gap : 0) + dead;
-    return kvern_max_size(kvern_pages_of(new_length) - gap, room_of(row));
+    const size_t needed = needed_pages(row), held = needed + row->room_count;
+    const size_t fresh = change->total > held ? change->total - held : 0;
+    kvern_status status = kvern_pool_take(pool, fresh, change->table->pages + needed);
+    change->fresh_begin = needed;
+    change->fresh_end = needed + (status ? 0 : fresh);
+    return status;
 }
 
-static size_t count_exclusive(const kvern_table *table, size_t begin, size_t end)
+kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length, size_t reserve,
+                               kvern_row_change *change)
 {
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++)
-        count += kvern_page_is_exclusive(table->pages[i]);
-    return count;
-}
-
-size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length)
-{
-    const kvern_table *table = row->table;
-    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
-    const size_t needed = needed_pages(row, dead, new_length);
-    const size_t used = kvern_table_used(table, row->length);
-    size_t room = used - dead;
-    if (kvern_table_is_exclusive(table))
-        room +=
-            count_exclusive(table, kept, kept + dead) + count_exclusive(table, used, table->count);
-    return (needed > room ? needed - room : 0) + has_shared_tail(row, kvern_pages_of(new_length));
-}
-
-kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep, int64_t new_length,
-                               size_t reserve, kvern_row_change *change)
-{
+    KVERN_ASSERT(new_length >= row->length);
     memset(change, 0, sizeof *change);
-    // Asked once: another thread may let go of the table at any moment, and a table that was shared
-    // while its spare pages were looked at must not count as exclusive afterwards.
+    // Asked once: another thread may let go of the table at any moment.
     const bool exclusive = kvern_table_is_exclusive(row->table);
-    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
-    const size_t gap = (row->table ? row->table->gap : 0) + dead;
-    const size_t needed = kvern_max_size(needed_pages(row, dead, new_length), reserve);
+    const size_t gap = gap_of(row);
+    change->total = kvern_max_size(total_pages(row, new_length), reserve);
     if (exclusive)
-        recycle(row->table, kept, dead);
+        drop_surplus(row, change->total - kvern_min_size(change->total, needed_pages(row)));
     else
-        change->dropped = dead;
+        change->dropped = dead_pages(row);
     const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
-    kvern_status status = choose_table(pool, row, exclusive, kept, needed, change);
-    if (status)
-        return status;
-    const size_t fresh = change->fresh_end - change->fresh_begin;
-    status = kvern_pool_take(pool, fresh, change->table->pages + change->fresh_begin);
-    if (status)
-        change->fresh_end = change->fresh_begin;
-    else if (has_shared_tail(row, kvern_max_size(written, reserve + gap)))
+    kvern_status status = choose_table(pool, row, exclusive, change);
+    if (!status)
+        status = take_fresh(pool, row, change);
+    if (!status && has_shared_tail(row, kvern_max_size(written, reserve + gap)))
         status = kvern_pool_take(pool, 1, &change->copy);
     if (status)
         kvern_row_cancel(row, change);
@@ -254,45 +382,14 @@ void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
     memset(change, 0, sizeof *change);
 }
 
-// Whether a round that is taken back will want to see the table that a row is about to leave.
-static bool is_wanted(const kvern_row_undo *undo)
-{
-    return undo && undo->kind == KVERN_UNDO_NOTHING;
-}
-
-// Lets go of the table that a row leaves, or keeps it for the end of the round.
+// Lets go of the table that a row leaves, or keeps it for the end of the round: a table that others
+// hold too, when the round first changes the row.
 static void leave_table(kvern_table *old, kvern_row_undo *undo)
 {
-    if (!is_wanted(undo)) {
+    if (undo && !undo->begun && kvern_table_is_shared(old))
+        undo->table = old;
+    else
         kvern_table_release(old);
-        return;
-    }
-    undo->kind = old ? KVERN_UNDO_TABLE : KVERN_UNDO_NO_TABLE;
-    undo->table = old;
-    if (!kvern_table_is_exclusive(old))
-        return;
-    undo->kind = KVERN_UNDO_EMPTIED; // so that its pages are not shared
-    for (size_t i = 0; i < old->count; i++)
-        kvern_page_release(old->pages[i]);
-    old->count = 0;
-}
-
-// Moves or shares the pages that stay into the new table.
-static void adopt_pages(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo)
-{
-    kvern_table *old = row->table, *table = change->table;
-    if (!old) {
-        leave_table(NULL, undo);
-        return;
-    }
-    const size_t count = change->fresh_begin, dropped = change->dropped;
-    const size_t front = dropped ? table->kept : count;
-    memcpy(table->pages, old->pages, front * sizeof old->pages[0]);
-    memcpy(table->pages + front, old->pages + front + dropped,
-           (count - front) * sizeof old->pages[0]);
-    for (size_t i = 0; i < count; i++)
-        kvern_page_retain(table->pages[i]);
-    leave_table(old, undo);
 }
 
 // The copy takes the place of the shared, partly filled page. A table that is kept for the end of
@@ -302,83 +399,47 @@ static void replace_tail(kvern_row *row, kvern_row_change *change, kvern_row_und
     kvern_table *table = change->table;
     kvern_page **tail = &table->pages[kvern_table_used(table, row->length) - 1];
     memcpy(change->copy->data, (*tail)->data, kvern_page_bytes(change->copy));
-    if (undo && !undo->begun && undo->kind != KVERN_UNDO_TABLE)
+    if (undo && !undo->begun && !undo->table)
         undo->tail = *tail;
     else
         kvern_page_release(*tail);
     *tail = change->copy;
-    if (undo && !undo->begun)
-        undo->copied = true;
-}
-
-static void note_taken(kvern_row_undo *undo, const kvern_row_change *change)
-{
-    const size_t fresh = change->fresh_begin - (change->surplus_end - change->surplus_begin);
-    undo->begun = true;
-    if (change->fresh_begin == change->fresh_end)
-        return;
-    undo->fresh = undo->took ? kvern_min_size(undo->fresh, fresh) : fresh;
-    undo->took = true;
-}
-
-static void drop_surplus(kvern_table *table, size_t begin, size_t end)
-{
-    for (size_t i = begin; i < end; i++)
-        kvern_page_release(table->pages[i]);
-    memmove(table->pages + begin, table->pages + end,
-            (table->count - end) * sizeof table->pages[0]);
-    table->count -= end - begin;
 }
 
 void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo)
 {
-    kvern_table *table = change->table;
-    if (table != row->table)
-        adopt_pages(row, change, undo);
+    kvern_table *old = row->table, *table = change->table;
+    for (size_t i = change->fresh_end; i-- > change->fresh_begin;)
+        push_room(row, table->pages[i]);
+    if (table != old) {
+        if (old)
+            copy_pages(old, row->kept, change->dropped, table, needed_pages(row));
+        row->table = table;
+        leave_table(old, undo);
+    }
     if (change->copy)
         replace_tail(row, change, undo);
-    table->count = change->fresh_end;
-    row->table = table;
-    drop_surplus(table, change->surplus_begin, change->surplus_end);
+    trim_room(row, change->total - kvern_min_size(change->total, table->count));
     if (undo)
-        note_taken(undo, change);
+        undo->begun = true;
+    KVERN_ASSERT(kvern_row_is_sound(row));
 }
 
-void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held)
+void kvern_row_extend(kvern_row *row, int64_t new_length)
 {
-    row->held = kvern_max_i64(row->held, held);
-    const size_t kept = kvern_pages_of(keep), dead = dead_pages(row, kept);
-    if (dead == 0 || !kvern_table_is_exclusive(row->table))
-        return;
-    recycle(row->table, kept, dead);
-    drop_spare(row, room_of(row));
+    KVERN_ASSERT(kvern_row_is_open(row, new_length));
+    kvern_table *table = row->table;
+    const size_t used = kvern_table_used(table, new_length);
+    while (table->count < used)
+        table->pages[table->count++] = pop_room(row);
 }
 
-// An empty row starts anew: nothing of it is dropped.
-static void restart(kvern_row *row)
-{
-    if (kvern_table_is_exclusive(row->table)) {
-        row->table->gap = 0;
-    } else {
-        kvern_table_release(row->table);
-        row->table = NULL;
-    }
-}
-
-void kvern_row_truncate(kvern_row *row, int64_t length)
-{
-    row->length = length;
-    if (length == 0)
-        row->held = 0;
-    if (length == 0 && row->table && row->table->gap)
-        restart(row);
-    if (kvern_table_is_exclusive(row->table))
-        drop_spare(row, room_of(row));
-}
+// ---- Whole rows ----
 
 void kvern_row_reset(kvern_row *row)
 {
     kvern_table_release(row->table);
+    kvern_row_drop_room(row);
     memset(row, 0, sizeof *row);
 }
 
@@ -386,7 +447,10 @@ void kvern_row_share(const kvern_row *from, kvern_row *to)
 {
     kvern_table_retain(from->table);
     *to = *from;
+    to->room = NULL;
+    to->room_count = 0;
     to->reserved = to->promised = 0;
+    kvern_row_give_back(to);
 }
 
 uint64_t kvern_row_bytes(const kvern_row *row)
@@ -394,5 +458,29 @@ uint64_t kvern_row_bytes(const kvern_row *row)
     uint64_t bytes = 0;
     for (size_t i = 0; row->table && i < row->table->count; i++)
         bytes += kvern_page_bytes(row->table->pages[i]);
+    for (const kvern_page *page = row->room; page; page = page->next)
+        bytes += kvern_page_bytes(page);
     return bytes;
+}
+
+static bool is_sound_table(const kvern_row *row)
+{
+    const kvern_table *table = row->table;
+    if (!table)
+        return row->length == 0;
+    return table->count <= table->capacity &&
+           table->count >= kvern_table_used(table, row->length) &&
+           (table->gap == 0 ||
+            (table->kept == row->kept &&
+             (table->kept + table->gap) * KVERN_PAGE_POSITIONS <= (size_t)row->held));
+}
+
+bool kvern_row_is_sound(const kvern_row *row)
+{
+    size_t room = 0;
+    for (const kvern_page *page = row->room; page; page = page->next, room++) {
+        if (!kvern_page_is_exclusive(page))
+            return false;
+    }
+    return room == row->room_count && row->held <= row->length && is_sound_table(row);
 }

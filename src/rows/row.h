@@ -10,8 +10,17 @@
 // whatever its length, and the row makes a table of its own before it next changes anything that
 // the others see. The same holds for the last, partly filled page.
 //
+// Tables hold pages with positions, nothing else. Pages for what is yet to come, room, are on a
+// list of the row: nobody else sees them, and who shares the table does not hold them.
+//
 // A change has two halves. kvern_row_prepare takes everything that can fail; kvern_row_commit
 // cannot fail. Between them nothing has changed, so several rows can change together or not at all.
+// kvern_row_extend then turns room into pages with positions.
+//
+// A row gives back what it does not need: pages that its window has passed, and those behind its
+// length. In a table that others hold too it cannot drop any; so it leaves that table for one of
+// its own, best effort, and the pages go when the last of the others lets go, on whatever thread.
+// Where that cannot be done, the next call on the row tries again.
 
 #include "src/pages/pool.h"
 
@@ -21,7 +30,7 @@ typedef struct kvern_table {
     _Atomic size_t references;
     kvern_pool *pool;
     size_t capacity;
-    size_t count; // pages held; those behind the row's length are room
+    size_t count; // pages
     size_t kept;  // the first pages of the row, which stay
     size_t gap;   // pages of the row that were dropped behind them
     kvern_page *pages[];
@@ -29,24 +38,27 @@ typedef struct kvern_table {
 
 typedef struct kvern_row {
     kvern_table *table; // NULL while it never held anything
-    int64_t length;     // positions
-    int64_t held;       // the kept positions and those from here on can be attended
-    size_t reserved;    // pages that are kept as room
-    size_t promised;    // the same, for the length of an open step
-    bool slotted;       // its token of the open step has been stored behind its length
-    bool converted;     // its pages have the planned codecs, not those of before `start`
-    int64_t floor;      // length when it was converted, 0 for none: what is below was another form
-    int64_t boundary;   // not to be converted below this length
+    kvern_page *room;   // pages of this row alone, through kvern_page.next
+    size_t room_count;
+    int64_t length;   // positions
+    int64_t held;     // the kept positions and those from here on can be attended
+    size_t kept;      // pages of the kept positions; where `held` is not 0
+    size_t reserved;  // pages that it is to have at least, those with positions among them
+    size_t promised;  // the same, for the length of an open step
+    bool slotted;     // its token of the open step has been stored behind its length
+    bool converted;   // its pages have the planned codecs, not those of before `start`
+    int64_t floor;    // length when it was converted, 0 for none: what is below was another form
+    int64_t boundary; // not to be converted below this length
 } kvern_row;
 
 typedef struct kvern_row_undo kvern_row_undo;
 
 typedef struct kvern_row_change {
-    kvern_table *table;                // the row's table after the change: its own or a new one
-    size_t dropped;                    // pages behind the kept ones that a new table does without
-    size_t fresh_begin, fresh_end;     // pages taken for it
-    size_t surplus_begin, surplus_end; // pages in front of those that go when it is committed
-    kvern_page *copy;                  // replaces the shared, partly filled page; or NULL
+    kvern_table *table;            // the row's table after the change: its own or a new one
+    size_t total;                  // pages that the row has afterwards, room among them
+    size_t dropped;                // pages behind the kept ones that a new table does without
+    size_t fresh_begin, fresh_end; // new pages, which lie behind those in use until the commit
+    kvern_page *copy;              // replaces the shared, partly filled page; or NULL
 } kvern_row_change;
 
 // Positions of a row at most: far above any model, far below any overflow.
@@ -60,38 +72,55 @@ static inline kvern_page *kvern_table_page(const kvern_table *table, size_t page
     return table->pages[page < table->kept ? page : page - table->gap];
 }
 
-// Pages that a table holds for a row of `length` positions, room not counted.
+// Pages that a table has for a row of `length` positions.
 size_t kvern_table_used(const kvern_table *table, int64_t length);
 
-// Prepares that the positions [row->length, new_length) can be written, and that at least
-// row->reserved or `reserve` pages are held. new_length >= row->length. `keep`: kept positions.
-// Pages below row->held become room.
-KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t keep,
-                                           int64_t new_length, size_t reserve,
-                                           kvern_row_change *change);
+// Prepares that the positions [row->length, new_length) can be written, and that the row has
+// row->reserved and `reserve` pages at least. new_length >= row->length. Pages that nobody can see
+// any more become room or go, also when the call fails.
+KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length,
+                                           size_t reserve, kvern_row_change *change);
 
 // Pages that preparing to write up to `new_length` would take, for growth and as a copy.
-size_t kvern_row_foresee(const kvern_row *row, int64_t keep, int64_t new_length);
+size_t kvern_row_foresee(const kvern_row *row, int64_t new_length);
 
-// Within a round, `undo` (src/rows/undo.h) keeps what the row loses; else it is NULL.
+// Within a round, `undo` (src/rows/undo.h) keeps what the row leaves; else it is NULL.
 void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *undo);
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change);
 
-// Notes that nothing between the kept positions and `held` can be seen any more. Pages that lie
-// there go, unless somebody else holds the table: then they go with the next change.
+// Whether the positions [row->length, new_length) can be written without a change: nobody else sees
+// the table or its last page, and there is room.
+bool kvern_row_is_open(const kvern_row *row, int64_t new_length);
+
+// Puts room behind the row's pages, so that there is one for each position below `new_length`. The
+// row is open that far.
+void kvern_row_extend(kvern_row *row, int64_t new_length);
+
+// Notes that nothing between the first `keep` positions and `held` can be seen any more, and gives
+// back what the row does not need.
 void kvern_row_settle(kvern_row *row, int64_t keep, int64_t held);
 
-// Drops the newest positions down to `length`, and the pages that are neither used nor reserved.
+// Drops the newest positions down to `length`, and gives back what the row does not need.
 void kvern_row_truncate(kvern_row *row, int64_t length);
+
+// Gives back what the row does not need, if it still holds anything of that: what others held too,
+// when there was no memory for a table without it.
+void kvern_row_give_back(kvern_row *row);
 
 // Empties the row and gives up its reserved room.
 void kvern_row_reset(kvern_row *row);
 
-// *to becomes another row with the same positions. Cannot fail. *to must be empty.
+// Gives up the row's room, which is of another form than the row is going to have.
+void kvern_row_drop_room(kvern_row *row);
+
+// *to becomes another row with the same positions and no room. Cannot fail. *to must be empty.
 void kvern_row_share(const kvern_row *from, kvern_row *to);
 
-// Bytes of the pages that the row holds.
+// Bytes of the pages that the row holds, room among them.
 uint64_t kvern_row_bytes(const kvern_row *row);
+
+// Whether everything about the row agrees, for asserts: pages and positions, room, references.
+bool kvern_row_is_sound(const kvern_row *row);
 
 // Makes a table without pages, with one reference.
 KVERN_CHECK kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out);

@@ -3,6 +3,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/codec/codec.h"
+#include "src/rows/row_image.h"
 #include "src/state/cache.h"
 
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
@@ -65,6 +66,23 @@ static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from
                       kvern_cache_signature(cache));
 }
 
+static kvern_status make_image(const kvern_cache *cache, const kvern_row *to,
+                               const kvern_cache *from, const kvern_row *taken,
+                               kvern_row_image *image)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    *image = (kvern_row_image){.length = taken->length,
+                               .keep = layer->window.keep,
+                               .held = taken->held,
+                               .floor = taken->floor};
+    kvern_status status = check_form(cache, from, taken, &image->converted);
+    image->is_other_form = layer->first_pool && image->converted != to->converted;
+    // A row that grew here would have been in bf16 below the start.
+    if (image->converted && layer->plan.start > image->floor)
+        image->floor = kvern_min_i64(layer->plan.start, image->length);
+    return status;
+}
+
 kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache *from,
                                size_t from_row)
 {
@@ -72,28 +90,19 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_row *taken = &from->rows[from_row];
     kvern_row *to = &cache->rows[row];
-    kvern_row taken;
-    kvern_row_share(&from->rows[from_row], &taken);
-    status = check_form(cache, from, &taken, &taken.converted);
+    kvern_row_image image;
+    status = make_image(cache, to, from, taken, &image);
     kvern_conversion conversion = {0};
-    const bool due = !taken.converted && taken.length > 0 && taken.length >= layer->plan.start;
-    if (!status && due)
+    if (!status && !image.converted && image.length > 0 && image.length >= layer->plan.start)
         status = kvern_conversion_prepare(
-            layer->pool, &taken, kvern_table_used(taken.table, taken.length), true, &conversion);
-    if (status || taken.length == 0) {
-        kvern_table_release(taken.table);
+            layer->pool, taken, kvern_table_used(taken->table, taken->length), true, &conversion);
+    if (status || image.length == 0)
         return status;
-    }
-    // A row that grew here would have been in bf16 below the start.
-    if (taken.converted && layer->plan.start > taken.floor)
-        taken.floor = kvern_min_i64(layer->plan.start, taken.length);
-    taken.reserved = to->reserved;
-    taken.boundary = to->boundary;
-    kvern_table_release(to->table);
-    *to = taken;
+    kvern_row_image_share(to, &image, taken->table);
     if (conversion.pool)
         kvern_cache_convert(cache, to, &conversion);
-    to->held = kvern_max_i64(to->held, kvern_window_held(&layer->window, to->length));
+    kvern_row_settle(to, layer->window.keep, kvern_window_held(&layer->window, to->length));
     return KVERN_OK;
 }

@@ -124,6 +124,8 @@ static void store_all(kvern_cache *cache, const kvern_tokens *tokens, const int6
     for (size_t r = 0; r < cache->row_count; r++) {
         kvern_row *row = &cache->rows[r];
         const kvern_geometry *g = kvern_cache_form(cache, row).geometry;
+        if (counts[r])
+            kvern_row_extend(row, row->length + counts[r]);
         for (size_t s = 0; s < g->stream_count; s++) {
             const tensor t = tensor_for(tokens, &g->streams[s]);
             store_stream(&g->streams[s], row, counts[r], &t, t.start ? t.start[r] : packed);

@@ -191,7 +191,6 @@ void kvern_cache_cancel(kvern_cache *cache)
 kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size_t reserve_row,
                                  size_t reserve_pages)
 {
-    const int64_t keep = kvern_cache_planned(cache)->window.keep;
     memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
     for (size_t r = 0; r < cache->row_count; r++) {
         const int64_t count = counts ? counts[r] : 0;
@@ -199,7 +198,7 @@ kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size
         if (count == 0 && reserve == 0)
             continue;
         kvern_row *row = &cache->rows[r];
-        kvern_status status = kvern_row_prepare(kvern_cache_form(cache, row).pool, row, keep,
+        kvern_status status = kvern_row_prepare(kvern_cache_form(cache, row).pool, row,
                                                 row->length + count, reserve, &cache->changes[r]);
         if (status) {
             kvern_cache_cancel(cache);

@@ -5,6 +5,7 @@
 #include "src/base/size.h"
 #include "src/math/element.h"
 #include "src/math/fpenv.h"
+#include "src/rows/row_image.h"
 #include "src/state/state.h"
 
 #include <kvern/padded.h>
@@ -329,15 +330,12 @@ static kvern_status check_import(const kvern_cache *cache, const kvern_padded_pl
 
 // ---- Import: room ----
 
-// A row that is to be filled, as it is before and what it becomes.
+// What a row is filled with.
 typedef struct filling {
-    kvern_row row; // empty, in the form that is filled
-    kvern_form form;
+    kvern_row_image image;
+    const kvern_geometry *geometry;
     columns columns;
-    int64_t held;     // afterwards (see kvern_row)
-    size_t kept, gap; // of its table
-    bool fresh;       // the row does without the table that it has: it is of the other form
-    bool converts;    // reaches its start: numbers are rounded to bf16 first
+    bool converts; // reaches its start: numbers are rounded to bf16 first
 } filling;
 
 static int64_t held_of(const kvern_window *window, const columns *c)
@@ -346,23 +344,26 @@ static int64_t held_of(const kvern_window *window, const columns *c)
     return kvern_max_i64(given, kvern_window_held(window, c->offset));
 }
 
+// The form that the row will have, and how it comes to it.
 static void choose_form(const kvern_cache *cache, const kvern_padded_planes *planes, size_t r,
                         filling *f)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const plane_set set = planes_of(cache, planes);
-    const kvern_row *row = &cache->rows[r];
-    f->row = *row;
-    if (layer->first_pool && !row->converted) {
+    kvern_row row = cache->rows[r];
+    if (layer->first_pool && !row.converted) {
         const bool codes = any_codes(&set);
         f->converts =
-            !codes && f->columns.offset >= layer->plan.start && f->columns.offset >= row->boundary;
-        f->fresh = codes || f->converts;
+            !codes && f->columns.offset >= layer->plan.start && f->columns.offset >= row.boundary;
+        f->image.is_other_form = row.converted = codes || f->converts;
     }
-    if (f->fresh)
-        f->row =
-            (kvern_row){.reserved = row->reserved, .boundary = row->boundary, .converted = true};
-    f->form = kvern_cache_form(cache, &f->row);
+    const kvern_form form = kvern_cache_form(cache, &row);
+    f->geometry = form.geometry;
+    f->image.pool = form.pool;
+    f->image.converted = row.converted;
+    f->image.floor = row.floor;
+    if (f->image.is_other_form)
+        f->image.floor = layer->plan.start > 0 ? f->columns.offset : 0;
 }
 
 // What filling row r means. The same before and after its room was taken.
@@ -370,36 +371,25 @@ static filling filling_of(const kvern_cache *cache, const kvern_padded_planes *p
 {
     const kvern_window *window = &kvern_cache_planned(cache)->window;
     filling f = {.columns = columns_of(cache, planes, r)};
+    f.image.length = f.columns.offset;
+    f.image.keep = window->keep;
+    f.image.held = held_of(window, &f.columns);
     choose_form(cache, planes, r, &f);
-    f.held = held_of(window, &f.columns);
-    const size_t first = (size_t)(f.held / KVERN_PAGE_POSITIONS);
-    f.kept = kvern_pages_of(window->keep);
-    f.gap = first > f.kept ? first - f.kept : 0;
     return f;
 }
 
-static void cancel_rows(kvern_cache *cache, const kvern_padded_planes *planes, size_t count)
-{
-    for (size_t r = 0; r < count; r++) {
-        filling f = filling_of(cache, planes, r);
-        kvern_row_cancel(&f.row, &cache->changes[r]);
-    }
-}
-
-// Takes all that filling can fail for. Pages of positions that were dropped are not among it: the
-// row is prepared for as many pages as it has.
+// Takes all that filling can fail for.
 static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
     memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
     for (size_t r = 0; r < cache->row_count; r++) {
-        filling f = filling_of(cache, planes, r);
+        const filling f = filling_of(cache, planes, r);
         if (f.columns.count == 0)
             continue;
-        const int64_t stored = f.columns.offset - (int64_t)(f.gap * KVERN_PAGE_POSITIONS);
         kvern_status status =
-            kvern_row_prepare(f.form.pool, &f.row, 0, stored, 0, &cache->changes[r]);
+            kvern_row_image_prepare(&cache->rows[r], &f.image, &cache->changes[r]);
         if (status) {
-            cancel_rows(cache, planes, r);
+            kvern_cache_cancel(cache);
             return status;
         }
     }
@@ -429,15 +419,16 @@ static void import_vector(const kvern_stream_plan *stream, const plane *p, void 
 static void store_row(const kvern_cache *cache, const filling *f, const kvern_padded_planes *planes,
                       size_t r)
 {
-    const kvern_geometry *g = f->form.geometry;
+    const kvern_geometry *g = f->geometry;
+    const kvern_table *table = cache->rows[r].table;
     const plane_set set = planes_of(cache, planes);
     const columns *c = &f->columns;
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t position = position_of(c, i);
-        if (position >= c->keep && position < f->held)
+        if (position >= c->keep && position < f->image.held)
             continue;
         const size_t slot = (size_t)position % KVERN_PAGE_POSITIONS;
-        void *page = kvern_table_page(f->row.table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
+        void *page = kvern_table_page(table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
         for (size_t h = 0; h < g->kv_heads; h++) {
             const size_t index =
                 (r * g->kv_heads + h + 1) * (size_t)planes->width - (size_t)(c->count - i);
@@ -449,23 +440,11 @@ static void store_row(const kvern_cache *cache, const filling *f, const kvern_pa
 
 static void fill_row(kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    filling f = filling_of(cache, planes, r);
+    const filling f = filling_of(cache, planes, r);
     if (f.columns.count == 0)
         return;
-    kvern_row_commit(&f.row, &cache->changes[r], NULL);
-    if (f.gap) {
-        f.row.table->kept = f.kept;
-        f.row.table->gap = f.gap;
-    }
+    kvern_row_image_commit(&cache->rows[r], &f.image, &cache->changes[r]);
     store_row(cache, &f, planes, r);
-    f.row.length = f.columns.offset;
-    f.row.held = f.held;
-    if (f.fresh) {
-        f.row.floor = layer->plan.start > 0 ? f.row.length : 0;
-        kvern_table_release(cache->rows[r].table);
-    }
-    cache->rows[r] = f.row;
 }
 
 static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
@@ -526,14 +505,6 @@ static kvern_status check_layers(const kvern_state *state, const kvern_padded_pl
     return KVERN_OK;
 }
 
-static void cancel_layers(kvern_state *state, const kvern_padded_planes *layers, size_t count)
-{
-    for (size_t l = 0; l < count; l++) {
-        const kvern_padded_planes planes = layer_planes(layers, l);
-        cancel_rows(&state->caches[l], &planes, kvern_state_rows(state));
-    }
-}
-
 kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_planes *layers)
 {
     kvern_status status = kvern_state_check_idle(state);
@@ -542,8 +513,8 @@ kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_pl
     for (size_t l = 0; !status && l < state->composition->count; l++) {
         const kvern_padded_planes planes = layer_planes(layers, l);
         status = prepare_import(&state->caches[l], &planes);
-        if (status)
-            cancel_layers(state, layers, l);
+        for (size_t done = 0; status && done < l; done++)
+            kvern_cache_cancel(&state->caches[done]);
     }
     if (status)
         return status;

@@ -55,8 +55,7 @@ kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
     const kvern_cache *cache = &state->caches[layer];
     const kvern_row *r = &cache->rows[row];
     const kvern_form form = kvern_cache_form(cache, r);
-    const size_t pages =
-        kvern_row_foresee(r, kvern_cache_planned(cache)->window.keep, r->length + 1);
+    const size_t pages = kvern_row_foresee(r, r->length + 1);
     const kvern_planned_slot found = {
         .position = r->length,
         .k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec,
@@ -103,14 +102,15 @@ static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
 {
     kvern_row *r = &cache->rows[row];
     const size_t at = (size_t)r->length / KVERN_PAGE_POSITIONS;
-    if (!r->slotted && (kvern_table_is_shared(r->table) ||
-                        !kvern_page_is_exclusive(kvern_table_page(r->table, at)))) {
+    if (!r->slotted && !kvern_row_is_open(r, r->length + 1)) {
         kvern_status status =
             kvern_cache_prepare(cache, NULL, row, kvern_table_used(r->table, r->length + 1));
         if (status)
             return status;
         kvern_cache_commit(cache);
     }
+    if (!r->slotted)
+        kvern_row_extend(r, r->length + 1);
     *page = kvern_table_page(r->table, at)->data;
     return KVERN_OK;
 }

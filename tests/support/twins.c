@@ -84,13 +84,44 @@ static bool is_in_round(const twin_state *s)
 // Refused calls leave no pages behind. Fewer there may be: what a window has passed becomes room
 // when a call is prepared, and goes earlier then. And where memory is short, a page that is
 // converted may stay in the larger place of its old form; so may one that a cache has adopted.
-static void expect_no_more_bytes(const kvern_cache *wanted, const kvern_cache *got)
+static bool has_no_more_bytes(const kvern_cache *wanted, const kvern_cache *got)
 {
-    if (kvern_cache_layer(wanted)->start == KVERN_NO_START)
-        assert_true(kvern_cache_bytes(got) <= kvern_cache_bytes(wanted));
+    return kvern_cache_layer(wanted)->start != KVERN_NO_START ||
+           kvern_cache_bytes(got) <= kvern_cache_bytes(wanted);
 }
 
-static void expect_same_state(const twin_state *s)
+static bool has_no_more_bytes_in_layers(const twin_state *s)
+{
+    for (size_t l = 0; l < MIXED_LAYERS; l++) {
+        if (!has_no_more_bytes(kvern_state_cache(s->wanted, l), kvern_state_cache(s->got, l)))
+            return false;
+    }
+    return true;
+}
+
+// A row that shares a table needs a small one of its own to leave it. When it had no memory for
+// that, the next call on the row tries again: here it must, unless the budget is full.
+static bool is_budget_full(const twins *w)
+{
+    kvern_memory memory = {.size = sizeof memory};
+    assert_ok(kvern_context_memory(w->poor->context, &memory));
+    return memory.budget_bytes - memory.held_bytes < 1024;
+}
+
+static void expect_no_more_bytes(const twins *w, const twin_state *s)
+{
+    if (has_no_more_bytes_in_layers(s))
+        return;
+    for (size_t r = 0; r < kvern_state_rows(s->got); r++) {
+        const kvern_status status = kvern_state_trim(s->got, r, 0);
+        if (status == KVERN_ERR_BUSY) // a step or a round is open
+            return;
+        assert_ok(status);
+    }
+    assert_true(has_no_more_bytes_in_layers(s) || is_budget_full(w));
+}
+
+static void expect_same_state(const twins *w, const twin_state *s)
 {
     const size_t rows = kvern_state_rows(s->wanted);
     assert_int_equal(kvern_state_rows(s->got), rows);
@@ -103,8 +134,7 @@ static void expect_same_state(const twin_state *s)
         if (!is_in_round(s)) // exports wait for its end
             mixed_expect_row(s->wanted, r, s->got, r, "a row after a call");
     }
-    for (size_t l = 0; l < MIXED_LAYERS; l++)
-        expect_no_more_bytes(kvern_state_cache(s->wanted, l), kvern_state_cache(s->got, l));
+    expect_no_more_bytes(w, s);
 }
 
 static void expect_same_cache(const twin_cache *c)
@@ -118,7 +148,7 @@ static void expect_same(const twins *w)
 {
     for (size_t i = 0; i < MOST_STATES; i++) {
         if (w->states[i].got)
-            expect_same_state(&w->states[i]);
+            expect_same_state(w, &w->states[i]);
     }
     for (size_t i = 0; i < MOST_CACHES; i++) {
         if (w->caches[i].got)
