@@ -244,8 +244,8 @@ static double relative_bound(const scored *all, const kvern_codec *v_codec, int6
            1;
 }
 
-void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
-                  double *out, double *bound)
+void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
+                      double *out, double *bound)
 {
     scored all = score_all(row, layer, query);
     const kvern_codec codec = naive_row_codec(row, layer, 1);
@@ -424,7 +424,7 @@ static void check_vector(const attempt *a, const naive_row *row, size_t r, int64
         .sink = a->queries.sinks ? &a->queries.sinks[head] : NULL,
         .out_type = a->queries.out_type,
     };
-    naive_attend(row, a->layer, &query, wanted, bound);
+    naive_row_attend(row, a->layer, &query, wanted, bound);
     for (size_t d = 0; d < a->layer->v_dim; d++) {
         if (!(fabs((double)got[d] - wanted[d]) <= bound[d]))
             fail_msg("row %zu, position %lld, head %zu of %zu, dim %zu: %.9g, not %.9g +- %.3g", r,

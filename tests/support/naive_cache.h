@@ -55,8 +55,8 @@ typedef struct naive_query {
 
 // out[d] in double precision, and by how much a result in the library's arithmetic may differ from
 // it (see naive_cache.c).
-void naive_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
-                  double *out, double *bound);
+void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naive_query *query,
+                      double *out, double *bound);
 
 // Attends random queries of a read whose rows hold what `rows` say, base[r] being the position of
 // the first token of the append, and fails the test when a result is not what it should be, or when
