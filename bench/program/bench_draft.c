@@ -185,7 +185,7 @@ static kvern_status encode_case(const draft_bench *bench, const draft_case *chos
         if (status)
             status = engine_fail(error, status, "no memory for the text");
     } else {
-        status = prompt_read(options, false, &text, error);
+        status = prompt_read(options, &text, error);
     }
     if (!status)
         status =

@@ -5,11 +5,11 @@
 #include "cli/io/json.h"
 #include "cli/io/number.h"
 #include "cli/io/report.h"
+#include "cli/io/signals.h"
 #include "cli/io/text.h"
 #include "cli/session/draft_options.h"
 #include "cli/session/sampling_options.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,25 +22,6 @@ typedef struct batch_item {
     text_buffer text;
     logit_bias *biases; // of its sampler
 } batch_item;
-
-// ---- Interruption ----
-
-static volatile sig_atomic_t interrupts;
-
-static void note_interrupt(int signal)
-{
-    (void)signal;
-    interrupts = 1;
-}
-
-// The first Ctrl-C ends the job in order, the next one at once.
-static void catch_interrupts(void)
-{
-    const struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
-    interrupts = 0;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 // ---- Lines ----
 
@@ -353,15 +334,15 @@ static void show_progress(batch_job *job)
 
 void batch_job_run(batch_job *job)
 {
-    catch_interrupts();
+    signals_note_interrupts();
     job->bar = progress_start(job->label, "prompts");
     bool more = true;
-    while (more && !interrupts && job->broken.status == KVERN_OK) {
+    while (more && !signals_noted() && job->broken.status == KVERN_OK) {
         feed(job);
         more = schedule_step(job->schedule) || job->at < job->text.size;
         show_progress(job);
     }
     progress_end(&job->bar);
-    job->interrupted = interrupts && more;
+    job->interrupted = more ? signals_noted() : 0;
     job->statistics = schedule_get_statistics(job->schedule);
 }

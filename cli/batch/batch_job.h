@@ -32,12 +32,12 @@ typedef struct batch_job {
     schedule *schedule;
     size_t active; // requests of the scheduler
 
-    size_t lines;   // with something in them
-    size_t done;    // answers written by this job
-    size_t skipped; // that the file of results had already
-    size_t bad;     // lines that are no prompts
-    size_t failed;  // prompts that could not be answered
-    bool interrupted;
+    size_t lines;        // with something in them
+    size_t done;         // answers written by this job
+    size_t skipped;      // that the file of results had already
+    size_t bad;          // lines that are no prompts
+    size_t failed;       // prompts that could not be answered
+    int interrupted;     // the signal that ended it early; 0: none
     engine_error broken; // why the job cannot go on; KVERN_OK: it can
     schedule_statistics statistics;
 

@@ -2,6 +2,7 @@
 #include "cli/batch/batch_output.h"
 
 #include "cli/batch/batch_input.h"
+#include "cli/io/descriptor.h"
 #include "cli/io/text.h"
 
 #include <errno.h>
@@ -165,22 +166,6 @@ bool batch_output_has(const batch_output *out, const char *key)
 
 // ---- Writing ----
 
-static bool write_all(int fd, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        const ssize_t written = write(fd, data, bytes);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written <= 0) {
-            return false;
-        }
-        data += written;
-        bytes -= (size_t)written;
-    }
-    return true;
-}
-
 // Takes back what was written of a line.
 static void cut(const batch_output *out)
 {
@@ -206,7 +191,7 @@ kvern_status batch_output_write(batch_output *out, json_t *result, engine_error 
     free(text);
     if (status != KVERN_OK) {
         status = engine_fail(error, status, "no memory for a result");
-    } else if (write_all(out->fd, line.data, line.size)) {
+    } else if (descriptor_write(out->fd, line.data, line.size)) {
         out->size += (off_t)line.size;
     } else {
         cut(out);

@@ -141,7 +141,7 @@ static int print_json(const batch_job *job)
         "s:f, s:I}",
         "answered", (json_int_t)job->done, "skipped", (json_int_t)job->skipped, "bad_lines",
         (json_int_t)job->bad, "failed", (json_int_t)job->failed, "interrupted",
-        (int)job->interrupted, "prompt_tokens", (json_int_t)sums->prompt_tokens, "shared_tokens",
+        job->interrupted != 0, "prompt_tokens", (json_int_t)sums->prompt_tokens, "shared_tokens",
         (json_int_t)sums->shared_tokens, "generated_tokens", (json_int_t)sums->generated_tokens,
         "seconds", sums->seconds, "tokens_per_s",
         number_per_second(sums->generated_tokens, sums->seconds), "forward_passes",
@@ -165,7 +165,8 @@ static int conclude(const batch_job *job)
     if (job->broken.status != KVERN_OK) {
         code = report_engine_error(&job->broken);
     } else if (job->interrupted) {
-        code = report_error("interrupted; the same command goes on");
+        report_error("interrupted; run the same command again to go on");
+        return CLI_SIGNAL + job->interrupted;
     }
     return job->bad + job->failed > 0 ? CLI_FAILURE : code;
 }

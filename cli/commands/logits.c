@@ -146,7 +146,7 @@ static kvern_status read_tokens(logits_run *run, const cli_options *options, eng
                            "%s holds no tokenizer; --tokens takes numbers", options->model);
     }
     text_buffer text = TEXT_BUFFER_INIT;
-    kvern_status status = prompt_read(options, options->template_name, &text, error);
+    kvern_status status = prompt_read(options, &text, error);
     if (status == KVERN_OK) {
         status = prompt_encode_plain(options, tokens, &text, &run->ids, error);
     }

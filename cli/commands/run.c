@@ -33,7 +33,11 @@ static void check_run(const struct argp_state *state, const session_options *opt
 static error_t parse_run(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
+    session_options *options = state->input;
     switch (key) {
+    case OPTIONS_KEY_NO_HISTORY:
+        options->no_history = true;
+        return 0;
     case ARGP_KEY_END:
         check_run(state, state->input);
         return 0;
@@ -42,36 +46,53 @@ static error_t parse_run(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child RUN_CHILDREN[] = {
-    {.argp = &options_model_argp},    {.argp = &options_text_argp},
-    {.argp = &options_template_argp}, {.argp = &answer_argp},
-    {.argp = &sampling_argp},         {.argp = &options_draft_argp},
-    {.argp = &options_context_argp},  {.argp = &options_budget_argp},
-    {.argp = &options_codec_argp},    {.argp = &options_storage_argp},
-    {.argp = &options_threads_argp},  {.argp = &options_json_argp},
-    {.argp = &options_quiet_argp},    {0}};
+static const struct argp_option RUN_OPTIONS[] = {
+    {.name = "no-history",
+     .key = OPTIONS_KEY_NO_HISTORY,
+     .doc = "Do not remember the lines of a conversation in a file"},
+    {0}};
+
+static const struct argp CONVERSATION_ARGP = {
+    .options = RUN_OPTIONS, .parser = parse_run, .doc = "Conversation"};
+
+static const struct argp_child RUN_CHILDREN[] = {{.argp = &options_model_argp},
+                                                 {.argp = &options_text_argp},
+                                                 {.argp = &options_template_argp},
+                                                 {.argp = &answer_argp},
+                                                 {.argp = &sampling_argp},
+                                                 {.argp = &options_draft_argp},
+                                                 {.argp = &CONVERSATION_ARGP},
+                                                 {.argp = &options_context_argp},
+                                                 {.argp = &options_budget_argp},
+                                                 {.argp = &options_codec_argp},
+                                                 {.argp = &options_storage_argp},
+                                                 {.argp = &options_threads_argp},
+                                                 {.argp = &options_json_argp},
+                                                 {.argp = &options_quiet_argp},
+                                                 {0}};
 
 static const struct argp RUN_ARGP = {
-    .parser = parse_run,
     .args_doc = "MODEL",
     .doc = "Answers a prompt; the answer is streamed to standard output, speeds and the size of "
            "the KV cache follow on standard error."
-           "\vThe prompt is put into the chat template of the model file, unless --raw or "
-           "--template says otherwise; a model whose file has none continues the prompt. Without "
-           "-p and --file it is read from standard input; when "
-           "that is a terminal, a conversation begins: Ctrl-C ends the running answer, Ctrl-D the "
-           "conversation, a line that ends in a backslash goes on in the next one, /clear "
-           "forgets everything said so far, /help shows these commands.",
+           "\v"
+           "  kvern run MODEL -p \"Why is the sky blue?\" -n 200\n"
+           "  kvern run MODEL -c 4096 --kv q8           a conversation\n\n"
+           "The prompt is put into the chat template of the model file, unless --raw or --template "
+           "says otherwise; a model whose file has none continues the prompt. Without -p and -f it "
+           "is read from standard input. When that is a terminal, a conversation begins; /help "
+           "shows its commands.",
     .children = RUN_CHILDREN,
 };
 
-static kvern_status encode_prompt(const run_session *session, const text_buffer *text,
-                                  token_buffer *out, engine_error *error)
+static kvern_status encode_prompt(const run_session *session, text_buffer *text, token_buffer *out,
+                                  engine_error *error)
 {
     const tokenizer *tokens = model_tokenizer(session->loaded.model);
     if (!session->chat) {
         return prompt_encode_raw(tokens, text, true, out, error);
     }
+    prompt_end_message(&session->options->common, text);
     const char *system = session->options->system;
     chat_message messages[2] = {{"system", system, system ? strlen(system) : 0},
                                 {"user", text->data ? text->data : "", text->size}};
@@ -79,7 +100,7 @@ static kvern_status encode_prompt(const run_session *session, const text_buffer 
                               system ? 2 : 1, 0, out, error);
 }
 
-static kvern_status answer_once(run_session *session, const text_buffer *text, engine_error *error)
+static kvern_status answer_once(run_session *session, text_buffer *text, engine_error *error)
 {
     token_buffer prompt = TOKEN_BUFFER_INIT;
     kvern_status status = encode_prompt(session, text, &prompt, error);
@@ -93,7 +114,7 @@ static kvern_status answer_once(run_session *session, const text_buffer *text, e
     return status;
 }
 
-static int run_once(run_session *session, const text_buffer *text)
+static int run_once(run_session *session, text_buffer *text)
 {
     engine_error error;
     if (answer_once(session, text, &error) != KVERN_OK) {
@@ -111,7 +132,7 @@ static int run_once(run_session *session, const text_buffer *text)
     return CLI_SUCCESS;
 }
 
-static int run_session_with(const session_options *options, const text_buffer *text)
+static int run_session_with(const session_options *options, text_buffer *text)
 {
     engine_error error;
     run_session session;
@@ -128,8 +149,7 @@ static int run_prompt(const session_options *options)
 {
     engine_error error;
     text_buffer text = TEXT_BUFFER_INIT;
-    bool in_template = !options->common.raw;
-    if (prompt_read(&options->common, in_template, &text, &error) != KVERN_OK) {
+    if (prompt_read(&options->common, &text, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
     int code = run_session_with(options, &text);

@@ -92,7 +92,7 @@ static int tokenize(const cli_options *options, const tokenizer *tokens)
     engine_error error;
     text_buffer text = TEXT_BUFFER_INIT;
     token_buffer ids = TOKEN_BUFFER_INIT;
-    kvern_status status = prompt_read(options, options->template_name, &text, &error);
+    kvern_status status = prompt_read(options, &text, &error);
     if (status == KVERN_OK) {
         status = prompt_encode_plain(options, tokens, &text, &ids, &error);
     }

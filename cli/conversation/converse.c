@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/conversation/converse.h"
 
+#include "cli/conversation/history_file.h"
 #include "cli/conversation/line_reader.h"
+#include "cli/io/nearest.h"
 #include "cli/io/report.h"
 #include "cli/options/prompt.h"
 
@@ -86,11 +88,17 @@ static kvern_status answer_turn(conversation *talk, engine_error *error)
     return status;
 }
 
+// Nothing of it is in the cache any more; the messages stay.
+static kvern_status forget_cache(conversation *talk, engine_error *error)
+{
+    talk->forwarded = 0;
+    return generator_reset(talk->session->generator, error);
+}
+
 static kvern_status start_again(conversation *talk, engine_error *error)
 {
     forget_messages(talk, talk->opening);
-    talk->forwarded = 0;
-    return generator_reset(talk->session->generator, error);
+    return forget_cache(talk, error);
 }
 
 static void explain_end(const run_session *session)
@@ -104,36 +112,181 @@ static void explain_end(const run_session *session)
     }
 }
 
-// ---- What is typed ----
+// ---- Commands ----
 
-static const char COMMANDS[] = "/clear   forgets everything said so far\n"
-                               "/help    shows this list\n"
-                               "//TEXT   sends /TEXT, a message that begins with a slash\n"
-                               "\\        at the end of a line: it goes on in the next one\n"
-                               "Ctrl-C   ends the running answer\n"
-                               "Ctrl-D   on an empty line: ends the conversation\n";
+typedef struct talk_command {
+    const char *name;
+    const char *argument; // what --help calls it; NULL: it takes none
+    const char *summary;
+    // *over: the conversation ends.
+    kvern_status (*run)(conversation *talk, const char *argument, bool *over, engine_error *error);
+} talk_command;
 
-// Whether a line is this command; blanks behind it do not count.
-static bool is_command(const text_buffer *line, const char *command)
+static kvern_status run_clear(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
 {
-    size_t size = line->size;
-    while (size > 0 && line->data[size - 1] == ' ') {
-        size--;
-    }
-    return size == strlen(command) && memcmp(line->data, command, size) == 0;
+    (void)argument;
+    (void)over;
+    return start_again(talk, error);
 }
 
-static kvern_status take_command(conversation *talk, const text_buffer *line, engine_error *error)
+static kvern_status run_exit(conversation *talk, const char *argument, bool *over,
+                             engine_error *error)
 {
-    if (is_command(line, "/clear")) {
-        return start_again(talk, error);
-    }
-    if (!is_command(line, "/help")) {
-        fputs("(there is no such command, and nothing was sent)\n", stderr);
-    }
-    fputs(COMMANDS, stderr);
+    (void)talk;
+    (void)argument;
+    (void)error;
+    *over = true;
     return KVERN_OK;
 }
+
+// The messages are computed again, for what followed the question may have left a window already.
+static kvern_status run_regen(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
+{
+    (void)argument;
+    (void)over;
+    if (talk->count < talk->opening + 2) {
+        fputs("(there is no answer yet)\n", stderr);
+        return KVERN_OK;
+    }
+    forget_messages(talk, talk->count - 1);
+    kvern_status status = forget_cache(talk, error);
+    if (status == KVERN_OK) {
+        status = answer_turn(talk, error);
+    }
+    if (status == KVERN_OK) {
+        explain_end(talk->session);
+    }
+    return status;
+}
+
+// Whether the template can write a conversation that begins with this system message.
+static kvern_status check_system(const conversation *talk, const char *system, engine_error *error)
+{
+    const chat_message messages[2] = {{"system", system, strlen(system)}, {"user", "?", 1}};
+    token_buffer tokens = TOKEN_BUFFER_INIT;
+    if (!talk->session->chat) {
+        return engine_fail(
+            error, KVERN_ERR_UNSUPPORTED,
+            "a system message needs a chat template, and this conversation has none");
+    }
+    kvern_status status = prompt_encode_chat(model_tokenizer(talk->session->loaded.model),
+                                             talk->session->chat, messages, 2, 0, &tokens, error);
+    token_buffer_free(&tokens);
+    return status;
+}
+
+// Puts a message at the beginning, or takes it away again.
+static kvern_status set_opening(conversation *talk, const char *system, engine_error *error)
+{
+    if (!add_message(talk, "system", system, strlen(system))) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the conversation");
+    }
+    const chat_message added = talk->messages[--talk->count];
+    const size_t before = talk->opening, after = system[0] ? 1 : 0;
+    if (before > 0) {
+        free((char *)talk->messages[0].content);
+    }
+    // There is room for one more than before.
+    memmove(talk->messages + after, talk->messages + before,
+            (talk->count - before) * sizeof *talk->messages);
+    if (after > 0) {
+        talk->messages[0] = added;
+    } else {
+        free((char *)added.content);
+    }
+    talk->count = talk->count - before + after;
+    talk->opening = after;
+    return forget_cache(talk, error);
+}
+
+static kvern_status run_system(conversation *talk, const char *argument, bool *over,
+                               engine_error *error)
+{
+    (void)over;
+    kvern_status status = argument[0] ? check_system(talk, argument, error) : KVERN_OK;
+    return status == KVERN_OK ? set_opening(talk, argument, error) : status;
+}
+
+static kvern_status run_help(conversation *talk, const char *argument, bool *over,
+                             engine_error *error);
+
+static const talk_command COMMANDS[] = {
+    {"/clear", NULL, "forgets everything said so far", run_clear},
+    {"/regen", NULL, "answers the last message once more", run_regen},
+    {"/system", "TEXT", "changes the system message; without TEXT there is none", run_system},
+    {"/help", NULL, "shows this list", run_help},
+    {"/exit", NULL, "ends the conversation, as do /quit and /bye", run_exit},
+    {"/quit", NULL, NULL, run_exit},
+    {"/bye", NULL, NULL, run_exit},
+};
+#define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
+
+static const char KEYS[] = "  //TEXT        sends /TEXT, a message that begins with a slash\n"
+                           "  \"\"\"           begins a message of several lines, and ends it\n"
+                           "  \\             at the end of a line: it goes on in the next one\n"
+                           "  Ctrl-C        ends the running answer\n"
+                           "  Ctrl-D        on an empty line: ends the conversation\n";
+
+static kvern_status run_help(conversation *talk, const char *argument, bool *over,
+                             engine_error *error)
+{
+    (void)talk;
+    (void)argument;
+    (void)over;
+    (void)error;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const talk_command *c = &COMMANDS[i];
+        if (c->summary) {
+            const int width = fprintf(stderr, "  %s %s", c->name, c->argument ? c->argument : "");
+            fprintf(stderr, "%*s%s\n", 16 - width, "", c->summary);
+        }
+    }
+    fputs(KEYS, stderr);
+    return KVERN_OK;
+}
+
+static kvern_status refuse_command(const char *word, engine_error *error)
+{
+    const char *names[COMMAND_COUNT];
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        names[i] = COMMANDS[i].name;
+    }
+    const char *meant = nearest_name(word, names, COMMAND_COUNT);
+    return engine_fail(error, KVERN_ERR_ARGUMENT,
+                       "unknown command '%.40s'%s%s; nothing was sent (/help shows the commands, "
+                       "//TEXT sends a message that begins with a slash)",
+                       word, meant ? ", did you mean " : "", meant ? meant : "");
+}
+
+// Carries out a line such as "/system Be brief." Blanks at its end do not count.
+static kvern_status take_command(conversation *talk, char *line, bool *over, engine_error *error)
+{
+    size_t size = strlen(line);
+    while (size > 0 && line[size - 1] == ' ') {
+        line[--size] = 0;
+    }
+    char *argument = line + strcspn(line, " ");
+    if (*argument) {
+        *argument++ = 0;
+        argument += strspn(argument, " ");
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const talk_command *c = &COMMANDS[i];
+        if (strcmp(c->name, line) != 0) {
+            continue;
+        }
+        if (!c->argument && argument[0]) {
+            return engine_fail(error, KVERN_ERR_ARGUMENT,
+                               "%s takes no argument, and nothing was sent", c->name);
+        }
+        return c->run(talk, argument, over, error);
+    }
+    return refuse_command(line, error);
+}
+
+// ---- What is typed ----
 
 static kvern_status take_message(conversation *talk, const char *text, size_t bytes,
                                  engine_error *error)
@@ -148,18 +301,20 @@ static kvern_status take_message(conversation *talk, const char *text, size_t by
     return status;
 }
 
-// Carries out one line, which is not empty. One slash begins a command, two a message that begins
-// with one. False: the program has to end, a failure was reported.
-static bool take_line(conversation *talk, const text_buffer *line)
+// Carries out one message, which is not empty. One slash begins a command, two a message that
+// begins with one. False: the program has to end, a failure was reported.
+static bool take_typed(conversation *talk, text_buffer *line, bool quoted, bool *over)
 {
     engine_error error;
-    kvern_status status;
-    const bool slash = line->data[0] == '/';
-    const bool doubled = slash && line->size > 1 && line->data[1] == '/';
-    if (slash && !doubled) {
-        status = take_command(talk, line, &error);
+    kvern_status status = text_buffer_append(line, "", 1); // so that it is a string
+    const bool slash = !quoted && line->data[0] == '/';
+    const bool doubled = slash && line->data[1] == '/';
+    if (status != KVERN_OK) {
+        status = engine_fail(&error, status, "no memory for a line");
+    } else if (slash && !doubled) {
+        status = take_command(talk, line->data, over, &error);
     } else {
-        status = take_message(talk, line->data + doubled, line->size - doubled, &error);
+        status = take_message(talk, line->data + doubled, line->size - 1 - doubled, &error);
     }
     if (status != KVERN_OK) {
         report_engine_error(&error); // a message that is too long is no reason to end
@@ -174,13 +329,13 @@ static int talk_on(conversation *talk, line_reader *reader)
 {
     text_buffer line = TEXT_BUFFER_INIT;
     line_result result = LINE_READ;
-    bool going = true;
-    while (going && result != LINE_END && result != LINE_NO_MEMORY) {
+    bool going = true, over = false;
+    while (going && !over && result != LINE_END && result != LINE_NO_MEMORY) {
         result = line_reader_next(reader, &line);
         if (result == LINE_INTERRUPTED) {
-            fputs("(Ctrl-D ends the conversation)\n", stderr);
-        } else if (result == LINE_READ && line.size > 0) {
-            going = take_line(talk, &line);
+            fputs("(Ctrl-D or /exit ends the conversation)\n", stderr);
+        } else if ((result == LINE_READ || result == LINE_QUOTED) && line.size > 0) {
+            going = take_typed(talk, &line, result == LINE_QUOTED, &over);
         }
     }
     text_buffer_free(&line);
@@ -192,12 +347,18 @@ static int talk_on(conversation *talk, line_reader *reader)
 
 static int talk_in_terminal(conversation *talk)
 {
-    const char *system = talk->session->options->system;
+    char history[PATH_MAX];
+    const session_options *options = talk->session->options;
+    const char *system = options->system;
     if (system && !add_message(talk, "system", system, strlen(system))) {
         return report_error("no memory for the conversation");
     }
     talk->opening = talk->count;
-    line_reader *reader = line_reader_open(&talk->session->cancel);
+    const line_reader_options wanted = {
+        .interrupt = &talk->session->cancel,
+        .history = !options->no_history && history_file_path(history) ? history : NULL,
+        .color = report_color()};
+    line_reader *reader = line_reader_open(&wanted);
     int code = reader ? talk_on(talk, reader) : report_error("the terminal cannot be used");
     line_reader_close(reader);
     return code;

@@ -3,11 +3,7 @@
 #define KVERN_CLI_NPY_H
 
 // Writes a two-dimensional float32 array as a NumPy file (.npy, format version 1.0), a few rows at
-// a time.
-//
-// The data goes to a temporary file in the same folder, which takes the final name when it is
-// whole: a reader never sees half a file, and a failure or a signal leaves nothing behind. A path
-// that exists and is no regular file (a device, a pipe) is written to directly.
+// a time. The file appears when it is whole (cli/io/atomic_file.h).
 
 #include "engine/base/error.h"
 

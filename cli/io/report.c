@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cli/io/report.h"
 
+#include "cli/io/signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,7 @@ void report_start(void)
         occupy_descriptor(fd);
     }
     widen_stdout();
-    signal(SIGPIPE, SIG_IGN);
+    signals_start();
     atexit(check_stdout);
 }
 
@@ -96,6 +97,12 @@ int report_error(const char *format, ...)
 int report_engine_error(const engine_error *error)
 {
     return print_line(error->text);
+}
+
+bool report_color(void)
+{
+    const char *terminal = getenv("TERM"), *none = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && terminal && strcmp(terminal, "dumb") != 0 && !(none && none[0]);
 }
 
 bool report_write(const void *data, size_t bytes)

@@ -107,3 +107,31 @@ kvern_status text_append_escaped(text_buffer *text, const char *data, size_t siz
     }
     return status;
 }
+
+// Bytes of the control character that `data` begins with; 0: it begins with none.
+static size_t control_bytes(const char *data, size_t size)
+{
+    const unsigned char first = (unsigned char)data[0];
+    if (first == 0xc2 && size > 1 && (unsigned char)data[1] < 0xa0) {
+        return 2;
+    }
+    return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f ? 1 : 0;
+}
+
+kvern_status text_append_printable(text_buffer *text, const char *data, size_t size)
+{
+    kvern_status status = KVERN_OK;
+    while (size > 0 && status == KVERN_OK) {
+        size_t plain = 0, control = 0;
+        while (plain < size && (control = control_bytes(data + plain, size - plain)) == 0) {
+            plain++;
+        }
+        status = text_buffer_append(text, data, plain);
+        if (status == KVERN_OK && control > 0) {
+            status = text_buffer_append(text, "\xef\xbf\xbd", 3);
+        }
+        data += plain + control;
+        size -= plain + control;
+    }
+    return status;
+}

@@ -18,4 +18,9 @@ KVERN_CHECK kvern_status text_append_utf8(text_buffer *text, const char *data, s
 // UTF-8 are written as \\, \n, \r, \t or \xHH. On failure (KVERN_ERR_MEMORY) *text is unchanged.
 KVERN_CHECK kvern_status text_append_escaped(text_buffer *text, const char *data, size_t size);
 
+// Appends `data`, whole characters of UTF-8, for a terminal: control characters other than newline
+// and tab, those that Unicode calls C1 too, become U+FFFD. On failure (KVERN_ERR_MEMORY) *text may
+// have a part of it.
+KVERN_CHECK kvern_status text_append_printable(text_buffer *text, const char *data, size_t size);
+
 #endif

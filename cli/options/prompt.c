@@ -11,18 +11,20 @@ bool prompt_is_missing(const cli_options *options)
     return !options->prompt && !options->file && isatty(STDIN_FILENO);
 }
 
-kvern_status prompt_read(const cli_options *options, bool in_template, text_buffer *text,
-                         engine_error *error)
+kvern_status prompt_read(const cli_options *options, text_buffer *text, engine_error *error)
 {
     if (options->prompt) {
         kvern_status status = text_buffer_append(text, options->prompt, strlen(options->prompt));
         return status == KVERN_OK ? status : engine_fail(error, status, "no memory for the prompt");
     }
-    kvern_status status = text_read_file(options->file ? options->file : "-", text, error);
-    if (in_template && text->size > 0 && text->data[text->size - 1] == '\n') {
+    return text_read_file(options->file ? options->file : "-", text, error);
+}
+
+void prompt_end_message(const cli_options *options, text_buffer *text)
+{
+    if (!options->prompt && text->size > 0 && text->data[text->size - 1] == '\n') {
         text->size--;
     }
-    return status;
 }
 
 kvern_status prompt_encode_raw(const tokenizer *tokens, const text_buffer *text, bool begins,
@@ -50,7 +52,7 @@ kvern_status prompt_encode_chat(const tokenizer *tokens, const chat_template *ch
 }
 
 kvern_status prompt_encode_plain(const cli_options *options, const tokenizer *tokens,
-                                 const text_buffer *text, token_buffer *out, engine_error *error)
+                                 text_buffer *text, token_buffer *out, engine_error *error)
 {
     if (!options->template_name) {
         return prompt_encode_raw(tokens, text, true, out, error);
@@ -60,6 +62,7 @@ kvern_status prompt_encode_plain(const cli_options *options, const tokenizer *to
     if (status != KVERN_OK) {
         return status;
     }
+    prompt_end_message(options, text);
     chat_message message = {"user", text->data ? text->data : "", text->size};
     status = prompt_encode_chat(tokens, chat, &message, 1, 0, out, error);
     chat_template_destroy(chat);

@@ -13,10 +13,12 @@
 // Whether the text would have to come from a terminal: no -p, no --file, and stdin is one.
 bool prompt_is_missing(const cli_options *options);
 
-// Appends the text of -p, of --file, or of stdin when neither was given. For a template, the
-// newline that ends a file does not belong to the message and is left out.
-KVERN_CHECK kvern_status prompt_read(const cli_options *options, bool in_template,
-                                     text_buffer *text, engine_error *error);
+// Appends the text of -p, of -f, or of stdin when neither was given, every byte of it.
+KVERN_CHECK kvern_status prompt_read(const cli_options *options, text_buffer *text,
+                                     engine_error *error);
+
+// The text becomes a message of a template: the newline that ends a file does not belong to it.
+void prompt_end_message(const cli_options *options, text_buffer *text);
 
 // Appends the tokens of a text as it is, control tokens recognised. With `begins` the beginning
 // token stands first if the model's file wants one.
@@ -32,7 +34,7 @@ KVERN_CHECK kvern_status prompt_encode_chat(const tokenizer *tokens, const chat_
 // What tokenize and logits do with their text: it is used as it is, or put into the template that
 // --template names.
 KVERN_CHECK kvern_status prompt_encode_plain(const cli_options *options, const tokenizer *tokens,
-                                             const text_buffer *text, token_buffer *out,
+                                             text_buffer *text, token_buffer *out,
                                              engine_error *error);
 
 #endif

@@ -4,6 +4,7 @@
 #include "cli/io/json.h"
 #include "cli/io/number.h"
 #include "cli/io/report.h"
+#include "cli/io/text.h"
 #include "cli/options/prompt.h"
 #include "cli/options/storage_options.h"
 #include "cli/session/sampling_options.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // A model without a template was not made to converse: it continues a text.
 static kvern_status choose_completion(const session_options *options, bool conversation,
@@ -80,7 +82,7 @@ static kvern_status make_sampling(run_session *session, engine_error *error)
 
 kvern_status session_open(const session_options *options, run_session *session, engine_error *error)
 {
-    *session = (run_session){.options = options};
+    *session = (run_session){.options = options, .printable = isatty(STDOUT_FILENO)};
     kvern_status status = check_draft(&options->common, error);
     if (status == KVERN_OK) {
         status = load_model(&options->common, &session->loaded, error);
@@ -114,6 +116,7 @@ void session_close(run_session *session)
     free(session->biases);
     chat_template_destroy(session->chat);
     text_buffer_free(&session->answer);
+    text_buffer_free(&session->shown);
     unload_model(&session->loaded);
     *session = (run_session){0};
 }
@@ -131,14 +134,32 @@ static void end_prompt_progress(void *user, int32_t token)
     progress_end(&session->bar);
 }
 
-// A reader that is gone, or a full disk, ends the answer.
+static void show_text(run_session *session, const char *text, size_t bytes)
+{
+    if (!session->printable) {
+        session->write_failed = !report_write(text, bytes);
+        return;
+    }
+    text_buffer *shown = &session->shown;
+    text_buffer_clear(shown);
+    if (text_append_printable(shown, text, bytes) != KVERN_OK) {
+        session->text_lost = true;
+    } else {
+        session->write_failed = !report_write(shown->data, shown->size);
+    }
+}
+
+// A reader that is gone, a full disk or a lack of memory ends the answer.
 static void take_text(void *user, const char *text, size_t bytes)
 {
     run_session *session = user;
     if (!session->options->common.json && !session->write_failed) {
-        session->write_failed = !report_write(text, bytes);
+        show_text(session, text, bytes);
     }
-    if (session->write_failed || text_buffer_append(&session->answer, text, bytes) != KVERN_OK) {
+    if (text_buffer_append(&session->answer, text, bytes) != KVERN_OK) {
+        session->text_lost = true;
+    }
+    if (session->write_failed || session->text_lost) {
         atomic_store(&session->cancel, true);
     }
 }
@@ -174,6 +195,7 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
         .on_text = take_text,
     };
     text_buffer_clear(&session->answer);
+    session->text_lost = false;
     session->bar = progress_start("prompt", "tokens");
     kvern_status status = generator_run(session->generator, &request, &session->last, error);
     progress_end(&session->bar);
@@ -182,6 +204,9 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
     bool open = answer->size > 0 && answer->data[answer->size - 1] != '\n';
     if (open && !session->options->common.json && !session->write_failed) {
         session->write_failed = !report_write("\n", 1);
+    }
+    if (status == KVERN_OK && session->text_lost) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the text of the answer");
     }
     return status;
 }

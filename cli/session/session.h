@@ -21,6 +21,7 @@ typedef struct session_options {
     size_t bias_count;
     bool ignore_eos;
     int64_t max_tokens; // per answer; -1: no limit
+    bool no_history;
     const char *system; // NULL: the template's own
 } session_options;
 
@@ -37,7 +38,10 @@ typedef struct run_session {
 
     progress bar;
     text_buffer answer;    // the text of the latest answer
+    text_buffer shown;     // what a terminal gets of it now
     bool write_failed;     // stdout takes no more
+    bool text_lost;        // there was no memory for all of it
+    bool printable;        // stdout is a terminal: it gets no control characters
     generate_result last;  // of the latest answer
     generate_result total; // sums over all answers
 } run_session;

@@ -16,7 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -33,6 +36,7 @@ typedef struct screen {
 } screen;
 
 static screen shown; // too large for the stack
+static bool with_color;
 
 static int set_up(void **state)
 {
@@ -42,6 +46,8 @@ static int set_up(void **state)
     small_model_save(&(small_model){.answer = "abcdefgh", .endless = true, .context = 10000000},
                      program_path("endless.gguf"));
     small_model_save(&(small_model){.answer = "abc", .context = 100}, program_path("short.gguf"));
+    small_model_save(&(small_model){.answer = "a\033[31mb\177c\302\233d\te"},
+                     program_path("control.gguf"));
     return 0;
 }
 
@@ -55,6 +61,7 @@ static void start_program(const char *const *arguments)
     if (shown.child == 0) {
         setenv("TERM", "xterm", 1);
         setenv("HOME", "/nonexistent", 1); // nobody's ~/.editrc
+        setenv("NO_COLOR", with_color ? "" : "1", 1);
         execv(getenv("KVERN_PROGRAM"), (char *const *)arguments);
         _exit(98);
     }
@@ -173,7 +180,7 @@ static void test_interrupts(void **state)
     type("half a lin");
     expect("half a lin");
     type("\003");
-    expect("(Ctrl-D ends the conversation)");
+    expect("(Ctrl-D or /exit ends the conversation)");
     expect("> ");
     type("hi\r");
     expect("abcdefghabcdefgh");
@@ -231,16 +238,19 @@ static void test_commands(void **state)
     (void)state;
     start(program_path("chain.gguf"), NULL);
     static const char *const UNKNOWN[] = {"/hlep\r", "/\r", "/clear now\r", "/etc is a folder\r"};
+    static const char *const SAID[] = {"unknown command '/hlep', did you mean /help; nothing",
+                                       "unknown command '/'; nothing was sent",
+                                       "/clear takes no argument, and nothing was sent",
+                                       "unknown command '/etc'"};
     for (size_t i = 0; i < sizeof UNKNOWN / sizeof UNKNOWN[0]; i++) {
         expect("> ");
         type(UNKNOWN[i]);
-        expect("(there is no such command, and nothing was sent)\r\n/clear ");
-        expect("\r\n//TEXT ");
+        expect(SAID[i]);
     }
     expect("> ");
     type("/help \r");
-    expect("/help \r\n/clear ");
-    expect("\r\n//TEXT ");
+    expect("  /clear ");
+    expect("\r\n  //TEXT ");
     expect("> ");
     type("//ab\r");
     expect("abc\r\n");
@@ -249,6 +259,256 @@ static void test_commands(void **state)
     expect("prompt      22 tokens"); // 19 around the message, and /ab
     expect(" 25 of 256 positions");
     expect_exit(0);
+}
+
+static void test_words_that_end_it(void **state)
+{
+    (void)state;
+    static const char *const WORDS[] = {"/exit\r", "/quit\r", "/bye \r"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof WORDS[0]; i++) {
+        start(program_path("chain.gguf"), NULL);
+        expect("> ");
+        type(WORDS[i]);
+        expect("generation  0 tokens");
+        expect_exit(0);
+    }
+}
+
+// The same question and answer are there again, and nothing else.
+static void test_another_answer(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("/regen\r");
+    expect("(there is no answer yet)");
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("/regen\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("again\r"); // the conversation goes on behind the second answer
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    // 21 of the first message twice, 26 of the second one; the newline of <|im_end|> included.
+    expect("prompt      68 tokens");
+    expect("generation  9 tokens");
+    expect(" 53 of 256 positions"); // as in test_two_turns
+    expect_exit(0);
+}
+
+// It stands at the beginning of all that was said; without a text it goes away again.
+static void test_system_message(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("/system  Be brief.\r");
+    expect("> ");
+    type("again\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("/system\r");
+    expect("> ");
+    type("third\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    // Three turns without a system message, all of them computed again at the last one.
+    expect(" 82 of 256 positions");
+    expect_exit(0);
+}
+
+static void test_quoted_messages(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("\"\"\"a\r");
+    expect("... ");
+    type("/b\r");
+    expect("... ");
+    type("\"\"\"\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("prompt      23 tokens"); // 19 around the message, and a\n/b
+    expect_exit(0);
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("\"\"\"/x\"\"\"\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("prompt      21 tokens");
+    expect_exit(0);
+}
+
+// Three lines that are pasted are one message, with what a terminal would act on left out.
+static void test_pasting(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    expect("\033[?2004h");
+    expect("> ");
+    type("\033[200~one\rtwo\007\rthree\r\033[201~");
+    expect("three");
+    type("!\r");
+    expect("abc\r\n");
+    expect("\033[?2004h");
+    expect("> ");
+    type("\004");
+    expect("\033[?2004l");
+    expect("prompt      33 tokens"); // 19 around the message, and one\ntwo\nthree!
+    expect_exit(0);
+}
+
+static bool echoes(void)
+{
+    struct termios mode;
+    assert_int_equal(tcgetattr(shown.terminal, &mode), 0);
+    return (mode.c_lflag & (ECHO | ICANON)) == (ECHO | ICANON);
+}
+
+// Whatever ends the program at the prompt, the terminal is left as it was.
+static void test_signals_give_the_terminal_back(void **state)
+{
+    (void)state;
+    static const int SIGNALS[] = {SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++) {
+        int status;
+        start(program_path("chain.gguf"), NULL);
+        expect("> ");
+        assert_false(echoes());
+        kill(shown.child, SIGNALS[i]);
+        assert_int_equal(waitpid(shown.child, &status, 0), shown.child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGNALS[i]);
+        assert_true(echoes());
+        close(shown.terminal);
+    }
+}
+
+static void test_stop_and_continue(void **state)
+{
+    (void)state;
+    int status;
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("hel");
+    expect("hel");
+    kill(shown.child, SIGTSTP);
+    assert_int_equal(waitpid(shown.child, &status, WUNTRACED), shown.child);
+    assert_true(WIFSTOPPED(status));
+    assert_true(echoes());
+    kill(shown.child, SIGCONT);
+    expect("\033[?2004h");
+    expect("hel"); // the line is shown again
+    assert_false(echoes());
+    type("lo\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("prompt      22 tokens"); // 19 around the message, and he, ll, o
+    expect_exit(0);
+}
+
+// A line that is longer than the new width goes on in the next row.
+static void test_resize(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    const struct winsize narrow = {.ws_row = 24, .ws_col = 20};
+    assert_int_equal(ioctl(shown.terminal, TIOCSWINSZ, &narrow), 0);
+    poll(NULL, 0, 300);
+    type("123456789012345678901234567890");
+    expect("890");
+    if (!strstr(shown.text, "> 123456789012345678 \b901")) { // which moves to the next row
+        fail_msg("the line was not wrapped:\n%s", shown.text);
+    }
+    type("\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+}
+
+// A model writes what it wants; a terminal does not act on it.
+static void test_control_characters(void **state)
+{
+    (void)state;
+    start(program_path("control.gguf"), NULL);
+    expect("> ");
+    type("hi\r");
+    expect("a\xef\xbf\xbd[31mb\xef\xbf\xbd"
+           "c\xef\xbf\xbd"
+           "d");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+}
+
+static void test_colors(void **state)
+{
+    (void)state;
+    with_color = true;
+    start(program_path("chain.gguf"), NULL);
+    with_color = false;
+    expect("\033[2m>\033[0m ");
+    type("\004");
+    expect_exit(0);
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+    assert_null(strstr(shown.text, "\033[2m"));
+}
+
+// Lines are remembered for the next conversation, in a file for their owner alone.
+static void test_history_file(void **state)
+{
+    (void)state;
+    struct stat info;
+    char folder[100], file[120];
+    snprintf(folder, sizeof folder, "%s/kvern", program_folder());
+    snprintf(file, sizeof file, "%s/history", folder);
+    setenv("XDG_STATE_HOME", program_folder(), 1);
+    start(program_path("chain.gguf"), "--no-history");
+    expect("> ");
+    type("nothing\r");
+    expect("abc\r\n");
+    type_until_shown("\004");
+    expect_exit(0);
+    assert_int_not_equal(stat(file, &info), 0);
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("something\r");
+    expect("abc\r\n");
+    expect("> ");
+    kill(shown.child, SIGKILL); // what was typed is there at once
+    int status;
+    assert_int_equal(waitpid(shown.child, &status, 0), shown.child);
+    close(shown.terminal);
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    start(program_path("chain.gguf"), NULL);
+    expect("> ");
+    type("\033[A");
+    expect("something");
+    type("\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+    unsetenv("XDG_STATE_HOME");
+    assert_int_equal(remove(file), 0);
+    assert_int_equal(remove(folder), 0);
 }
 
 // A model without a chat template continues texts.
@@ -299,6 +559,17 @@ int main(void)
         cmocka_unit_test(test_token_limit),
         cmocka_unit_test(test_full_context),
         cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_words_that_end_it),
+        cmocka_unit_test(test_another_answer),
+        cmocka_unit_test(test_system_message),
+        cmocka_unit_test(test_quoted_messages),
+        cmocka_unit_test(test_pasting),
+        cmocka_unit_test(test_signals_give_the_terminal_back),
+        cmocka_unit_test(test_stop_and_continue),
+        cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_control_characters),
+        cmocka_unit_test(test_colors),
+        cmocka_unit_test(test_history_file),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_conversation_needs_a_template),
         cmocka_unit_test(test_conversation_needs_a_terminal),

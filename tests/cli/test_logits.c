@@ -6,6 +6,7 @@
 #include "tests/support/small_model.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -270,6 +272,33 @@ static void test_signal_leaves_nothing(void **state)
     assert_int_equal(count_files("signal.npy"), 0);
 }
 
+// A limit of file sizes is a failure like a full disk, not the end by a signal.
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    const char *out = program_path("limit.npy"), *model = program_path("model.gguf");
+    const char *errors = program_path("limit.txt");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int fd = open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(fd, STDERR_FILENO);
+        signal(SIGXFSZ, SIG_DFL);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){1000, 1000});
+        execl(getenv("KVERN_PROGRAM"), "kvern", "logits", model, "-p", "abc", "--out", out, "-t",
+              "1", (char *)NULL);
+        _exit(98);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    char *text = program_read(errors, NULL);
+    program_expect_part(text, "limit.npy: File too large");
+    free(text);
+    assert_int_equal(count_files("limit.npy"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_replacement),
         cmocka_unit_test(test_permissions),
         cmocka_unit_test(test_signal_leaves_nothing),
+        cmocka_unit_test(test_file_size_limit),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

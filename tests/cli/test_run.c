@@ -2,6 +2,7 @@
 // kvern run with a prompt: what is answered, where it goes, and when it ends.
 
 #include "tests/support/program.h"
+#include "tests/support/program_json.h"
 #include "tests/support/small_model.h"
 
 #include <jansson.h>
@@ -23,6 +24,9 @@ static int set_up(void **state)
     small_model_save(&(small_model){.answer = "01234567", .endless = true},
                      program_path("endless.gguf"));
     small_model_save(&(small_model){0}, program_path("random.gguf"));
+    small_model_save(&(small_model){.answer = "abc", .chat = ""}, program_path("plain.gguf"));
+    small_model_save(&(small_model){.answer = "a\033[31mb\177c\302\233d"},
+                     program_path("control.gguf"));
     return 0;
 }
 
@@ -59,6 +63,42 @@ static void test_prompt_file(void **state)
     expect_output(
         &(program_call){.arguments = {"run", path, "--temp", "0", "--raw", "--file", text}},
         ANSWER "\n");
+}
+
+static size_t prompt_tokens(const program_call *call)
+{
+    json_t *answer = program_json(call, 0);
+    const size_t count = (size_t)json_integer_value(json_object_get(answer, "prompt_tokens"));
+    json_decref(answer);
+    return count;
+}
+
+// The newline that ends a file is no part of a message, and part of a text that is continued: with
+// --raw, and for a model without a template.
+static void test_last_newline(void **state)
+{
+    (void)state;
+    const char *text = program_write_text("newline.txt", "ab\n");
+    const char *plain = program_path("plain.gguf"), *chat = program_path("chain.gguf");
+    assert_int_equal(
+        prompt_tokens(&(program_call){.arguments = {"run", chat, "--json", "-f", text}}),
+        prompt_tokens(&(program_call){.arguments = {"run", chat, "--json", "-p", "ab"}}));
+    assert_int_equal(
+        prompt_tokens(&(program_call){.arguments = {"run", chat, "--json", "-f", text, "--raw"}}),
+        3);
+    assert_int_equal(
+        prompt_tokens(&(program_call){.arguments = {"run", plain, "--json", "-f", text}}), 3);
+    assert_int_equal(
+        prompt_tokens(&(program_call){.arguments = {"run", plain, "--json"}, .input = "ab\n"}), 3);
+}
+
+// What is no terminal gets every byte.
+static void test_control_characters(void **state)
+{
+    (void)state;
+    expect_output(&(program_call){.arguments = {"run", program_path("control.gguf"), "-p", "hi",
+                                                "--temp", "0"}},
+                  "a\033[31mb\177c\302\233d\n");
 }
 
 static void test_raw(void **state)
@@ -218,6 +258,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answer),
         cmocka_unit_test(test_prompt_file),
+        cmocka_unit_test(test_last_newline),
+        cmocka_unit_test(test_control_characters),
         cmocka_unit_test(test_raw),
         cmocka_unit_test(test_token_limit),
         cmocka_unit_test(test_stop_strings),
