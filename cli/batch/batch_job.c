@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/batch/batch_job.h"
 
+#include "cli/batch/batch_fingerprint.h"
 #include "cli/batch/batch_input.h"
 #include "cli/io/json.h"
 #include "cli/io/number.h"
@@ -92,8 +93,11 @@ static kvern_status read_prompts(batch_job *job, engine_error *error)
         return status;
     }
     job->seen = json_object();
+    job->unknown = json_object();
     job->lines = count_lines(job);
-    return job->seen ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
+    return job->seen && job->unknown
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
 }
 
 static size_t draft_tokens_of(const draft_options *options)
@@ -144,8 +148,12 @@ kvern_status batch_job_open(const batch_options *options, batch_job *job, engine
     if (status == KVERN_OK) {
         status = load(job, error);
     }
+    char fingerprint[BATCH_FINGERPRINT_TEXT];
     if (status == KVERN_OK) {
-        status = batch_output_open(options->out, &job->output, error);
+        status = batch_fingerprint(&options->session, &job->loaded, job->chat, fingerprint, error);
+    }
+    if (status == KVERN_OK) {
+        status = batch_output_open(options->out, fingerprint, &job->output, error);
     }
     if (status != KVERN_OK) {
         (void)!batch_job_close(job, NULL);
@@ -160,6 +168,7 @@ kvern_status batch_job_close(batch_job *job, engine_error *error)
     unload_model(&job->draft);
     unload_model(&job->loaded);
     json_decref(job->seen);
+    json_decref(job->unknown);
     text_buffer_free(&job->text);
     kvern_status status = batch_output_close(&job->output, error);
     *job = (batch_job){.output = {.fd = -1}};
@@ -186,11 +195,12 @@ static kvern_status write_answer(batch_item *item, const schedule_result *result
                                  engine_error *error)
 {
     return batch_output_write(&item->job->output,
-                              json_pack("{s:O, s:o, s:s, s:I, s:I}", "id", item->prompt.id, "text",
-                                        json_text(item->text.data, item->text.size), "finish",
-                                        generate_reason_name(result->reason), "prompt_tokens",
-                                        (json_int_t)result->prompt_tokens, "generated_tokens",
-                                        (json_int_t)result->generated_tokens),
+                              json_pack("{s:O, s:o, s:s, s:I, s:I, s:s}", "id", item->prompt.id,
+                                        "text", json_text(item->text.data, item->text.size),
+                                        "finish", generate_reason_name(result->reason),
+                                        "prompt_tokens", (json_int_t)result->prompt_tokens,
+                                        "generated_tokens", (json_int_t)result->generated_tokens,
+                                        "job", item->job->output.job),
                               error);
 }
 
@@ -212,10 +222,10 @@ static void take_end(void *user, const schedule_result *result)
 static kvern_status complete_sampling(batch_item *item, sampler_options *sampling,
                                       engine_error *error)
 {
-    const session_options *options = &item->job->options->session;
+    const chat_request *asked = &item->prompt.request;
     const tokenizer *tokens = model_tokenizer(item->job->loaded.model);
-    *sampling = item->prompt.sampling;
-    if (!sampling_biases(options->biases, options->bias_count, options->ignore_eos ? tokens : NULL,
+    *sampling = asked->sampling;
+    if (!sampling_biases(sampling->biases, sampling->bias_count, asked->ignore_eos ? tokens : NULL,
                          &item->biases, &sampling->bias_count)) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to sample with");
     }
@@ -237,10 +247,10 @@ static kvern_status submit(batch_item *item, engine_error *error)
     if (status == KVERN_OK) {
         const schedule_request request = {.tokens = tokens.ids,
                                           .count = tokens.count,
-                                          .max_tokens = prompt->max_tokens,
+                                          .max_tokens = prompt->request.max_tokens,
                                           .sampling = sampling,
-                                          .stops = prompt->stops,
-                                          .stop_count = prompt->stop_count,
+                                          .stops = prompt->request.stops,
+                                          .stop_count = prompt->request.stop_count,
                                           .user = item,
                                           .on_text = take_text,
                                           .on_end = take_end};
@@ -259,7 +269,7 @@ static kvern_status remember(batch_item *item, engine_error *error)
     json_t *seen = item->job->seen;
     const json_t *before = json_object_get(seen, item->prompt.key);
     if (before) {
-        return engine_fail(error, KVERN_ERR_FORMAT, "its id is that of line %lld",
+        return engine_fail(error, KVERN_ERR_FORMAT, "the id is that of line %lld",
                            (long long)json_integer_value(before));
     }
     if (json_object_set_new_nocheck(seen, item->prompt.key, json_integer((json_int_t)item->line)) !=
@@ -267,6 +277,14 @@ static kvern_status remember(batch_item *item, engine_error *error)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
     }
     return KVERN_OK;
+}
+
+static void report_key(void *user, const char *key)
+{
+    batch_item *item = user;
+    char text[200];
+    snprintf(text, sizeof text, "the key \"%.100s\" is unknown and has no effect", key);
+    report_line(item->job, item->line, text);
 }
 
 // Takes a line in. *submitted: its answer will come. Otherwise it was done before.
@@ -283,6 +301,7 @@ static kvern_status take_line(batch_item *item, const char *line, size_t bytes, 
     if (status != KVERN_OK) {
         return status;
     }
+    batch_prompt_unknown(&item->prompt, job->unknown, report_key, item);
     if (batch_output_has(&job->output, item->prompt.key)) {
         job->skipped++;
         return KVERN_OK;

@@ -25,6 +25,7 @@ typedef struct batch_job {
     size_t at;        // of the next line in it
     size_t line;      // its number
     json_t *seen;     // object: keys of the ids so far, and the lines that they are in
+    json_t *unknown;  // object: keys of lines that nobody knows, each of which was reported once
     batch_output output;
     loaded_model loaded;
     loaded_model draft;  // all zero: none

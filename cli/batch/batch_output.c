@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,34 +32,40 @@ static kvern_status fail_line(const batch_output *out, size_t number, engine_err
 
 // ---- What is there ----
 
-// The key of a line that a job has written; NULL: it is none. free().
-static char *result_key(const char *line, size_t bytes)
+// The key of a result that a job has written; NULL: it is none. free().
+static char *result_key(const json_t *value)
 {
-    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
     const bool ours = json_is_string(json_object_get(value, "text"));
-    char *key = ours ? batch_id_key(json_object_get(value, "id")) : NULL;
-    json_decref(value);
-    return key;
+    return ours ? batch_id_key(json_object_get(value, "id")) : NULL;
+}
+
+// A result that does not say what job it comes from may be any job's.
+static bool is_of_job(const json_t *value, const char *job)
+{
+    const char *other = json_string_value(json_object_get(value, "job"));
+    return !other || strcmp(other, job) == 0;
 }
 
 static kvern_status take_line(batch_output *out, const char *line, size_t bytes, size_t number,
                               engine_error *error)
 {
-    char *key = result_key(line, bytes);
+    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
+    char *key = result_key(value);
+    const bool same = is_of_job(value, out->job);
+    json_decref(value);
     if (!key) {
         return fail_line(out, number, error);
+    }
+    if (!same) {
+        free(key);
+        return engine_fail(error, KVERN_ERR_ARGUMENT,
+                           "%s, line %zu: this result comes from another model or other options, "
+                           "so nothing is written to this file",
+                           out->path, number);
     }
     const bool kept = json_object_set_new_nocheck(out->done, key, json_true()) == 0;
     free(key);
     return kept ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for %s", out->path);
-}
-
-static bool is_json(const char *line, size_t bytes)
-{
-    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
-    const bool valid = value != NULL;
-    json_decref(value);
-    return valid;
 }
 
 // A last line without an end is one of ours, whole or torn, or the file is not ours: what is torn
@@ -69,9 +76,12 @@ static bool is_torn(const char *tail, size_t bytes)
     if (memcmp(tail, BEGINNING, bytes < most ? bytes : most) != 0) {
         return false;
     }
-    char *key = result_key(tail, bytes);
+    json_t *value = json_loadb(tail, bytes, JSON_ALLOW_NUL, NULL);
+    char *key = result_key(value);
+    const bool torn = key || !value;
     free(key);
-    return key || !is_json(tail, bytes);
+    json_decref(value);
+    return torn;
 }
 
 static kvern_status take_lines(batch_output *out, const text_buffer *text, engine_error *error)
@@ -127,9 +137,11 @@ static kvern_status open_file(batch_output *out, engine_error *error)
     return read_file(out, error);
 }
 
-kvern_status batch_output_open(const char *path, batch_output *out, engine_error *error)
+kvern_status batch_output_open(const char *path, const char *job, batch_output *out,
+                               engine_error *error)
 {
     *out = (batch_output){.path = path, .fd = -1, .done = json_object()};
+    snprintf(out->job, sizeof out->job, "%s", job);
     kvern_status status = out->done
                               ? open_file(out, error)
                               : engine_fail(error, KVERN_ERR_MEMORY, "no memory for %s", path);

@@ -11,19 +11,23 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define BATCH_JOB_TEXT 17
+
 typedef struct batch_output {
     const char *path; // borrowed
     int fd;
-    bool regular; // a file; a pipe or a device holds nothing to go on from
-    off_t size;   // of the whole lines
-    json_t *done; // object: the keys (batch_id_key) of what the file holds
+    bool regular;             // a file; a pipe or a device holds nothing to go on from
+    off_t size;               // of the whole lines
+    char job[BATCH_JOB_TEXT]; // what every result says of the job that it comes from
+    json_t *done;             // object: the keys (batch_id_key) of what the file holds
 } batch_output;
 
 // Opens or makes a file, and reads what it holds. A last line that was not written to its end is
-// cut off. The file is locked: one job at a time. On failure *out is all zero, but for fd. Errors:
-// KVERN_ERR_IO, KVERN_ERR_FORMAT (a line that no job has written: it is left alone), KVERN_ERR_BUSY
-// (another job writes to it), KVERN_ERR_MEMORY.
-KVERN_CHECK kvern_status batch_output_open(const char *path, batch_output *out,
+// cut off. The file is locked: one job at a time. `job` is a fingerprint (batch_fingerprint.h). On
+// failure *out is all zero, but for fd. Errors: KVERN_ERR_IO, KVERN_ERR_FORMAT (a line that no job
+// has written: it is left alone), KVERN_ERR_ARGUMENT (results of another model or other options),
+// KVERN_ERR_BUSY (another job writes to it), KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status batch_output_open(const char *path, const char *job, batch_output *out,
                                            engine_error *error);
 
 // Whether a file of results, which need not exist yet, is the file that is read under another name;

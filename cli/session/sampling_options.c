@@ -118,7 +118,8 @@ static void add_bias(const struct argp_state *state, session_options *options, c
                      "such as 15043-2.5, not '%s'",
                      MAX_PENALTY, MAX_PENALTY, text);
     }
-    options->biases[options->bias_count++] = (logit_bias){(int32_t)token, never ? -INFINITY : bias};
+    options->biases[options->sampling.bias_count++] =
+        (logit_bias){(int32_t)token, never ? -INFINITY : bias};
 }
 
 static bool parse_penalty(int key, const char *argument, const struct argp_state *state,
@@ -164,6 +165,7 @@ static error_t parse_sampling(int key, char *argument, struct argp_state *state)
         sampling->min_p = options_real(state, "--min-p", argument, 0, 1);
         return 0;
     case 's':
+        options->has_seed = !is_minus_one(argument);
         sampling->seed = is_minus_one(argument)
                              ? random_seed()
                              : options_number(state, "--seed", argument, 0, INT64_MAX);
@@ -250,6 +252,7 @@ bool sampling_init(session_options *options, int argc)
         sampling_free(options);
         return false;
     }
+    options->sampling.biases = options->biases;
     return true;
 }
 
@@ -259,6 +262,8 @@ void sampling_free(session_options *options)
     free(options->biases);
     options->stops = NULL;
     options->biases = NULL;
+    options->sampling.biases = NULL;
+    options->sampling.bias_count = 0;
 }
 
 static size_t count_ends(const tokenizer *tokens)

@@ -68,7 +68,7 @@ static kvern_status make_sampling(run_session *session, engine_error *error)
     const tokenizer *tokens = model_tokenizer(session->loaded.model);
     size_t vocabulary = model_get_facts(session->loaded.model)->vocabulary;
     sampler_options sampling = options->sampling;
-    if (!sampling_biases(options->biases, options->bias_count, options->ignore_eos ? tokens : NULL,
+    if (!sampling_biases(sampling.biases, sampling.bias_count, options->ignore_eos ? tokens : NULL,
                          &session->biases, &sampling.bias_count)) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to sample with");
     }

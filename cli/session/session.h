@@ -17,9 +17,9 @@ typedef struct session_options {
     sampler_options sampling;
     const char **stops; // owned
     size_t stop_count;
-    logit_bias *biases; // owned
-    size_t bias_count;
+    logit_bias *biases; // owned; those of `sampling` are these
     bool ignore_eos;
+    bool has_seed;      // somebody chose it
     int64_t max_tokens; // per answer; -1: no limit
     bool no_history;
     const char *system; // NULL: the template's own

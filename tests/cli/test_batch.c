@@ -230,8 +230,128 @@ static void test_messages(void **state)
         &(program_call){.arguments = {"batch", program_path("plain.gguf"), "--prompts", prompts,
                                       "--out", fresh("none.jsonl"), "-n", "2"}});
     assert_int_equal(result.code, 1);
-    program_expect_part(result.err, "line 2: it has messages, but the model's file has no chat");
+    program_expect_part(result.err,
+                        "line 2: messages need a chat template, and the model's file has none");
     program_free(&result);
+}
+
+// A line with a key is answered as with the option of the same name; both differ from neither.
+static void test_keys_of_lines(void **state)
+{
+    (void)state;
+    static const char *const CASES[][3] = {
+        {"--top-k", "2", "\"top_k\": 2"},
+        {"--top-p", "0.3", "\"top_p\": 0.3"},
+        {"--min-p", "0.6", "\"min_p\": 0.6"},
+        {"--seed", "9", "\"seed\": 9"},
+        {"-n", "7", "\"max_completion_tokens\": 7"},
+        {"-n", "7", "\"n_predict\": 7, \"max_tokens\": 7"},
+        {"--temp", "0", "\"temperature\": 0"},
+        {"--presence-penalty", "5", "\"presence_penalty\": 5"},
+        {"--frequency-penalty", "5", "\"frequency_penalty\": 5"},
+        {"--repeat-penalty", "9", "\"repeat_penalty\": 9"},
+        {"--repeat-penalty", "9", "\"repetition_penalty\": 9, \"repeat_last_n\": 64"},
+        {"--logit-bias", "104+20", "\"logit_bias\": {\"104\": 20}"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        char text[300];
+        const char *model = program_path("random.gguf"), *out = fresh("keys-out.jsonl");
+        snprintf(text, sizeof text,
+                 "{\"id\": 1, \"prompt\": \"hi\"}\n{\"id\": 2, \"prompt\": \"hi\", %s}\n"
+                 "{\"id\": 3, \"prompt\": \"hi\", \"n\": 1, \"stop\": null, \"top_p\": null, "
+                 "\"tools\": [], \"stream\": false, \"model\": \"any\"}\n",
+                 CASES[i][2]);
+        const char *prompts = program_write_text("keys.jsonl", text);
+        must_run(&(program_call){.arguments = {"batch", model, "--prompts", prompts, "--out", out,
+                                               "-n", "30", "-s", "4", "--temp", "1.5"}});
+        json_t *results = read_results(out);
+        json_t *wanted = program_json(
+            &(program_call){.arguments = {"run", model, "-p", "hi", "--json", "-n", "30", "-s", "4",
+                                          "--temp", "1.5", CASES[i][0], CASES[i][1]}},
+            0);
+        expect_same_answer(json_object_get(results, "2"), wanted);
+        expect_same_answer(json_object_get(results, "3"), json_object_get(results, "1"));
+        assert_string_not_equal(json_string_at(json_object_get(results, "1"), "text"),
+                                json_string_at(wanted, "text"));
+        json_decref(results);
+        json_decref(wanted);
+    }
+}
+
+static void test_parts_of_messages(void **state)
+{
+    (void)state;
+    const char *prompts = program_write_text(
+        "parts.jsonl",
+        "{\"id\": 1, \"prompt\": \"hi there\"}\n"
+        "{\"id\": 2, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+        "\"text\": \"hi\"}, {\"type\": \"text\", \"text\": \" there\"}], \"name\": null}]}\n");
+    const char *out = fresh("parts-out.jsonl");
+    must_run(&(program_call){.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                           prompts, "--out", out, "--temp", "0", "-n", "20"}});
+    json_t *results = read_results(out);
+    expect_same_answer(json_object_get(results, "2"), json_object_get(results, "1"));
+    json_decref(results);
+}
+
+// Keys that nobody knows are told once each, and change nothing.
+static void test_unknown_keys(void **state)
+{
+    (void)state;
+    const char *prompts =
+        program_write_text("unknown.jsonl", "{\"id\": 1, \"prompt\": \"hi\", \"topp\": 1}\n"
+                                            "{\"id\": 2, \"prompt\": \"hi\", \"topp\": 1}\n"
+                                            "{\"id\": 3, \"prompt\": \"hi\", \"note\": \"x\"}\n");
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts,
+                                      "--out", fresh("unknown-out.jsonl"), "-q"}});
+    program_expect_part(result.err, "line 1: the key \"topp\" is unknown and has no effect\n");
+    program_expect_part(result.err, "line 3: the key \"note\" is unknown and has no effect\n");
+    assert_null(strstr(result.err, "line 2"));
+    program_free(&result);
+}
+
+// A file of results of another model or other options is left alone.
+static void test_results_of_another_job(void **state)
+{
+    (void)state;
+    static const char *const OTHERS[][2] = {{"-n", "4"},
+                                            {"--temp", "0.5"},
+                                            {"--seed", "3"},
+                                            {"--system", "a"},
+                                            {"--stop", "x"},
+                                            {"--kv", "f16"},
+                                            {"--ctx", "100"},
+                                            {"--raw", NULL},
+                                            {"--ignore-eos", NULL},
+                                            {"--top-k", "3"},
+                                            {"--min-p", "0.2"},
+                                            {"--repeat-penalty", "2"},
+                                            {"--logit-bias", "7+1"}};
+    static const char *const SAME[][2] = {
+        {"-t", "2"}, {"--parallel", "2"}, {"--draft", "ngram"}, {"-q", NULL}, {"--json", NULL}};
+    const char *model = program_path("chain.gguf"), *out = fresh("job.jsonl");
+    const char *prompts = program_write_text("job-in.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
+    must_run(&(program_call){.arguments = {"batch", model, "--prompts", prompts, "--out", out}});
+    char *before = program_read(out, NULL);
+    program_expect_part(before, "\"job\":\"");
+    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++) {
+        program_expect_failure(
+            &(program_call){.arguments = {"batch", model, "--prompts", prompts, "--out", out,
+                                          OTHERS[i][0], OTHERS[i][1]}},
+            "line 1: this result comes from another model or other options");
+    }
+    program_expect_failure(&(program_call){.arguments = {"batch", program_path("endless.gguf"),
+                                                         "--prompts", prompts, "--out", out}},
+                           "another model");
+    for (size_t i = 0; i < sizeof SAME / sizeof SAME[0]; i++) {
+        must_run(&(program_call){.arguments = {"batch", model, "--prompts", prompts, "--out", out,
+                                               SAME[i][0], SAME[i][1]}});
+    }
+    char *after = program_read(out, NULL);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
 }
 
 // ---- Bad lines ----
@@ -247,7 +367,7 @@ static void test_bad_lines(void **state)
                       "{\"id\": 3}\n"
                       "{\"id\": 1, \"prompt\": \"again\"}\n"
                       "{\"id\": 4, \"prompt\": 5}\n"
-                      "{\"id\": 5, \"prompt\": \"hi\", \"max_tokens\": -1}\n"
+                      "{\"id\": 5, \"prompt\": \"hi\", \"max_tokens\": -2}\n"
                       "{\"id\": 6, \"prompt\": \"hi\", \"temperature\": \"hot\"}\n"
                       "{\"id\": 7, \"prompt\": \"hi\", \"seed\": 1.5}\n"
                       "{\"id\": 8, \"prompt\": \"hi\", \"stop\": \"\"}\n"
@@ -269,8 +389,8 @@ static void test_bad_lines(void **state)
         snprintf(wanted, sizeof wanted, "kvern: %s, line %d: ", prompts, line);
         program_expect_part(result.err, wanted);
     }
-    program_expect_part(result.err, "line 7: its id is that of line 1");
-    program_expect_part(result.err, "line 12: its \"stop\" is not a text or a list of texts");
+    program_expect_part(result.err, "line 7: the id is that of line 1");
+    program_expect_part(result.err, "line 12: \"stop\" is not a text or a list of texts");
     program_expect_part(result.err, "line 17: the prompt has ");
     program_expect_part(result.err, "2 answered, 0 there before, 17 bad lines, 0 failed");
     program_free(&result);
@@ -291,8 +411,8 @@ static void fault_zero_bytes_passed_for_an_empty_line(void **state)
     program_result result = program_run(&(program_call){
         .arguments = {"batch", program_path("chain.gguf"), "--prompts", prompts, "--out", out}});
     assert_int_equal(result.code, 1);
-    program_expect_part(result.err, "line 1: it is no JSON");
-    program_expect_part(result.err, "line 3: it is no JSON");
+    program_expect_part(result.err, "line 1: invalid JSON");
+    program_expect_part(result.err, "line 3: invalid JSON");
     program_expect_part(result.err, "1 answered, 0 there before, 2 bad lines, 0 failed");
     program_free(&result);
 }
@@ -707,6 +827,10 @@ int main(void)
         cmocka_unit_test(test_answers_of_run),
         cmocka_unit_test(test_lines_say_how),
         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_keys_of_lines),
+        cmocka_unit_test(test_parts_of_messages),
+        cmocka_unit_test(test_unknown_keys),
+        cmocka_unit_test(test_results_of_another_job),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(fault_zero_bytes_passed_for_an_empty_line),
         cmocka_unit_test(test_byte_order_mark),
