@@ -6,6 +6,7 @@ PROMPT ?= Explain in two sentences why the sky is blue.
 # The shell expands it, so that it may contain quotes.
 export PROMPT
 PREFIX ?= /usr/local
+BUILD ?= build
 
 # An aarch64 machine tests itself; any other one tests it by emulation too.
 ifeq ($(shell uname -m),aarch64)
@@ -58,9 +59,20 @@ bench-peers: build
 	bench/peers/python --version
 	python3 bench/peers/run.py $(BENCH)
 
-# DESTDIR works as usual.
-install: build
-	cmake --install build --prefix "$(PREFIX)"
+# DESTDIR works as usual. What is missing here is named by CMake and not installed.
+install:
+	[ -f $(BUILD)/build.ninja ] || cmake --preset default -DKVERN_TESTS=OFF
+	cmake --build $(BUILD)
+	cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+# Removes what the last make install put there, and folders that are empty then.
+uninstall:
+	while IFS= read -r file || [ -n "$$file" ]; do \
+	    rm -f "$(DESTDIR)$$file" && echo "$(DESTDIR)$$file" || exit 1; \
+	    case "$$file" in */kvern/*) \
+	        rmdir -p --ignore-fail-on-non-empty "$(DESTDIR)$$(dirname "$$file")" 2>/dev/null || true;; \
+	    esac; \
+	done < $(BUILD)/install_manifest.txt
 
 format:
 	git ls-files -co --exclude-standard '*.[ch]' | xargs clang-format -i

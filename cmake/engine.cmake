@@ -6,27 +6,28 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
-file(GLOB_RECURSE ENGINE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/*.c)
+file(GLOB_RECURSE ENGINE_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/engine/*.c)
 kvern_set_isa_flags(ENGINE_SOURCES ${ENGINE_GLOB})
 add_library(kvern_engine STATIC ${ENGINE_SOURCES})
-target_include_directories(kvern_engine PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(kvern_engine PUBLIC kvern_static PkgConfig::JANSSON PkgConfig::PCRE2
+target_include_directories(kvern_engine PUBLIC ${PROJECT_SOURCE_DIR})
+target_link_libraries(kvern_engine PUBLIC kvern_flags kvern_static
+                                          PkgConfig::JANSSON PkgConfig::PCRE2
                                            PkgConfig::XXHASH)
 
 # What `kvern bench` measures with: timing, the machine's limits, peers.
-file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/measure/*.c)
+file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/measure/*.c)
 kvern_set_isa_flags(MEASURE_SOURCES ${MEASURE_GLOB})
 add_library(kvern_measure STATIC ${MEASURE_SOURCES})
 target_link_libraries(kvern_measure PUBLIC kvern_engine m)
 
 # The program's parts are a library, so that tests can call them.
-file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c
-                                                ${CMAKE_SOURCE_DIR}/bench/program/*.c)
+file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c
+                                                ${PROJECT_SOURCE_DIR}/bench/program/*.c)
 if(CLI_SOURCES)
-    list(REMOVE_ITEM CLI_SOURCES ${CMAKE_SOURCE_DIR}/cli/main.c)
+    list(REMOVE_ITEM CLI_SOURCES ${PROJECT_SOURCE_DIR}/cli/main.c)
     add_library(kvern_cli STATIC ${CLI_SOURCES})
     target_link_libraries(kvern_cli PUBLIC kvern_measure kvern_engine PkgConfig::LIBEDIT)
-    add_executable(kvern_program ${CMAKE_SOURCE_DIR}/cli/main.c)
+    add_executable(kvern_program ${PROJECT_SOURCE_DIR}/cli/main.c)
     set_target_properties(kvern_program PROPERTIES OUTPUT_NAME kvern)
     target_link_libraries(kvern_program PRIVATE kvern_cli)
 endif()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
-# libkvern: one set of objects, a static and a shared library.
-file(GLOB KVERN_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c
-                                       ${CMAKE_SOURCE_DIR}/src/*/*/*.c)
+# libkvern: one set of objects, a static and a shared library. A project uses kvern::static,
+# kvern::shared, or kvern::kvern, which is the one that BUILD_SHARED_LIBS asks for. The names are
+# the same here and in the installed package (cmake/kvern-config.cmake.in).
+include(GNUInstallDirs)
+
+file(GLOB_RECURSE KVERN_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)
@@ -15,20 +18,38 @@ endif()
 
 add_library(kvern_objects OBJECT ${KVERN_SOURCES})
 set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
-target_include_directories(kvern_objects PUBLIC ${CMAKE_SOURCE_DIR}/include
-                                         PRIVATE ${CMAKE_SOURCE_DIR})
+target_include_directories(kvern_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
+                                         PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(kvern_objects PRIVATE kvern_flags)
 
 foreach(kind STATIC SHARED)
     string(TOLOWER ${kind} suffix)
     add_library(kvern_${suffix} ${kind} $<TARGET_OBJECTS:kvern_objects>)
+    add_library(kvern::${suffix} ALIAS kvern_${suffix})
     set_target_properties(kvern_${suffix} PROPERTIES OUTPUT_NAME kvern EXPORT_NAME ${suffix}
                           VERSION ${PROJECT_VERSION} SOVERSION ${KVERN_SOVERSION})
     target_include_directories(kvern_${suffix} PUBLIC
-        $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+        $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(kvern_${suffix} PRIVATE Threads::Threads m)
 endforeach()
-# Only the marked symbols leave the shared library; the ones it links statically stay inside.
-target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL)
-if(NOT KVERN_SANITIZE) # a sanitizer's symbols are in the program
-    target_link_options(kvern_shared PRIVATE -Wl,-z,defs)
+if(BUILD_SHARED_LIBS)
+    add_library(kvern::kvern ALIAS kvern_shared)
+    set(KVERN_OTHER kvern_static)
+else()
+    add_library(kvern::kvern ALIAS kvern_static)
+    set(KVERN_OTHER kvern_shared)
+endif()
+# A project that contains this one builds what it links.
+if(NOT PROJECT_IS_TOP_LEVEL AND NOT KVERN_INSTALL)
+    set_target_properties(${KVERN_OTHER} PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
+
+target_link_libraries(kvern_shared PRIVATE kvern_flags)
+if(NOT APPLE)
+    # Only the marked symbols leave the shared library; the ones it links statically stay inside.
+    target_link_options(kvern_shared PRIVATE -Wl,--exclude-libs,ALL)
+    if(NOT KVERN_SANITIZE) # a sanitizer's symbols are in the program
+        target_link_options(kvern_shared PRIVATE -Wl,-z,defs)
+    endif()
 endif()

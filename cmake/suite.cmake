@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Tests that are no cmocka programs: the check scripts, valgrind, and the oracles in Python. They
 # belong to the main build only.
-set(TOOLS ${CMAKE_SOURCE_DIR}/tools)
+set(TOOLS ${PROJECT_SOURCE_DIR}/tools)
 
 function(add_check name)
     add_test(NAME check/${name} COMMAND ${ARGN})
@@ -11,10 +11,11 @@ endfunction()
 add_check(layers ${TOOLS}/check-layers)
 add_check(style ${TOOLS}/check-style)
 add_check(headers ${TOOLS}/check-headers)
-add_check(symbols ${TOOLS}/check-symbols ${CMAKE_BINARY_DIR})
-add_check(install ${TOOLS}/check-install ${CMAKE_BINARY_DIR})
-add_check(checks python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_checks.py)
-add_check(report python3 ${CMAKE_SOURCE_DIR}/tests/tools/test_report.py)
+add_check(symbols ${TOOLS}/check-symbols ${PROJECT_BINARY_DIR})
+add_check(install ${TOOLS}/check-install ${PROJECT_BINARY_DIR})
+add_check(abi ${TOOLS}/check-abi ${PROJECT_BINARY_DIR})
+add_check(checks python3 ${PROJECT_SOURCE_DIR}/tests/tools/test_checks.py)
+add_check(report python3 ${PROJECT_SOURCE_DIR}/tests/tools/test_report.py)
 
 # Uninitialised memory that reaches a result is what the sanitizers do not see.
 foreach(test IN ITEMS engine_generate engine_chat unit_arguments unit_fault_rows)
@@ -29,7 +30,7 @@ endforeach()
 # The Python environment and the model are made by tests of their own, once, when needed.
 add_test(NAME oracle/setup COMMAND ${TOOLS}/oracle-python --version)
 set_tests_properties(oracle/setup PROPERTIES LABELS oracle FIXTURES_SETUP oracle)
-file(GLOB ORACLES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/oracle/test_*.py)
+file(GLOB ORACLES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/oracle/test_*.py)
 foreach(file IN LISTS ORACLES)
     if(NOT TARGET kvern_program)
         continue()

@@ -2,8 +2,9 @@
 # tests/<area>/test_<name>.c -> one cmocka program, one test <area>/<name> (docs/TESTING.md).
 # tests/fuzz/fuzz_<name>.c -> a replay over tests/fuzz/corpus/<name>, a libFuzzer target on demand.
 # tests/fuzz/make_<name>_corpus.c -> a program that writes that corpus, built when asked for.
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+if(NOT KVERN_HAS_CMOCKA)
+    message(FATAL_ERROR "The tests need cmocka and pkg-config; -DKVERN_TESTS=OFF does without")
+endif()
 find_library(MPFR_LIBRARY mpfr)
 
 # Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
@@ -53,17 +54,17 @@ function(kvern_add_test area name)
     endforeach()
 endfunction()
 
-file(GLOB SUPPORT_GLOB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
+file(GLOB SUPPORT_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.c)
 add_library(kvern_test_support STATIC ${SUPPORT_GLOB})
-target_include_directories(kvern_test_support PUBLIC ${CMAKE_SOURCE_DIR})
+target_include_directories(kvern_test_support PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_definitions(kvern_test_support PUBLIC
-                           KVERN_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests")
-target_link_libraries(kvern_test_support PUBLIC kvern_static PkgConfig::CMOCKA m)
+                           KVERN_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(kvern_test_support PUBLIC kvern_flags kvern_static PkgConfig::CMOCKA m)
 if(TARGET kvern_engine)
     target_link_libraries(kvern_test_support PUBLIC kvern_engine)
 endif()
 
-file(GLOB TEST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/test_*.c)
+file(GLOB TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.c)
 foreach(file IN LISTS TEST_SOURCES)
     get_filename_component(directory ${file} DIRECTORY)
     get_filename_component(area ${directory} NAME)
@@ -102,25 +103,25 @@ foreach(file IN LISTS TEST_SOURCES)
 endforeach()
 
 if(TARGET kvern_engine AND NOT KVERN_SANITIZE STREQUAL "thread")
-    file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+    file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
     list(LENGTH FUZZ_SOURCES FUZZ_COUNT)
     foreach(file IN LISTS FUZZ_SOURCES)
         get_filename_component(program ${file} NAME_WE)
         string(REGEX REPLACE "^fuzz_" "" name ${program})
-        add_executable(replay_${name} ${file} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+        add_executable(replay_${name} ${file} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c)
         target_link_libraries(replay_${name} PRIVATE kvern_test_support)
         kvern_add_test(fuzz replay_${name}
-                       replay_${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+                       replay_${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
         if(KVERN_FUZZ)
             add_executable(${program} ${file})
             target_link_options(${program} PRIVATE -fsanitize=fuzzer)
             target_link_libraries(${program} PRIVATE kvern_test_support)
-            add_test(NAME fuzz/${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/fuzz ${name}
-                     ${CMAKE_BINARY_DIR} ${FUZZ_COUNT})
+            add_test(NAME fuzz/${name} COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz ${name}
+                     ${PROJECT_BINARY_DIR} ${FUZZ_COUNT})
             set_tests_properties(fuzz/${name} PROPERTIES LABELS fuzz)
         endif()
     endforeach()
-    file(GLOB CORPUS_MAKERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/make_*_corpus.c)
+    file(GLOB CORPUS_MAKERS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/make_*_corpus.c)
     foreach(file IN LISTS CORPUS_MAKERS)
         get_filename_component(program ${file} NAME_WE)
         add_executable(${program} EXCLUDE_FROM_ALL ${file})
@@ -130,16 +131,16 @@ endif()
 
 # The same numbers everywhere, also where nobody compares two builds: tests/digest/digest.c.
 if(NOT KVERN_SANITIZE STREQUAL "thread")
-    add_executable(kvern_digest ${CMAKE_SOURCE_DIR}/tests/digest/digest.c)
-    target_include_directories(kvern_digest PRIVATE ${CMAKE_SOURCE_DIR})
-    target_link_libraries(kvern_digest PRIVATE kvern_static)
-    kvern_add_test(digest library kvern_digest ${CMAKE_SOURCE_DIR}/tests/golden/digest.txt)
+    add_executable(kvern_digest ${PROJECT_SOURCE_DIR}/tests/digest/digest.c)
+    target_include_directories(kvern_digest PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(kvern_digest PRIVATE kvern_flags kvern_static)
+    kvern_add_test(digest library kvern_digest ${PROJECT_SOURCE_DIR}/tests/golden/digest.txt)
 endif()
 
 if(CMAKE_CROSSCOMPILING AND TARGET kvern_program)
     add_test(NAME ${KVERN_TEST_PREFIX}samebits/whole_model
-             COMMAND ${CMAKE_SOURCE_DIR}/tests/samebits/whole_model.sh
-             ${CMAKE_SOURCE_DIR}/build/kvern ${CMAKE_CROSSCOMPILING_EMULATOR}
+             COMMAND ${PROJECT_SOURCE_DIR}/tests/samebits/whole_model.sh
+             ${PROJECT_SOURCE_DIR}/build/kvern ${CMAKE_CROSSCOMPILING_EMULATOR}
              $<TARGET_FILE:kvern_program>)
     set_common_properties(${KVERN_TEST_PREFIX}samebits/whole_model "samebits;long")
 endif()

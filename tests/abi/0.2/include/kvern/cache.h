@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CACHE_H
+#define KVERN_CACHE_H
+
+// A cache: the rows of one layer. A row is one sequence. Rows have their own lengths; nothing is
+// ever padded. A cache is usable alone; an engine with many layers uses a state (kvern/state.h),
+// which owns one cache per layer.
+
+#include <kvern/read.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kvern_cache kvern_cache;
+
+// The new tokens of an append: a view of the caller's tensors.
+//
+// Row r receives counts[r] tokens. Element d of KV head h of token i of row r is read at
+//     k[(start[r] + i) * k_token_stride + h * k_head_stride + d]
+// and likewise for v. Strides and starts count elements and tokens, not bytes. Packed [tokens,
+// heads, dim] and padded [rows, heads, length, dim] tensors are both such views (see
+// kvern_queries); left and right padding are simply tokens that no row names.
+typedef struct kvern_tokens {
+    size_t size; // sizeof(kvern_tokens); set by kvern_tokens_default
+
+    const void
+        *k; // positional encoding already applied, for the positions that the tokens will have
+    const void *v;
+    kvern_type k_type; // element types of the tensors; they need not be the storage's
+    kvern_type v_type;
+    int64_t k_token_stride, k_head_stride;
+    int64_t v_token_stride, v_head_stride;
+
+    const int64_t
+        *counts; // new tokens per row, one entry per row of the cache; 0 leaves a row alone
+    const int64_t
+        *k_start; // first token per row in k; NULL: rows follow each other (sums of counts)
+    const int64_t *v_start; // the same in v
+} kvern_tokens;
+
+// Writes a view of packed f32 tensors of a layer's geometry to `size` bytes, sizeof(kvern_tokens)
+// of the caller; k, v and counts remain to be set.
+KVERN_API void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *layer);
+
+// The same as a value.
+static inline kvern_tokens kvern_tokens_default(const kvern_layer *layer)
+{
+    kvern_tokens tokens;
+    kvern_tokens_init(&tokens, sizeof tokens, layer);
+    return tokens;
+}
+
+// Makes a cache of `rows` empty rows (0 to KVERN_MAX_ROWS) for layer `layer` of a composition,
+// which it keeps a reference to. On failure *out is NULL. Errors: KVERN_ERR_ARGUMENT,
+// KVERN_ERR_RANGE (layer or rows), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_create(kvern_composition *composition, size_t layer,
+                                                      size_t rows, kvern_cache **out);
+
+// Ends a cache. Reads and forks made from it live on. NULL is allowed. A cache that a state owns
+// must not be given here.
+KVERN_API void kvern_cache_destroy(kvern_cache *cache);
+
+// The plan of the cache's layer; owned by the composition.
+KVERN_API const kvern_layer *kvern_cache_layer(const kvern_cache *cache);
+
+// The exact storage identity (see kvern_composition_signature).
+KVERN_API const char *kvern_cache_signature(const kvern_cache *cache);
+
+// Whether this cache has a capability.
+KVERN_API bool kvern_cache_can(const kvern_cache *cache, kvern_capability capability);
+
+KVERN_API size_t kvern_cache_rows(const kvern_cache *cache);
+
+// Positions that row `row` holds, which is also the position of its next token; -1 for a row out of
+// range.
+KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
+
+// How many of its newest positions a row can be trimmed by: all of them, unless it has a sliding
+// window that has dropped positions: then as many as leave its last position everything that it
+// saw, which is the layer's slack right after an append. (All positions can be trimmed always.) -1
+// for a row out of range.
+KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
+
+// The least length to which a row can be trimmed and be what it would be if it had never been
+// longer: the larger of what kvern_cache_trimmable leaves and, for a row that was converted at its
+// start, the length that it had then (nothing when start is 0, because then every append but the
+// first was stored in the planned codecs). A prefix of a row below it must not be reused. It can
+// exceed the length of a row that was trimmed nevertheless. -1 for a row out of range.
+KVERN_API int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row);
+
+// Positions that an append may add to a row without crossing its start: whoever cuts there gets the
+// conversion where it belongs. Without a start still to come, what the row can hold at all. -1 for
+// a row out of range.
+KVERN_API int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row);
+
+// Whether a row is stored in its layer's planned codecs: false before its start, and for a row out
+// of range.
+KVERN_API bool kvern_cache_converted(const kvern_cache *cache, size_t row);
+
+// Bytes of the pages that the cache's rows hold. A page that several rows share counts once for
+// each.
+KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
+
+// Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
+// and attends of one query per row with up to `query_heads` query heads included (0: appends only).
+// Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
+// to an older read or to a fork takes new ones, room included, once; release reads before the next
+// append to avoid it. A row with a sliding window that shares pages with a fork takes a new one
+// for each of them when the window has passed it, which no reservation covers. A row before its
+// start gets the room that it needs up to there; the conversion takes pages of the planned codecs
+// then (kvern_layer.start), which no reservation covers. On failure nothing changed. Errors:
+// KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40), KVERN_ERR_ARGUMENT (query
+// heads that do not divide), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW,
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
+                                                       int64_t tokens, size_t query_heads);
+
+// The appends. Each stores the new tokens at the end of their rows, advances the rows' lengths, and
+// hands out a read of the result, which the caller releases. `read` may be NULL: append without
+// attending. `tokens` is borrowed for the call. On failure no row changed and *read is NULL.
+//
+// The phase is named by the function and is never inferred from the number of tokens. The numbers
+// are those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
+//
+// Errors of all: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a negative count, start or stride; more than
+// 2^40 positions), KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to
+// a state: use its steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+
+// Decode: at most one new token per row; a larger count is KVERN_ERR_RANGE.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_append_decode(kvern_cache *cache,
+                                                             const kvern_tokens *tokens,
+                                                             kvern_read **read);
+
+// Window: any number of new tokens per row, causal among themselves: prefill chunks and verify
+// windows.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_append_window(kvern_cache *cache,
+                                                             const kvern_tokens *tokens,
+                                                             kvern_read **read);
+
+// Known span: tokens that are already decided, each to be computed exactly like a decode at its
+// position.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_append_known(kvern_cache *cache,
+                                                            const kvern_tokens *tokens,
+                                                            kvern_read **read);
+
+// Drops the newest `tokens` positions of a row; their memory above the reserved room is given back.
+// Reads and forks that hold them are unchanged. Never fails halfway. A row that was converted stays
+// so, also below its start. Errors: KVERN_ERR_RANGE (row, a negative number, or more than the row
+// holds), KVERN_ERR_UNSUPPORTED (more than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens);
+
+// Back to the constructed state: the row is empty and its reserved room is given back.
+// Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_reset(kvern_cache *cache, size_t row);
+
+// Plans where a row may be converted (kvern_layer.start): not before an append leaves it with at
+// least `position` positions. A row that is prefilled in planned chunks next to others is cut where
+// the others' chunks end, too; with the end of its own chunk as boundary those cuts do not move its
+// conversion, and its numbers do not depend on its neighbours. 0, as at first: no boundary.
+// Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache, size_t row,
+                                                             int64_t position);
+
+// A read of what is stored now, for layers or models that share this cache's keys and values
+// without appending any: the queries of row r belong to its last counts[r] positions. After a
+// conversion it reads the converted row, unlike the read of the append that caused it. On failure
+// *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
+// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
+                                                          const int64_t *counts, kvern_read **read);
+
+// Takes the positions of row `from_row` of another cache over into the empty row `row`; both then
+// share the pages until one of them writes. The caches' head counts and dims must be the same, and
+// their windows, unless the source has dropped nothing. The stored form must be the layer's planned
+// codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
+// the start, whatever boundary is planned. Codes from a layer without that start count as not
+// reusable below it (kvern_cache_min_reusable). Pages that the row held as reserved room are given
+// back; its next append takes them anew. An empty row brings nothing. On failure nothing changed.
+// Errors: KVERN_ERR_ARGUMENT (another context), KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not
+// empty; a cache of a state; the source's state has something open), KVERN_ERR_UNSUPPORTED (other
+// geometry, codecs or window: the detail names both), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row,
+                                                     const kvern_cache *from, size_t from_row);
+
+// A new cache whose row i continues row rows[i] of this one. Pages are shared and copied when one
+// side writes, so the cost does not grow with the length. A row may be named several times. On
+// failure *out is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE, KVERN_ERR_BUSY (the cache's
+// state has something open), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows,
+                                                    size_t count, kvern_cache **out);
+
+// Rows that come and go. None of these costs more for longer rows: tables of pages are moved or
+// shared, never their contents. All do everything or nothing. Caches that belong to a state do not
+// take part (KVERN_ERR_BUSY), but rows can be extracted from them while no step and no round is
+// open. Room of rows (kvern_cache_reserve) moves with them; that of reads is for the rows there
+// were, so reserve again when there are more.
+
+// Moves all rows of the others, in order, behind this cache's own. The others have no rows
+// afterwards, and remain to be destroyed. The caches may be of different compositions of one
+// context, when what they store is the same. Errors: KVERN_ERR_ARGUMENT (another context, one cache
+// twice, this cache among them), KVERN_ERR_UNSUPPORTED (other signatures: the detail names both),
+// KVERN_ERR_RANGE (more than KVERN_MAX_ROWS), KVERN_ERR_BUSY, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_join(kvern_cache *cache, kvern_cache *const *others,
+                                                    size_t count);
+
+// Filters and reorders: row i becomes the old row rows[i]; rows that are not named are dropped, and
+// their pages given back, which takes as long as there are. 0 rows are permitted. Takes no memory.
+// Errors: KVERN_ERR_ARGUMENT (a row named twice: fork it instead), KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_keep(kvern_cache *cache, const size_t *rows,
+                                                    size_t count);
+
+// Adds `count` empty rows behind the others. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (more than
+// KVERN_MAX_ROWS), KVERN_ERR_BUSY, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_add_rows(kvern_cache *cache, size_t count);
+
+// A new cache of one row that continues row `row`, which stays: a fork of that row alone. Both
+// share the pages until one of them writes. On failure *out is NULL. Errors: as kvern_cache_fork.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_extract(const kvern_cache *cache, size_t row,
+                                                       kvern_cache **out);
+
+// The stored values of `count` positions of a row from `position` on, decoded to f32 and packed
+// [count, kv_heads, k_dim] and [count, kv_heads, v_dim]. Either pointer may be NULL. Positions that
+// a sliding window may have dropped are KVERN_ERR_RANGE; kept ones, and as many newest ones as the
+// window and its slack, are there. Errors: KVERN_ERR_RANGE, KVERN_ERR_ARGUMENT, KVERN_ERR_BUSY (a
+// round of the cache's state is open).
+KVERN_API KVERN_CHECK kvern_status kvern_cache_export(const kvern_cache *cache, size_t row,
+                                                      int64_t position, int64_t count, float *k,
+                                                      float *v);
+
+// Where a stream of an affine codec is exported to, in the layout of mx.quantize.
+typedef struct kvern_affine_arrays {
+    // [count, kv_heads, dim * bits / 32]: the codes of a head are one stream of bits, the low bits
+    // of the first word first
+    uint32_t *words;
+    void *scales;      // [count, kv_heads, dim / group], elements of the codec's `scales` type
+    void *biases;      // the same
+    void *reserved[2]; // NULL
+} kvern_affine_arrays;
+
+// The same positions as they are stored: codes, scales and biases, bit for bit those of mx.quantize
+// on the values in the type of the scales. `k` or `v` may be NULL; their arrays may not, and are
+// unchanged on failure. Errors: those of kvern_cache_export, and KVERN_ERR_UNSUPPORTED when a
+// stream that is asked for is not stored in affine codes, or not yet (see kvern_layer.start).
+KVERN_API KVERN_CHECK kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row,
+                                                             int64_t position, int64_t count,
+                                                             const kvern_affine_arrays *k,
+                                                             const kvern_affine_arrays *v);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_COMPOSITION_H
+#define KVERN_COMPOSITION_H
+
+// What each layer of a model keeps, and how: the immutable plan that caches and states are made
+// from.
+
+#include <kvern/context.h>
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How numbers are stored, and the element type of a caller's tensor. Tensors are aligned to their
+// elements.
+typedef enum kvern_type {
+    KVERN_F32 = 0,
+    KVERN_BF16 = 1, // the upper half of an f32; rounded to nearest, ties to even
+    KVERN_F16 = 2   // IEEE binary16; rounded to nearest, ties to even; too large becomes infinite
+} kvern_type;
+
+// Bytes of one element: 4, 2, 2; 0 for an unknown type.
+KVERN_API size_t kvern_type_bytes(kvern_type type);
+
+// How a stream of a layer, its keys or its values, is stored.
+typedef enum kvern_codec_kind {
+    KVERN_CODEC_F32 = 0, // dense: every value by itself, in the kvern_type of the same number
+    KVERN_CODEC_BF16 = 1,
+    KVERN_CODEC_F16 = 2,
+    KVERN_CODEC_AFFINE = 3 // integer codes, with a scale and a bias for every group of values
+} kvern_codec_kind;
+
+// A codec with its parameters. Made by kvern_codec_dense and kvern_codec_affine; fields that a kind
+// does not have are 0, and so are reserved ones (KVERN_ERR_UNSUPPORTED otherwise).
+typedef struct kvern_codec {
+    kvern_codec_kind kind;
+    uint32_t bits;     // affine: bits of a code: 2, 3, 4, 5, 6 or 8
+    uint32_t group;    // affine: consecutive values of a head that share a scale: 32, 64 or 128
+    kvern_type scales; // affine: the type of scales and biases, which values are rounded to first
+    uint64_t reserved[2]; // 0
+} kvern_codec;
+
+// A dense codec: values are rounded once to `type`.
+KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
+
+// The affine codec of MLX: a value is scale * code + bias, scale and bias in bf16. Stored codes,
+// scales and biases equal those of mx.quantize on the values in bf16 (`scales` may be set to
+// another type afterwards), as its CPU definition states: docs/arithmetic.md, "Affine codes". A
+// value takes bits + 32 / group bits. Nothing is checked yet.
+KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
+
+// What a layer keeps.
+typedef enum kvern_layer_kind {
+    KVERN_LAYER_FULL = 0,  // keys and values of every position
+    KVERN_LAYER_WINDOW = 1 // of the newest positions only: a sliding window
+} kvern_layer_kind;
+
+// Limits of a layer's geometry.
+#define KVERN_MAX_HEAD_DIM 576
+#define KVERN_MAX_KV_HEADS 4096
+#define KVERN_MAX_LAYERS 4096
+#define KVERN_MAX_ROWS 65536
+#define KVERN_MAX_WINDOW (INT64_C(1) << 32)
+
+// One page holds this many consecutive positions of one row and one layer, for all KV heads.
+#define KVERN_PAGE_POSITIONS 64
+
+// The plan of one layer. A capability that a plan asks for is built or refused, never replaced.
+typedef struct kvern_layer {
+    size_t size; // sizeof(kvern_layer); set by kvern_layer_default
+    kvern_layer_kind kind;
+    size_t kv_heads; // 1 to KVERN_MAX_KV_HEADS
+    size_t k_dim;    // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
+    size_t v_dim;    // head dim of values and outputs: likewise, may differ from k_dim
+    kvern_codec k_codec; // how keys are stored
+    kvern_codec v_codec; // how values are stored
+
+    // Sliding window (0 in other kinds). A query sees `window` positions at most, its own included:
+    // the first `keep` positions of the row (attention sinks) and the newest window - keep. So the
+    // query at position p sees the positions j <= p with j < keep or j > p - (window - keep).
+    // Pages of which nothing is needed any more are used again, so a row's bytes do not grow with
+    // its length. The newest `slack` positions can always be trimmed; more, once positions have
+    // been dropped, cannot (kvern_cache_trimmable), unless all are.
+    int64_t window; // 1 to KVERN_MAX_WINDOW
+    int64_t keep;   // 0 to window - 1
+    int64_t slack;  // 0 to KVERN_MAX_WINDOW
+
+    // bf16 first, quantized later. KVERN_NO_START: k_codec and v_codec from the first position on.
+    // Otherwise a row begins in bf16, and the append that leaves it with at least `start` positions
+    // is still read in bf16; then the row is converted, once, to k_codec and v_codec, and whatever
+    // follows is stored and read in them. 0 converts after the first append. While a row is
+    // converted it holds at most one page of the planned codecs beside what it held in bf16; but
+    // where a read or a fork holds pages of it, new ones in their place are taken before it starts.
+    // Under a budget the same holds for the bytes that the allocator gave; without one, pages lie
+    // in arenas of up to 2 MiB, which go back with their last page.
+    int64_t start;
+} kvern_layer;
+
+#define KVERN_NO_START (-1)
+
+// Slack of kvern_layer_window: room to take a speculative round back.
+#define KVERN_DEFAULT_SLACK 64
+
+// Writes a full-attention layer with both head dims `head_dim`, stored in bf16, to `size` bytes,
+// sizeof(kvern_layer) of the caller. Nothing is checked yet.
+KVERN_API void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t head_dim);
+
+// The same as a value.
+static inline kvern_layer kvern_layer_default(size_t kv_heads, size_t head_dim)
+{
+    kvern_layer layer;
+    kvern_layer_init(&layer, sizeof layer, kv_heads, head_dim);
+    return layer;
+}
+
+// The same with a sliding window of `window` positions, no kept ones, and KVERN_DEFAULT_SLACK.
+static inline kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, int64_t window)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
+    layer.kind = KVERN_LAYER_WINDOW;
+    layer.window = window;
+    layer.slack = KVERN_DEFAULT_SLACK;
+    return layer;
+}
+
+typedef struct kvern_composition kvern_composition;
+
+// Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call;
+// all of them have one size.
+// On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
+// detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
+// slack or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not divide a
+// head dim; a start with a stream whose codec takes more room than bf16), KVERN_ERR_OVERFLOW (a
+// page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
+                                                            const kvern_layer *layers, size_t count,
+                                                            kvern_composition **out);
+
+// Gives a reference back. NULL is allowed. Caches and states keep their own.
+KVERN_API void kvern_composition_release(kvern_composition *composition);
+
+// The number of layers.
+KVERN_API size_t kvern_composition_layers(const kvern_composition *composition);
+
+// The plan of one layer, owned by the composition; NULL when the index is out of range. Its size is
+// the library's, which may know other fields than the caller.
+KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *composition,
+                                                     size_t layer);
+
+// The exact storage identity of one layer, for example "full:h3:k64=bf16:v64=bf16". Two layers can
+// exchange rows exactly when their signatures are the same string. Owned by the composition; NULL
+// when the index is out of range.
+KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
+                                                  size_t layer);
+
+// Bytes of storage that one more position of one row takes in one layer, in its planned codecs.
+// An index out of range gives 0.
+KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
+                                                           size_t layer);
+
+// The sum over all layers.
+KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
+
+// Bytes of the pages that one row of `tokens` positions holds at most over all layers, when they
+// arrive one by one or in rounds (kvern/round.h): whole pages, nothing else. A layer with a start
+// counts with the larger one of its two forms while `tokens` is below start, and with the planned
+// one from there on. UINT64_MAX when the number does not fit.
+KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
+                                               uint64_t tokens);
+
+// The same for one layer; 0 when the index is out of range.
+KVERN_API uint64_t kvern_composition_layer_row_bytes(const kvern_composition *composition,
+                                                     size_t layer, uint64_t tokens);
+
+// What a layer can do. A capability that is reported is honoured; a call that needs an absent one
+// is refused with KVERN_ERR_UNSUPPORTED.
+typedef enum kvern_capability {
+    KVERN_CAN_DECODE = 0, // append_decode
+    KVERN_CAN_WINDOW = 1, // append_window
+    KVERN_CAN_KNOWN = 2,  // append_known
+    KVERN_CAN_TRIM = 3,   // drop any number of the newest positions; see kvern_cache_trimmable
+    KVERN_CAN_FORK = 4,   // share positions with another cache
+    KVERN_CAN_BIDIRECTIONAL = 5, // append_bidirectional: images before text
+    KVERN_CAN_BLOCK = 6,         // a block read that appends nothing
+    KVERN_CAN_LATENT = 7,        // append_latent
+    KVERN_CAN_RECUR = 8          // a recurrent step
+} kvern_capability;
+
+// False for an absent capability, an unknown one, or an index out of range.
+KVERN_API bool kvern_composition_can(const kvern_composition *composition, size_t layer,
+                                     kvern_capability capability);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

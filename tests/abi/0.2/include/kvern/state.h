@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_STATE_H
+#define KVERN_STATE_H
+
+// A state: the caches of all layers of a model over the same rows; what an engine holds for its
+// sequences.
+//
+// A forward pass is a step. It is told at its beginning how many tokens each row will receive; the
+// positions of those tokens are then fixed until it ends, for rotary embeddings of keys and queries
+// alike. Every layer appends once. A step that is abandoned leaves the state as it was before it
+// began.
+
+#include <kvern/cache.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kvern_state kvern_state;
+
+// What the tokens of a step are (see the appends of kvern/cache.h).
+typedef enum kvern_phase {
+    KVERN_PHASE_DECODE = 0,
+    KVERN_PHASE_WINDOW = 1,
+    KVERN_PHASE_KNOWN = 2
+} kvern_phase;
+
+// Makes a state of `rows` empty rows, with one cache per layer of the composition, which it keeps a
+// reference to. On failure *out is NULL. Errors: as kvern_cache_create.
+KVERN_API KVERN_CHECK kvern_status kvern_state_create(kvern_composition *composition, size_t rows,
+                                                      kvern_state **out);
+
+// Ends a state, with an open step too. Reads and forks made from it live on. NULL is allowed.
+KVERN_API void kvern_state_destroy(kvern_state *state);
+
+// The composition that the state was made from, borrowed: it is there while the state is.
+KVERN_API kvern_composition *kvern_state_composition(const kvern_state *state);
+
+KVERN_API size_t kvern_state_rows(const kvern_state *state);
+
+// The cache of one layer, borrowed for looking only: calls that change it return KVERN_ERR_BUSY.
+// NULL when the index is out of range.
+KVERN_API const kvern_cache *kvern_state_cache(const kvern_state *state, size_t layer);
+
+// Positions that a row holds, the tokens of an open step excluded; -1 for a row out of range.
+KVERN_API int64_t kvern_state_length(const kvern_state *state, size_t row);
+
+// The caches' functions of the same name over all layers: the least, the largest and the least of
+// theirs. -1 for a row out of range.
+KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
+KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
+KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);
+
+// Plans where the layers may convert a row (see kvern_cache_plan_boundary). Errors:
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_state_plan_boundary(kvern_state *state, size_t row,
+                                                             int64_t position);
+
+// Bytes of the pages of all rows and layers (see kvern_cache_bytes).
+KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
+
+// Makes room in every layer so that a row can reach `tokens` positions without further allocation
+// (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step or a round.
+KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_t row,
+                                                       int64_t tokens, size_t query_heads);
+
+// Begins a step in which row r receives counts[r] tokens (one entry per row; all 0 is permitted).
+// The room for all layers is taken here, so that the appends of the step cannot run out of pages.
+// On failure nothing changed. Errors: those of the appends of kvern/cache.h; KVERN_ERR_BUSY when a
+// step is open; KVERN_ERR_RANGE also when an open round (kvern/round.h) is for fewer tokens.
+KVERN_API KVERN_CHECK kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase,
+                                                    const int64_t *counts);
+
+// The position of the first token of a row in the open step: the same number from begin to end,
+// whatever has been appended meanwhile. -1 without an open step or for a row out of range.
+KVERN_API int64_t kvern_step_position(const kvern_state *state, size_t row);
+
+// The number of tokens of a row in the open step; -1 without one or for a row out of range.
+KVERN_API int64_t kvern_step_count(const kvern_state *state, size_t row);
+
+// Appends the step's tokens to one layer and hands out a read of it, which the caller releases
+// (NULL: none wanted). tokens->counts must be NULL or equal to the step's. A layer appends once per
+// step; the order of the layers is free. On failure the layer is unchanged and the step stays open.
+// Errors: KVERN_ERR_BUSY (no open step, or the layer has appended already), KVERN_ERR_RANGE,
+// KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (for the read
+// itself; or for pages, where a read that was made of the layer since the step began has to keep
+// those that were taken: kvern_cache_read_donor).
+KVERN_API KVERN_CHECK kvern_status kvern_step_append(kvern_state *state, size_t layer,
+                                                     const kvern_tokens *tokens, kvern_read **read);
+
+// Ends the step: the rows' lengths advance, and rows that have reached the start of a layer are
+// converted there (within a round: when that ends). Release the step's reads before: while one is
+// open, a conversion has to leave it the old pages. Errors, the step stays open: KVERN_ERR_BUSY (no
+// step is open, or a layer has not appended: the detail names it); KVERN_ERR_MEMORY or
+// KVERN_ERR_BUDGET (no room for a conversion).
+KVERN_API KVERN_CHECK kvern_status kvern_step_end(kvern_state *state);
+
+// Abandons the step: every row is as long as it was at its beginning. Without an open step nothing
+// happens.
+KVERN_API void kvern_step_abandon(kvern_state *state);
+
+// Drops the newest `tokens` positions of a row in every layer, or in none. Errors: KVERN_ERR_RANGE,
+// KVERN_ERR_UNSUPPORTED (more than kvern_state_trimmable, and not all), KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens);
+
+// Empties a row in every layer. Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+KVERN_API KVERN_CHECK kvern_status kvern_state_reset(kvern_state *state, size_t row);
+
+// A new state whose row i continues row rows[i] of this one (see kvern_cache_fork). KVERN_ERR_BUSY
+// during a step or a round. On failure *out is NULL.
+KVERN_API KVERN_CHECK kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows,
+                                                    size_t count, kvern_state **out);
+
+// Rows that come and go, in all layers or in none: the caches' functions of the same name
+// (kvern/cache.h), with their errors. KVERN_ERR_BUSY during a step or a round, of another state
+// too. Rows of other states in a given order, some of them perhaps fresh: join, add rows, keep.
+
+// Moves all rows of the others behind this state's own. KVERN_ERR_UNSUPPORTED names the layer and
+// both signatures.
+KVERN_API KVERN_CHECK kvern_status kvern_state_join(kvern_state *state, kvern_state *const *others,
+                                                    size_t count);
+
+// Row i becomes the old row rows[i]; rows that are not named are dropped.
+KVERN_API KVERN_CHECK kvern_status kvern_state_keep(kvern_state *state, const size_t *rows,
+                                                    size_t count);
+
+// Adds `count` empty rows behind the others.
+KVERN_API KVERN_CHECK kvern_status kvern_state_add_rows(kvern_state *state, size_t count);
+
+// A new state of one row that continues row `row`, which stays. On failure *out is NULL.
+KVERN_API KVERN_CHECK kvern_status kvern_state_extract(const kvern_state *state, size_t row,
+                                                       kvern_state **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

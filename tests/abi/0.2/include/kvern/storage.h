@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_STORAGE_H
+#define KVERN_STORAGE_H
+
+// From a model's geometry and a user's wishes to the layers of a composition: which codec every
+// layer stores its keys and values in, and from where on.
+//
+//     kvern_layer layers[] = ...;                       the model's geometry, kinds and windows
+//     kvern_storage storage = kvern_storage_default();
+//     kvern_codec_parse("q4", 64, &storage.k);          4 bits for keys
+//     storage.v = storage.k;                            and values,
+//     storage.precise_last = 1;                         but not in the last layer
+//     kvern_storage_apply(&storage, layers, count);
+//     kvern_composition_create(context, layers, count, &composition);
+
+#include <kvern/composition.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Another storage for one layer.
+typedef struct kvern_layer_storage {
+    size_t layer;
+    kvern_codec k, v;
+    uint64_t reserved[2]; // 0
+} kvern_layer_storage;
+
+// How the layers of a model are stored.
+typedef struct kvern_storage {
+    size_t size;                       // sizeof(kvern_storage); set by kvern_storage_default
+    kvern_codec k, v;                  // of all layers
+    int64_t start;                     // of all layers that are not in bf16: see kvern_layer.start
+    size_t precise_first;              // so many layers at the beginning, and
+    size_t precise_last;               // so many at the end stay in bf16
+    const kvern_layer_storage *layers; // exceptions, which win over everything above; borrowed
+    size_t layer_count;
+} kvern_storage;
+
+// Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer, no
+// start, no exceptions.
+KVERN_API void kvern_storage_init(kvern_storage *storage, size_t size);
+
+// The same as a value.
+static inline kvern_storage kvern_storage_default(void)
+{
+    kvern_storage storage;
+    kvern_storage_init(&storage, sizeof storage);
+    return storage;
+}
+
+// Finds a codec by its name: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5", "q4", "q3" and
+// "q2" are affine codes of so many bits, with groups of `group` and scales in bf16; "q4g32" names
+// its group itself. *out is unchanged on failure. KVERN_ERR_ARGUMENT: another name, NULL, or a
+// group that is not 32, 64 or 128 for affine codes.
+KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,
+                                                     kvern_codec *out);
+
+// Writes codecs and starts into `count` layers; their other fields are not looked at. A layer in
+// bf16 throughout has no start. On failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a
+// size that is not known, or layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that the
+// library does not know, or reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer that
+// does not exist, or two for one layer; more precise layers than layers). Whether codecs suit the
+// layers, kvern_composition_create says.
+KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
+                                                       kvern_layer *layers, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
