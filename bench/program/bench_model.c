@@ -148,7 +148,7 @@ static kvern_status forward(model_run *run, kvern_phase phase, size_t first, siz
 static size_t chunk_at(const model_run *run, size_t row, size_t rest)
 {
     const uint64_t most = (uint64_t)kvern_state_max_append(run->state, row);
-    const size_t chunk = rest < GENERATOR_CHUNK ? rest : GENERATOR_CHUNK;
+    const size_t chunk = rest < SCHEDULE_CHUNK ? rest : SCHEDULE_CHUNK;
     return chunk < most ? chunk : (size_t)most;
 }
 
@@ -284,7 +284,7 @@ static kvern_status open_threads(model_run *run, size_t threads, engine_error *e
     common.threads = threads;
     common.context = (int64_t)largest_context(run->options);
     kvern_status status = load_model(&common, &run->loaded, error);
-    const size_t batch = run->options->batch, tokens = larger(GENERATOR_CHUNK, batch);
+    const size_t batch = run->options->batch, tokens = larger(SCHEDULE_CHUNK, batch);
     if (!status && kvern_state_create(run->loaded.composition, batch, &run->state))
         status = engine_fail_kvern(error, KVERN_ERR_MEMORY, "making the KV cache");
     if (!status)

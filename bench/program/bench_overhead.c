@@ -33,7 +33,7 @@ static error_t parse_overhead(int key, char *argument, struct argp_state *state)
         options->positions = options_number(state, "--positions", argument, 1, 1 << 20);
         return 0;
     case KEY_PROMPT:
-        options->prompt = options_number(state, "--prompt", argument, 1, GENERATOR_CHUNK);
+        options->prompt = options_number(state, "--prompt", argument, 1, SCHEDULE_CHUNK);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -94,7 +94,7 @@ static kvern_status time_prompt(const overhead_options *options, const loaded_mo
 {
     const size_t vocabulary = model_get_facts(loaded->model)->vocabulary;
     const int64_t counts[1] = {(int64_t)options->prompt};
-    int32_t tokens[GENERATOR_CHUNK];
+    int32_t tokens[SCHEDULE_CHUNK];
     kvern_state *state = NULL;
     model_workspace *workspace = NULL;
     for (size_t i = 0; i < options->prompt; i++)
@@ -106,7 +106,7 @@ static kvern_status time_prompt(const overhead_options *options, const loaded_mo
     if (status)
         status = engine_fail_kvern(error, status, "making the KV cache");
     if (!status)
-        status = model_workspace_create(loaded->model, GENERATOR_CHUNK, 1, &workspace, error);
+        status = model_workspace_create(loaded->model, SCHEDULE_CHUNK, 1, &workspace, error);
     const model_step step = {
         .phase = KVERN_PHASE_WINDOW, .tokens = tokens, .counts = counts, .logits = logits};
     if (!status)

@@ -11,7 +11,7 @@
 // Tokens of a prompt that are computed together. Each has query heads of its own.
 static int64_t chunk_of(size_t tokens)
 {
-    return (int64_t)(tokens < GENERATOR_CHUNK ? tokens : GENERATOR_CHUNK);
+    return (int64_t)(tokens < SCHEDULE_CHUNK ? tokens : SCHEDULE_CHUNK);
 }
 
 // Whether a layer belongs to a part of a composition, in which it is *out.

@@ -3,28 +3,24 @@
 #define KVERN_ENGINE_GENERATE_H
 
 // Generation for one sequence: a prompt is forwarded in chunks, then one token after the other is
-// sampled and forwarded until something ends it.
+// sampled and forwarded until something ends it. It is a scheduler (engine/generation/schedule.h)
+// of one row, for callers that have one sequence and wait for it.
 //
 // A generator keeps its sequence between calls. A later call forwards only its own new tokens: a
 // conversation never pays for its past again. The chunk size and drafts
 // (engine/speculation/draft.h) change the speed and the memory, never a bit of the result.
 
-#include "engine/model/model.h"
-#include "engine/sampling/answer.h"
-#include "engine/sampling/sampler.h"
-#include "engine/speculation/draft.h"
-#include "engine/speculation/speculate.h"
+#include "engine/generation/schedule.h"
 
 typedef struct generator generator;
 
 typedef struct generator_options {
     size_t context_length; // most positions of the sequence; 0: what the model was made for
-    size_t chunk;          // most prompt tokens of one forward pass; 0: GENERATOR_CHUNK
+    size_t chunk;          // most prompt tokens of one forward pass; 0: SCHEDULE_CHUNK
     drafts *drafts;        // of this generator alone; NULL: none
     size_t draft_tokens;   // most of them in one forward pass; 0: GENERATOR_DRAFT_TOKENS
 } generator_options;
 
-#define GENERATOR_CHUNK 128
 #define GENERATOR_DRAFT_TOKENS 8
 
 // Makes a generator with an empty sequence. `composition` is of the model's geometry
@@ -39,7 +35,7 @@ KVERN_CHECK kvern_status generator_create(const model *model, kvern_composition 
 void generator_destroy(generator *g);
 
 // One generation. Everything is borrowed for the call; callbacks run on the calling thread and may
-// be NULL. While one runs, the state may have an open round of drafts.
+// be NULL. One that is given the generator may only look at it.
 typedef struct generate_request {
     const int32_t *tokens; // the new tokens of the prompt: at least one, unless the sequence has a
     size_t count;          // sampled token that was not forwarded yet (generator_pending)
@@ -65,7 +61,7 @@ typedef struct generate_result {
     size_t decode_steps;     // forward passes behind the prompt's: of one token, and drafts
     size_t decode_tokens;    // sampled from these passes, one that ended the turn included
     double decode_seconds;   // of those passes, with the sampling and the drafting
-    speculation_counts drafts;
+    draft_counts drafts;
 } generate_result;
 
 // Runs one generation. *result is filled in as far as it came, on failure too.
@@ -73,6 +69,7 @@ typedef struct generate_result {
 // Afterwards the sequence is the prompt and the sampled tokens, those that completed a stop string
 // included, the one that ended the turn not. A failure or a cancellation while the prompt is being
 // forwarded leaves the sequence as it was before the call; later, it keeps what was generated.
+// Under a budget there has to be room for the prompt and all of max_tokens, at most the context.
 // Errors: KVERN_ERR_RANGE (a prompt longer than the rest of the context, a token outside the
 // vocabulary), KVERN_ERR_ARGUMENT (no tokens), and those of model_forward and sampler_next.
 KVERN_CHECK kvern_status generator_run(generator *g, const generate_request *request,
@@ -86,8 +83,7 @@ KVERN_CHECK kvern_status generator_reset(generator *g, engine_error *error);
 int64_t generator_length(const generator *g);
 bool generator_pending(const generator *g);
 
-// The state with the sequence in row 0, for looking only. Between calls it holds generator_length
-// positions.
+// The state with the sequence in row 0, for looking only, between calls.
 const kvern_state *generator_state(const generator *g);
 
 #endif

@@ -4,7 +4,6 @@
 #include "engine/generation/schedule_internal.h"
 
 #include "engine/base/clock.h"
-#include "engine/generation/generate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +20,11 @@ static kvern_status complete_options(const model *model, schedule_options *optio
             "a context of %zu tokens is more than the %zu that the model was made for",
             options->context_length, most);
     }
-    if (options->most_rows > KVERN_MAX_ROWS) {
-        return engine_fail(error, KVERN_ERR_RANGE, "%zu rows are more than %d", options->most_rows,
-                           KVERN_MAX_ROWS);
+    if (options->most_rows > KVERN_MAX_ROWS ||
+        options->most_kept > KVERN_MAX_ROWS - options->most_rows) {
+        return engine_fail(error, KVERN_ERR_RANGE,
+                           "%zu rows and %zu kept sequences are more than %d", options->most_rows,
+                           options->most_kept, KVERN_MAX_ROWS);
     }
     if (options->context_length == 0) {
         options->context_length = most;
@@ -33,7 +34,7 @@ static kvern_status complete_options(const model *model, schedule_options *optio
                            options->draft_tokens, options->context_length);
     }
     if (options->chunk == 0) {
-        options->chunk = GENERATOR_CHUNK;
+        options->chunk = SCHEDULE_CHUNK;
     }
     if (options->chunk > options->context_length) {
         options->chunk = options->context_length;
@@ -53,19 +54,20 @@ static size_t step_tokens(const schedule *s)
 
 static kvern_status make_arrays(schedule *s, engine_error *error)
 {
-    const size_t rows = s->options.most_rows, drafts = s->options.draft_tokens;
+    const size_t rows = s->capacity, drafts = s->options.draft_tokens;
     const size_t vocabulary = model_get_facts(s->model)->vocabulary;
     s->rows = calloc(rows, sizeof *s->rows);
+    s->keeps = calloc(rows, sizeof *s->keeps);
     s->tokens = calloc(step_tokens(s), sizeof *s->tokens);
     s->drafted = calloc(rows, (drafts + 1) * sizeof *s->drafted);
     s->requests = calloc(rows, sizeof *s->requests);
     s->settled = calloc(rows, sizeof *s->settled);
     s->counts = calloc(rows, sizeof *s->counts);
     s->logits_counts = calloc(rows, sizeof *s->logits_counts);
-    s->kept = calloc(rows, sizeof *s->kept);
-    s->logits = calloc(rows * (1 + drafts), vocabulary * sizeof *s->logits);
-    if (!s->rows || !s->tokens || !s->drafted || !s->requests || !s->settled || !s->counts ||
-        !s->logits_counts || !s->kept || !s->logits) {
+    s->order = calloc(rows, sizeof *s->order);
+    s->logits = calloc(s->options.most_rows * (1 + drafts), vocabulary * sizeof *s->logits);
+    if (!s->rows || !s->keeps || !s->tokens || !s->drafted || !s->requests || !s->settled ||
+        !s->counts || !s->logits_counts || !s->order || !s->logits) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to schedule %zu rows", rows);
     }
     return KVERN_OK;
@@ -75,8 +77,8 @@ static kvern_status prepare(schedule *s, kvern_composition *composition, engine_
 {
     kvern_status status = make_arrays(s, error);
     if (status == KVERN_OK) {
-        status = model_workspace_create(s->model, step_tokens(s), s->options.most_rows,
-                                        &s->workspace, error);
+        status =
+            model_workspace_create(s->model, step_tokens(s), s->capacity, &s->workspace, error);
     }
     if (status != KVERN_OK) {
         return status;
@@ -111,6 +113,7 @@ kvern_status schedule_create(const model *model, kvern_composition *composition,
     s->model = model;
     s->context = model_context(model);
     s->options = complete;
+    s->capacity = complete.most_rows + complete.most_kept;
     s->shares = schedule_prefix_possible(composition);
     s->end = &s->first;
     status = prepare(s, composition, error);
@@ -132,14 +135,24 @@ static schedule_sequence *unlink_sequence(schedule *s, schedule_sequence **at)
     return q;
 }
 
-// A row's sequence ends: its pages go, and its owner is told.
-static void leave(schedule *s, size_t row)
+// A request gives its row up.
+static void vacate(schedule *s, schedule_sequence *q, size_t row)
 {
-    schedule_sequence *q = s->rows[row];
     s->rows[row] = NULL;
+    if (q->request.kept) {
+        schedule_kept_leave(s, q, row);
+        return;
+    }
     // No step is open, and the row exists: this cannot fail.
     (void)!kvern_state_reset(s->state, row);
     schedule_draft_leave(s, q);
+}
+
+// A row's request ends: unless the sequence is kept its pages go; and its owner is told.
+static void leave(schedule *s, size_t row)
+{
+    schedule_sequence *q = s->rows[row];
+    vacate(s, q, row);
     schedule_sequence_end(s, q);
 }
 
@@ -164,17 +177,23 @@ void schedule_destroy(schedule *s)
     }
     s->closing = true;
     end_all(s);
+    for (size_t r = 0; s->state && r < kvern_state_rows(s->state); r++) {
+        schedule_kept_destroy(s->keeps[r]);
+    }
     kvern_state_destroy(s->state);
-    drafts_destroy(s->drafts);
+    if (!s->options.drafts) {
+        drafts_destroy(s->drafts);
+    }
     model_workspace_destroy(s->workspace);
     free(s->rows);
+    free(s->keeps);
     free(s->tokens);
     free(s->drafted);
     free(s->requests);
     free(s->settled);
     free(s->counts);
     free(s->logits_counts);
-    free(s->kept);
+    free(s->order);
     free(s->logits);
     free(s);
 }
@@ -196,6 +215,9 @@ kvern_status schedule_submit(schedule *s, const schedule_request *request, uint6
     if (status != KVERN_OK) {
         schedule_sequence_destroy(q);
         return status;
+    }
+    if (request->kept) {
+        request->kept->busy = true;
     }
     q->result.id = *id = ++s->last_id;
     *s->end = q;
@@ -255,50 +277,63 @@ static void compact(schedule *s)
     const size_t rows = kvern_state_rows(s->state);
     size_t count = 0;
     for (size_t r = 0; r < rows; r++) {
-        if (s->rows[r]) {
-            s->kept[count++] = r;
+        if (s->rows[r] || s->keeps[r]) {
+            s->order[count++] = r;
         }
     }
-    if (count == rows || kvern_state_keep(s->state, s->kept, count) != KVERN_OK) {
+    if (count == rows || kvern_state_keep(s->state, s->order, count) != KVERN_OK) {
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        s->rows[i] = s->rows[s->kept[i]];
+        s->rows[i] = s->rows[s->order[i]];
+        s->keeps[i] = s->keeps[s->order[i]];
+        if (s->keeps[i]) {
+            s->keeps[i]->row = i;
+        }
     }
     memset(s->rows + count, 0, (rows - count) * sizeof *s->rows);
+    memset(s->keeps + count, 0, (rows - count) * sizeof *s->keeps);
 }
 
-// A new row behind the others with as much of the prompt as another row has, or an empty one.
-static kvern_status add_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error)
 {
     const size_t rows = kvern_state_rows(s->state);
-    *row = rows;
-    if (rows < s->options.most_rows && schedule_prefix_take(s, q)) {
-        return KVERN_OK;
+    *row = 0;
+    while (*row < rows && (s->rows[*row] || s->keeps[*row])) {
+        ++*row;
     }
-    for (size_t r = 0; r < rows; r++) {
-        if (!s->rows[r]) {
-            *row = r;
-            return KVERN_OK;
-        }
+    if (*row < rows) {
+        return KVERN_OK;
     }
     kvern_status status = kvern_state_add_rows(s->state, 1);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "adding a row");
 }
 
+// The row of a kept sequence, a new one behind the others with as much of the prompt as another row
+// has, or an empty one.
+static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    if (q->request.kept) {
+        return schedule_kept_seat(s, q, row, error);
+    }
+    *row = kvern_state_rows(s->state);
+    if (*row < s->capacity && schedule_prefix_take(s, q)) {
+        return KVERN_OK;
+    }
+    return schedule_free_row(s, row, error);
+}
+
 static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
 {
-    kvern_status status = add_row(s, q, row, error);
+    kvern_status status = choose_row(s, q, row, error);
     if (status != KVERN_OK) {
         return status;
     }
-    s->counts[*row] = s->logits_counts[*row] = 0;
     status = schedule_room_take(s, *row, q, error);
-    if (status != KVERN_OK) { // the row goes at the end of the step
+    if (status != KVERN_OK) { // a row of its own goes at the end of the step
+        vacate(s, q, *row);
         q->forwarded = q->result.shared_tokens = 0;
         q->like = DRAFT_NO_ROW;
-        schedule_draft_leave(s, q);
-        (void)!kvern_state_reset(s->state, *row); // cannot fail, as in leave
     }
     return status;
 }
@@ -318,20 +353,19 @@ static void begin_chunk(schedule *s, size_t row)
     (void)!kvern_state_plan_boundary(s->state, row, (int64_t)q->chunk_end);
 }
 
-static void plan_prompt(schedule *s, size_t row)
+// A prompt receives up to `most` tokens.
+static void plan_prompt(schedule *s, size_t row, size_t most)
 {
     schedule_sequence *q = s->rows[row];
-    schedule_plan *plan = &s->plan;
     if (q->forwarded >= q->chunk_end) {
         begin_chunk(s, row);
     }
     size_t count = q->chunk_end - q->forwarded;
-    count = count < plan->prompt_left ? count : plan->prompt_left;
+    count = count < most ? count : most;
     s->counts[row] = (int64_t)count;
     s->logits_counts[row] = count > 0 && q->forwarded + count == q->count;
-    plan->tokens += count;
-    plan->prompt_left -= count;
-    plan->prompts |= count > 0;
+    s->plan.tokens += count;
+    s->plan.prompts |= count > 0;
 }
 
 static bool in_prompt(const schedule_sequence *q)
@@ -339,21 +373,41 @@ static bool in_prompt(const schedule_sequence *q)
     return q->forwarded < q->count;
 }
 
-static void plan_rows(schedule *s)
+static size_t prompts(const schedule *s)
 {
-    s->plan = (schedule_plan){.prompt_left = s->options.chunk};
+    size_t count = 0;
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        s->counts[r] = s->logits_counts[r] = 0;
-        if (s->rows[r]) {
-            s->rows[r]->drafted = s->rows[r]->accepted = 0;
-        }
+        count += s->rows[r] && in_prompt(s->rows[r]);
+    }
+    return count;
+}
+
+// All prompts have a share of the chunk, so that a short one does not wait for a long one. What one
+// does not need is for those behind it.
+static void plan_prompts(schedule *s)
+{
+    size_t left = s->options.chunk, waiting = prompts(s);
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
         if (s->rows[r] && in_prompt(s->rows[r])) {
-            plan_prompt(s, r);
-        } else if (s->rows[r]) {
-            s->counts[r] = s->logits_counts[r] = 1;
-            s->plan.tokens++;
+            plan_prompt(s, r, (left + waiting - 1) / waiting);
+            left -= (size_t)s->counts[r];
+            waiting--;
         }
     }
+}
+
+static void plan_rows(schedule *s)
+{
+    s->plan = (schedule_plan){0};
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        schedule_sequence *q = s->rows[r];
+        s->counts[r] = s->logits_counts[r] = q && !in_prompt(q);
+        s->plan.tokens += (size_t)s->counts[r];
+        if (q) {
+            q->drafted = q->accepted = 0;
+        }
+    }
+    plan_prompts(s);
 }
 
 // Admits the first in the queue. False: it has to wait.
@@ -378,14 +432,13 @@ static bool admit_first(schedule *s)
     s->rows[row] = q;
     s->statistics.shared_tokens += q->result.shared_tokens;
     schedule_sequence_time(q, &q->result.prompt_seconds);
-    plan_prompt(s, row);
     return true;
 }
 
 static void admit(schedule *s)
 {
-    while (s->first && s->plan.prompt_left > 0 && schedule_running(s) < s->options.most_rows &&
-           admit_first(s)) {
+    while (s->first && prompts(s) < s->options.chunk &&
+           schedule_running(s) < s->options.most_rows && admit_first(s)) {
     }
 }
 
@@ -467,10 +520,13 @@ static void deliver_row(schedule *s, size_t row, const float *logits)
     const size_t before = q->answer.tokens;
     if (in_prompt(q)) {
         q->forwarded += (size_t)s->counts[row];
+        schedule_sequence_tell_prompt(q);
         if (in_prompt(q)) {
             return;
         }
         schedule_sequence_time(q, &q->result.decode_seconds);
+    } else {
+        q->result.decode_steps++;
     }
     do {
         schedule_sequence_sample(q, logits);
@@ -516,16 +572,21 @@ static void run_step(schedule *s)
 
 bool schedule_step(schedule *s)
 {
+    if (s->stepping) {
+        return true;
+    }
     const double start = engine_seconds();
+    s->stepping = true;
     drop_cancelled(s);
     compact(s);
-    plan_rows(s);
     admit(s);
+    plan_rows(s);
     schedule_draft_plan(s);
     if (s->plan.tokens > 0) {
         run_step(s);
     }
     compact(s);
+    s->stepping = false;
     s->statistics.seconds += engine_seconds() - start;
     return s->first || schedule_running(s) > 0;
 }

@@ -6,6 +6,7 @@
 
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_ngram.h"
+#include "engine/speculation/draft_pace.h"
 #include "engine/speculation/draft_round.h"
 
 // ---- Rows of drafts ----
@@ -13,17 +14,18 @@
 kvern_status schedule_draft_create(schedule *s, engine_error *error)
 {
     const schedule_options *options = &s->options;
-    if (options->draft_tokens == 0) {
+    if (options->draft_tokens == 0 || options->drafts) {
+        s->drafts = options->draft_tokens > 0 ? options->drafts : NULL;
         return KVERN_OK;
     }
     if (!options->draft) {
-        return draft_ngram_create(options->most_rows, options->context_length, &s->drafts, error);
+        return draft_ngram_create(s->capacity, options->context_length, &s->drafts, error);
     }
     if (model_context(options->draft) != s->context) {
         return engine_fail(error, KVERN_ERR_ARGUMENT,
                            "a draft model of another context than the model's");
     }
-    const draft_model_options wanted = {.rows = options->most_rows,
+    const draft_model_options wanted = {.rows = s->capacity,
                                         .context_length = options->context_length,
                                         .cost = options->draft_cost};
     return draft_model_create(options->draft, options->draft_composition, s->model, &wanted,
@@ -38,7 +40,8 @@ uint64_t schedule_draft_bytes(const schedule *s, const schedule_sequence *q)
 static bool is_taken(const schedule *s, size_t draft_row)
 {
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->rows[r] && s->rows[r]->draft_row == draft_row) {
+        if ((s->rows[r] && s->rows[r]->draft_row == draft_row) ||
+            (s->keeps[r] && s->keeps[r]->draft_row == draft_row)) {
             return true;
         }
     }
@@ -58,11 +61,17 @@ static size_t free_row(const schedule *s)
 kvern_status schedule_draft_seat(schedule *s, schedule_sequence *q, size_t room,
                                  engine_error *error)
 {
-    const draft_sequence sequence = {.length = q->final_length,
+    const kept_sequence *kept = q->request.kept;
+    // What is kept may grow to the whole context.
+    const draft_sequence sequence = {.length = kept ? s->options.context_length : q->final_length,
                                      .room = room,
                                      .like = q->like,
-                                     .shared = q->result.shared_tokens};
+                                     .shared = kept ? 0 : q->result.shared_tokens};
     if (!s->drafts || q->undrafted) {
+        return KVERN_OK;
+    }
+    if (kept && kept->draft_row != DRAFT_NO_ROW) {
+        q->draft_row = kept->draft_row;
         return KVERN_OK;
     }
     const size_t row = free_row(s);
@@ -105,6 +114,9 @@ void schedule_draft_read(schedule *s)
 // tokens come later by that much.
 static float cost_of(size_t rows)
 {
+    if (rows == 1) {
+        return DRAFT_PACE_CHECK_COST;
+    }
     const float more = TOKEN_COST * (float)rows;
     return more / (1 - TOKEN_COST + more);
 }
@@ -239,16 +251,26 @@ bool schedule_draft_accept(schedule *s, size_t row)
     return true;
 }
 
+static void count_drafts(schedule *s, schedule_sequence *q)
+{
+    s->statistics.drafted += q->drafted;
+    s->statistics.accepted += q->accepted;
+    q->result.drafts.rounds += q->drafted > 0;
+    q->result.drafts.drafted += q->drafted;
+    q->result.drafts.accepted += q->accepted;
+}
+
 void schedule_draft_settle(schedule *s)
 {
     if (!s->plan.drafts) {
         return;
     }
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        const schedule_sequence *q = s->rows[r];
+        schedule_sequence *q = s->rows[r];
         s->settled[r] = s->counts[r] > 0 ? 1 + (int64_t)q->accepted : 0;
-        s->statistics.drafted += q ? q->drafted : 0;
-        s->statistics.accepted += q ? q->accepted : 0;
+        if (q) {
+            count_drafts(s, q);
+        }
     }
     end_round(s);
     tell(s);

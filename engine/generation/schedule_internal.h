@@ -3,11 +3,11 @@
 #define KVERN_ENGINE_SCHEDULE_INTERNAL_H
 
 // What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
-// its submission to its end), schedule_room.c (memory), schedule_prefix.c (prompts that begin
-// alike), schedule_draft.c (drafts).
+// its submission to its end), schedule_kept.c (sequences that stay between requests),
+// schedule_room.c (memory), schedule_prefix.c (prompts that begin alike), schedule_draft.c
+// (drafts).
 
 #include "engine/generation/schedule.h"
-#include "engine/speculation/draft.h"
 
 // A request and what has become of it.
 typedef struct schedule_sequence {
@@ -17,8 +17,8 @@ typedef struct schedule_sequence {
     size_t count;                   // of the prompt
     size_t known;                   // all of them
     size_t final_length;            // most tokens that there can be
-    sampler *sampler;
-    stop_matcher *stop; // NULL: none
+    sampler *sampler;               // its own, or the request's
+    stop_matcher *stop;             // likewise; NULL: none
     answer answer;
     engine_error error;
     schedule_result result;
@@ -41,12 +41,23 @@ typedef struct schedule_sequence {
     size_t converted;        // layers in which its row has its final form
 } schedule_sequence;
 
+// A row of its own holds it between requests. A prompt of several chunks is forwarded in another
+// row, which shares its pages and takes its place when the prompt is through: until then there is
+// something to go back to.
+struct kept_sequence {
+    schedule *schedule;
+    size_t row;
+    int32_t *tokens; // [context_length]
+    size_t count;    // of them; one more than are forwarded while the newest waits
+    size_t draft_row;
+    bool busy; // a request of it is queued or runs
+};
+
 // What the rows of the state receive in a step.
 typedef struct schedule_plan {
     size_t tokens;
-    size_t prompt_left; // prompt tokens that still fit
-    bool prompts;       // there are prompt tokens in it
-    bool drafts;        // there are drafts in it: a round
+    bool prompts; // there are prompt tokens in it
+    bool drafts;  // there are drafts in it: a round
 } schedule_plan;
 
 struct schedule {
@@ -55,22 +66,28 @@ struct schedule {
     model_workspace *workspace;
     kvern_state *state;
     schedule_options options; // complete
+    size_t capacity;          // rows of the state at most: running and kept sequences
     bool shares;              // rows may take over the beginning of others
     bool closing;             // no more requests
+    bool stepping;            // a step runs
     uint64_t base_bytes;      // that the context held before any request
     uint64_t last_id;
     schedule_sequence *first, **end; // the queue
-    schedule_sequence **rows; // [most_rows] by row of the state; NULL: none, the row is empty
+    // By row of the state, [capacity]. Without either a row is empty; with both, the request
+    // continues the sequence in its own row.
+    schedule_sequence **rows; // the request that runs in it; NULL: none
+    kept_sequence **keeps;    // the sequence that is kept in it; NULL: none
+    size_t kept_count;
     schedule_plan plan;
-    drafts *drafts; // [most_rows] in an order of their own; NULL: none
+    drafts *drafts; // [capacity] in an order of their own; NULL: none
     // Of a step:
     int32_t *tokens;         // of all rows
-    int32_t *drafted;        // [most_rows, draft_tokens]
-    draft_request *requests; // [most_rows]
-    int64_t *counts;         // [most_rows]
-    int64_t *settled;        // [most_rows] tokens that stay of a round
-    int64_t *logits_counts;  // [most_rows]
-    size_t *kept;            // [most_rows]
+    int32_t *drafted;        // [capacity, draft_tokens]
+    draft_request *requests; // [capacity]
+    int64_t *counts;         // [capacity]
+    int64_t *settled;        // [capacity] tokens that stay of a round
+    int64_t *logits_counts;  // [capacity]
+    size_t *order;           // [capacity]
     float *logits;           // [most_rows * (1 + draft_tokens), vocabulary]
     schedule_statistics statistics;
 };
@@ -79,6 +96,22 @@ struct schedule {
 
 // Sequences that have a row.
 size_t schedule_running(const schedule *s);
+
+// Makes a free row of the state, an empty one, or adds one.
+KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error);
+
+// ---- schedule_kept.c ----
+
+// Gives a request that continues a kept sequence its row, where that has been forwarded. On failure
+// the sequence is as it was.
+KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
+                                            engine_error *error);
+
+// Such a request leaves its row: the kept sequence becomes what it came to, or stays what it was.
+void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row);
+
+// Frees it, whatever its state.
+void schedule_kept_destroy(kept_sequence *k);
 
 // ---- schedule_sequence.c ----
 
@@ -94,6 +127,9 @@ bool schedule_sequence_cancelled(const schedule_sequence *q);
 
 // From now on another time of the result runs.
 void schedule_sequence_time(schedule_sequence *q, double *timed);
+
+// Tells its owner how far its prompt is forwarded.
+void schedule_sequence_tell_prompt(const schedule_sequence *q);
 
 // Samples from the logits behind its newest token, unless it is over without. q->over: it is.
 void schedule_sequence_sample(schedule_sequence *q, const float *logits);

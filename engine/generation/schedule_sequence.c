@@ -10,19 +10,37 @@
 
 // ---- Submission ----
 
+// Tokens of the kept sequence that a request continues.
+static size_t kept_tokens(const schedule_request *request)
+{
+    return request->kept ? request->kept->count : 0;
+}
+
+static kvern_status check_count(const schedule *s, const schedule_request *request,
+                                engine_error *error)
+{
+    const size_t context = s->options.context_length, kept = kept_tokens(request);
+    if (request->count == 0 && !(request->kept && kept_sequence_pending(request->kept))) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "there is no token to start from");
+    }
+    if (request->count > context) {
+        return engine_fail(error, KVERN_ERR_RANGE,
+                           "the prompt has %zu tokens, more than the context of %zu",
+                           request->count, context);
+    }
+    if (request->count > context - kept) {
+        return engine_fail(error, KVERN_ERR_RANGE,
+                           "the prompt has %zu tokens, but only %zu of the context of %zu are free",
+                           request->count, context - kept, context);
+    }
+    return KVERN_OK;
+}
+
 // Checked before anything runs: a forward pass would refuse the step, and with it all its rows.
 static kvern_status check_tokens(const schedule *s, const schedule_request *request,
                                  engine_error *error)
 {
     size_t vocabulary = model_get_facts(s->model)->vocabulary;
-    if (request->count == 0) {
-        return engine_fail(error, KVERN_ERR_ARGUMENT, "there is no token to start from");
-    }
-    if (request->count > s->options.context_length) {
-        return engine_fail(error, KVERN_ERR_RANGE,
-                           "the prompt has %zu tokens, more than the context of %zu",
-                           request->count, s->options.context_length);
-    }
     for (size_t i = 0; i < request->count; i++) {
         if (request->tokens[i] < 0 || (size_t)request->tokens[i] >= vocabulary) {
             return engine_fail(error, KVERN_ERR_RANGE,
@@ -40,19 +58,27 @@ static kvern_status copy_tokens(schedule_sequence *q, engine_error *error)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a sequence of %zu tokens",
                            q->final_length);
     }
-    memcpy(q->tokens, q->request.tokens, q->count * sizeof *q->tokens);
+    const size_t kept = kept_tokens(&q->request);
+    if (kept > 0) {
+        memcpy(q->tokens, q->request.kept->tokens, kept * sizeof *q->tokens);
+    }
+    if (q->request.count > 0) {
+        memcpy(q->tokens + kept, q->request.tokens, q->request.count * sizeof *q->tokens);
+    }
     return KVERN_OK;
 }
 
 static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_error *error)
 {
     const schedule_request *request = &q->request;
+    q->sampler = request->sampler;
+    q->stop = request->stop;
     kvern_status status = copy_tokens(q, error);
-    if (status == KVERN_OK) {
+    if (status == KVERN_OK && !q->sampler) {
         status = sampler_create(&request->sampling, model_get_facts(s->model)->vocabulary,
                                 &q->sampler, error);
     }
-    if (status == KVERN_OK) {
+    if (status == KVERN_OK && !q->stop) {
         status = stop_matcher_create(request->stops, request->stop_count, &q->stop, error);
     }
     return status;
@@ -60,16 +86,23 @@ static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_e
 
 static size_t final_length(const schedule *s, const schedule_request *request)
 {
-    size_t room = s->options.context_length - request->count;
-    bool limited = request->max_tokens >= 0 && (uint64_t)request->max_tokens < room;
-    return request->count + (limited ? (size_t)request->max_tokens : room);
+    const size_t count = kept_tokens(request) + request->count;
+    const size_t room = s->options.context_length - count;
+    const bool limited = request->max_tokens >= 0 && (uint64_t)request->max_tokens < room;
+    return count + (limited ? (size_t)request->max_tokens : room);
 }
 
 kvern_status schedule_sequence_create(const schedule *s, const schedule_request *request,
                                       schedule_sequence **out, engine_error *error)
 {
     *out = NULL;
-    kvern_status status = check_tokens(s, request, error);
+    if (request->kept && request->kept->busy) {
+        return engine_fail(error, KVERN_ERR_BUSY, "another request continues this sequence");
+    }
+    kvern_status status = check_count(s, request, error);
+    if (status == KVERN_OK) {
+        status = check_tokens(s, request, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
@@ -78,7 +111,7 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a request");
     }
     q->request = *request;
-    q->count = q->known = request->count;
+    q->count = q->known = kept_tokens(request) + request->count;
     q->final_length = final_length(s, request);
     q->draft_row = q->like = DRAFT_NO_ROW;
     q->timed = &q->result.queue_seconds;
@@ -103,8 +136,12 @@ void schedule_sequence_destroy(schedule_sequence *q)
         return;
     }
     answer_free(&q->answer);
-    stop_matcher_destroy(q->stop);
-    sampler_destroy(q->sampler);
+    if (!q->request.stop) {
+        stop_matcher_destroy(q->stop);
+    }
+    if (!q->request.sampler) {
+        sampler_destroy(q->sampler);
+    }
     free(q->tokens);
     free(q);
 }
@@ -133,6 +170,14 @@ static kvern_status refuse(schedule_sequence *q, kvern_status status, const char
 {
     q->refused = true;
     return engine_fail(&q->error, status, "its receiver refused %s", what);
+}
+
+void schedule_sequence_tell_prompt(const schedule_sequence *q)
+{
+    const size_t before = q->result.shared_tokens;
+    if (q->request.on_prompt) {
+        q->request.on_prompt(q->request.user, q->forwarded - before, q->count - before);
+    }
 }
 
 // Hands what is to be shown to the owner.
@@ -173,6 +218,7 @@ static kvern_status sample(schedule_sequence *q, const float *logits)
     const sampled_sequence sequence = {.tokens = q->tokens, .count = q->known};
     kvern_status status = sampler_next(q->sampler, logits, &sequence, &token, &q->error);
     if (status == KVERN_OK) {
+        q->result.decode_tokens += q->result.decode_steps > 0;
         status = tell_token(q, token, logits);
     }
     if (status == KVERN_OK) {
@@ -228,8 +274,12 @@ void schedule_sequence_end(schedule *s, schedule_sequence *q)
     q->result.status = q->error.status;
     q->result.error = q->error.text;
     q->result.reason = q->answer.reason;
+    q->result.prompt_whole = q->forwarded == q->count;
     q->result.prompt_tokens = q->forwarded;
     q->result.generated_tokens = q->answer.tokens;
+    if (q->request.kept) {
+        q->request.kept->busy = false;
+    }
     if (q->request.on_end) {
         q->request.on_end(q->request.user, &q->result);
     }

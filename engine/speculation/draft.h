@@ -3,8 +3,9 @@
 #define KVERN_ENGINE_DRAFT_H
 
 // Drafts: guesses at the next tokens of sequences, which the model checks many at a time: one
-// sequence in engine/speculation/speculate.h, many in engine/generation/schedule.h. What is guessed
-// changes the speed and never the text.
+// as many as can pay, in engine/generation/schedule.h. What is guessed
+// changes the speed and never the text: logits do not depend on how tokens were cut into steps, and
+// the sampler draws the same random numbers in the same order (docs/engine.md, "Speculation").
 //
 // Kinds: draft_ngram.h looks for an earlier place in the sequence that looks like its end;
 // draft_model.h asks a smaller model. A kind of one's own is a struct that begins with `drafts`.
@@ -41,6 +42,13 @@ typedef struct draft_sequence {
     size_t shared; // tokens that the two have in common
 } draft_sequence;
 
+// What drafts came to.
+typedef struct draft_counts {
+    size_t rounds;   // passes that checked drafts
+    size_t drafted;  // tokens
+    size_t accepted; // of these, tokens that are part of the sequence now
+} draft_counts;
+
 typedef struct drafts_kind {
     kvern_status (*begin)(drafts *d, size_t row, const draft_sequence *sequence, uint64_t *promised,
                           engine_error *error);
@@ -57,7 +65,7 @@ struct drafts {
     const drafts_kind *kind;
 };
 
-// Begins another sequence in a row. Whoever has one row and no budget to share needs not say so.
+// Begins another sequence in a row.
 // *promised: bytes of the context that the row may take beyond the room that it was given. On
 // failure the row is empty and *promised is 0. Errors: KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_CHECK kvern_status drafts_begin(drafts *d, size_t row, const draft_sequence *sequence,

@@ -13,15 +13,3 @@ size_t round_room(const kvern_state *state, size_t row)
     }
     return (size_t)room;
 }
-
-kvern_status round_begin(kvern_state *state, size_t count, engine_error *error)
-{
-    const kvern_status status = kvern_round_begin(state, &(int64_t){(int64_t)count});
-    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "beginning a round");
-}
-
-kvern_status round_end(kvern_state *state, size_t keep, engine_error *error)
-{
-    const kvern_status status = kvern_round_rollback(state, &(int64_t){(int64_t)keep});
-    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "ending a round");
-}

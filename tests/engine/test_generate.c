@@ -183,7 +183,7 @@ static void greedy_equals_forwarding_by_hand(void **state)
         assert_int_equal(result.decode_steps, REPLY - 1);
         assert_int_equal(result.prompt_tokens, PROMPT);
         assert_int_equal(r.prompt_done, PROMPT);
-        size_t chunk = chunks[i] ? chunks[i] : GENERATOR_CHUNK;
+        size_t chunk = chunks[i] ? chunks[i] : SCHEDULE_CHUNK;
         assert_int_equal(r.prompt_calls, (PROMPT + chunk - 1) / chunk);
         assert_int_equal(generator_length(g), PROMPT + REPLY - 1);
         assert_true(generator_pending(g));
@@ -526,8 +526,9 @@ static void wrong_requests_are_refused(void **state)
     close_fixture(&f);
 }
 
-// The budget ends inside the reply: an error, and everything up to it is kept.
-static void a_full_budget_keeps_what_was_generated(void **state)
+// A budget that cannot hold all of the answer is noticed before anything is forwarded; one that it
+// does hold is enough.
+static void a_budget_is_looked_at_first(void **state)
 {
     (void)state;
     fixture f = open_long_fixture(TINY_LLAMA_END, LONG_CONTEXT, 0);
@@ -542,12 +543,12 @@ static void a_full_budget_keeps_what_was_generated(void **state)
     generate_result result;
     engine_error error;
     assert_int_equal(generator_run(g, &request, &result, &error), KVERN_ERR_BUDGET);
-    assert_true(result.generated_tokens > REPLY);
-    assert_int_equal(r.count, result.generated_tokens);
+    assert_non_null(strstr(error.text, "budget"));
+    assert_int_equal(result.generated_tokens + r.count + r.prompt_calls, 0);
+    assert_int_equal(generator_length(g), 0);
+    request.max_tokens = REPLY;
+    must_run(g, &request);
     assert_memory_equal(r.tokens, f.reply, sizeof f.reply);
-    assert_int_equal(generator_length(g), PROMPT + (int64_t)result.decode_steps);
-    assert_int_equal(result.decode_steps, result.generated_tokens - 1);
-    assert_true(generator_pending(g));
     text_buffer_free(&r.text);
     generator_destroy(g);
     close_fixture(&f);
@@ -567,7 +568,7 @@ int main(void)
         cmocka_unit_test(a_prompt_that_ends_early_leaves_nothing),
         cmocka_unit_test(a_cancelled_prompt_leaves_no_conversion),
         cmocka_unit_test(wrong_requests_are_refused),
-        cmocka_unit_test(a_full_budget_keeps_what_was_generated),
+        cmocka_unit_test(a_budget_is_looked_at_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,7 +331,7 @@ static void cancelled_wherever_it_is(void **state)
     bed b = open_llama(NULL, NULL);
     start(&b, 2, 8, 256);
     for (size_t i = 0; i < 4; i++) {
-        asked_fill(&b.requests[i], b.engine.model, 30, 0, &random);
+        asked_fill(&b.requests[i], b.engine.model, i == 1 ? 60 : 10, 0, &random);
         b.requests[i].max_tokens = 30;
         asked_submit(&b.requests[i], b.schedule);
     }
@@ -354,6 +354,29 @@ static void cancelled_wherever_it_is(void **state)
     run_all(&b);
     expect_alone(&b, 4);
     assert_int_equal(b.requests[3].result.generated_tokens, b.requests[3].taken);
+    finish(&b);
+    close_bed(&b);
+}
+
+// A long prompt that came first does not keep a short one from its first token.
+static void a_short_prompt_does_not_wait_for_a_long_one(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(9);
+    bed b = open_llama(NULL, NULL);
+    start(&b, 3, 16, 256);
+    for (size_t i = 0; i < 3; i++) {
+        asked_fill(&b.requests[i], b.engine.model, i == 2 ? 10 : 200, 0, &random);
+        asked_submit(&b.requests[i], b.schedule);
+    }
+    for (int i = 0; i < 2; i++) { // 6, 5 and 5 tokens
+        assert_int_equal(b.requests[2].taken, 0);
+        assert_true(schedule_step(b.schedule));
+    }
+    assert_int_equal(b.requests[2].taken, 1);
+    assert_int_equal(b.requests[0].taken + b.requests[1].taken, 0);
+    run_all(&b);
+    expect_alone(&b, 3);
     finish(&b);
     close_bed(&b);
 }
@@ -760,6 +783,7 @@ int main(void)
         cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(every_reason_to_end),
         cmocka_unit_test(cancelled_wherever_it_is),
+        cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
         cmocka_unit_test(destroying_ends_all),
         cmocka_unit_test(callbacks_submit_and_cancel),
         cmocka_unit_test(refused_requests_leave_no_trace),

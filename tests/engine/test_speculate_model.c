@@ -82,7 +82,7 @@ static void drafts_change_no_token(void **state)
         const record by_ngram = run(&f, ngram, &prompt, temperature);
         check_same(&plain, &by_itself);
         check_same(&plain, &by_ngram);
-        const speculation_counts counts = by_itself.result.drafts;
+        const draft_counts counts = by_itself.result.drafts;
         assert_true(counts.drafted > 0);
         assert_true(plain.result.reason == GENERATE_END || counts.accepted == counts.drafted);
         assert_true(by_ngram.result.drafts.drafted > 0);

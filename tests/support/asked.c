@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/asked.h"
 
-#include "engine/generation/generate.h"
+#include "tests/support/lone_answer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,92 +106,22 @@ void asked_submit(asked *a, schedule *s)
 
 // ---- Alone ----
 
-typedef struct alone {
-    int32_t tokens[ASKED_TOKENS];
-    size_t taken;
-    text_buffer text;
-    generate_result result;
-} alone;
-
-static void take_token(void *user, int32_t token)
+static void expect_logits(const asked *a, const lone_answer *r)
 {
-    alone *r = user;
-    r->tokens[r->taken++] = token;
-}
-
-static void take_text(void *user, const char *text, size_t bytes)
-{
-    alone *r = user;
-    assert_int_equal(text_buffer_append(&r->text, text, bytes), KVERN_OK);
-}
-
-static void generate(const asked *a, const engine_fixture *f, size_t context_length, size_t chunk,
-                     alone *r)
-{
-    engine_error error = {KVERN_OK, ""};
-    const generator_options options = {.context_length = context_length, .chunk = chunk};
-    generate_request request = {.tokens = a->prompt,
-                                .count = a->count,
-                                .max_tokens = a->max_tokens,
-                                .user = r,
-                                .on_token = take_token,
-                                .on_text = take_text};
-    generator *g;
-    assert_int_equal(generator_create(f->model, f->composition, &options, &g, &error), KVERN_OK);
-    assert_int_equal(sampler_create(&a->sampling, a->vocabulary, &request.sampler, &error),
-                     KVERN_OK);
-    assert_int_equal(stop_matcher_create(&a->stop, a->stop ? 1 : 0, &request.stop, &error),
-                     KVERN_OK);
-    if (generator_run(g, &request, &r->result, &error) != KVERN_OK) {
-        fail_msg("alone: %s", error.text);
-    }
-    stop_matcher_destroy(request.stop);
-    sampler_destroy(request.sampler);
-    generator_destroy(g);
-}
-
-static void forward(const engine_fixture *f, kvern_state *state, kvern_phase phase,
-                    const int32_t *tokens, size_t count, float *logits)
-{
-    engine_error error;
-    const model_step step = {
-        .phase = phase, .tokens = tokens, .counts = &(int64_t){(int64_t)count}, .logits = logits};
-    if (model_forward(f->model, f->workspace, state, &step, &error) != KVERN_OK) {
-        fail_msg("by hand: %s", error.text);
-    }
-}
-
-// Forwards prompt and tokens by hand, and compares the logits that every token was sampled from.
-static void expect_logits(const asked *a, const engine_fixture *f, size_t chunk)
-{
-    float *logits = malloc(a->vocabulary * sizeof *logits);
-    kvern_state *state = engine_fixture_state(f, 1);
-    assert_non_null(logits);
-    for (size_t at = 0, count; at < a->count; at += count) {
-        const uint64_t most = (uint64_t)kvern_state_max_append(state, 0);
-        count = a->count - at < chunk ? a->count - at : chunk;
-        count = count < most ? count : (size_t)most;
-        forward(f, state, KVERN_PHASE_WINDOW, a->prompt + at, count, logits);
-    }
     for (size_t i = 0; i < a->taken; i++) {
-        if (digest(logits, a->vocabulary) != a->digests[i]) {
+        if (digest(r->logits + i * a->vocabulary, a->vocabulary) != a->digests[i]) {
             fail_msg("request %llu: the logits of token %zu are others than alone",
                      (unsigned long long)a->id, i);
         }
-        if (i + 1 < a->taken) {
-            forward(f, state, KVERN_PHASE_DECODE, &a->tokens[i], 1, logits);
-        }
     }
-    kvern_state_destroy(state);
-    free(logits);
 }
 
-static void expect_end(const asked *a, const alone *r)
+static void expect_end(const asked *a, const lone_answer *r)
 {
-    assert_int_equal(a->taken, r->taken);
-    assert_int_equal(a->result.reason, r->result.reason);
-    assert_int_equal(a->result.generated_tokens, r->result.generated_tokens);
-    assert_int_equal(a->result.prompt_tokens, r->result.prompt_tokens);
+    assert_int_equal(a->taken, r->count);
+    assert_int_equal(a->result.reason, r->reason);
+    assert_int_equal(a->result.generated_tokens, r->generated);
+    assert_int_equal(a->result.prompt_tokens, a->count);
     assert_int_equal(a->text.size, r->text.size);
     assert_string_equal(a->error, "");
 }
@@ -199,26 +129,30 @@ static void expect_end(const asked *a, const alone *r)
 void asked_expect_alone(const asked *a, const engine_fixture *f, size_t context_length,
                         size_t chunk)
 {
-    alone *r = calloc(1, sizeof *r);
-    assert_non_null(r);
+    const lone_request alone = {.tokens = a->prompt,
+                                .count = a->count,
+                                .max_tokens = a->max_tokens,
+                                .sampling = a->sampling,
+                                .stop = a->stop,
+                                .context_length = context_length,
+                                .chunk = chunk};
     assert_int_equal(a->ends, 1);
-    generate(a, f, context_length, chunk, r);
+    lone_answer r = lone_answer_make(f, &alone);
     const bool whole = a->result.status == KVERN_OK && a->result.reason != GENERATE_CANCELLED;
     if (whole) {
-        expect_end(a, r);
+        expect_end(a, &r);
     }
-    assert_true(a->taken <= r->taken);
-    assert_memory_equal(a->tokens, r->tokens, a->taken * sizeof *a->tokens);
+    assert_true(a->taken <= r.count);
+    assert_memory_equal(a->tokens, r.tokens, a->taken * sizeof *a->tokens);
     if (whole) {
-        assert_memory_equal(a->text.data ? a->text.data : "", r->text.data ? r->text.data : "",
+        assert_memory_equal(a->text.data ? a->text.data : "", r.text.data ? r.text.data : "",
                             a->text.size);
     } else if (a->text.size > 3 && !a->stop) { // the end may stand for half a character
-        assert_true(a->text.size - 3 <= r->text.size);
-        assert_memory_equal(a->text.data, r->text.data, a->text.size - 3);
+        assert_true(a->text.size - 3 <= r.text.size);
+        assert_memory_equal(a->text.data, r.text.data, a->text.size - 3);
     }
-    expect_logits(a, f, chunk);
-    text_buffer_free(&r->text);
-    free(r);
+    expect_logits(a, &r);
+    lone_answer_free(&r);
 }
 
 void asked_free(asked *a)

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// Sequences that stay between requests.
+
+#include "engine/generation/schedule_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Life ----
+
+static kvern_status check_idle(const kept_sequence *k, engine_error *error)
+{
+    return k->busy ? engine_fail(error, KVERN_ERR_BUSY, "a request continues this sequence")
+                   : KVERN_OK;
+}
+
+void schedule_kept_destroy(kept_sequence *k)
+{
+    if (!k) {
+        return;
+    }
+    free(k->tokens);
+    free(k);
+}
+
+kvern_status schedule_keep(schedule *s, kept_sequence **out, engine_error *error)
+{
+    *out = NULL;
+    if (s->kept_count == s->options.most_kept) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu sequences are kept, and no more can be",
+                           s->kept_count);
+    }
+    kept_sequence *k = calloc(1, sizeof *k);
+    if (k) {
+        k->tokens = malloc(s->options.context_length * sizeof *k->tokens);
+    }
+    if (!k || !k->tokens) {
+        schedule_kept_destroy(k);
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a sequence of %zu tokens",
+                           s->options.context_length);
+    }
+    kvern_status status = schedule_free_row(s, &k->row, error);
+    if (status != KVERN_OK) {
+        schedule_kept_destroy(k);
+        return status;
+    }
+    k->schedule = s;
+    k->draft_row = DRAFT_NO_ROW;
+    s->keeps[k->row] = k;
+    s->kept_count++;
+    *out = k;
+    return KVERN_OK;
+}
+
+static void end_drafts(kept_sequence *k)
+{
+    if (k->draft_row != DRAFT_NO_ROW) {
+        drafts_end(k->schedule->drafts, k->draft_row);
+    }
+    k->draft_row = DRAFT_NO_ROW;
+}
+
+kvern_status schedule_reset_kept(kept_sequence *k, engine_error *error)
+{
+    kvern_status status = check_idle(k, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    // No step is open between requests, and the row exists: this cannot fail.
+    (void)!kvern_state_reset(k->schedule->state, k->row);
+    end_drafts(k);
+    k->count = 0;
+    return KVERN_OK;
+}
+
+kvern_status schedule_drop_kept(kept_sequence *k, engine_error *error)
+{
+    kvern_status status = schedule_reset_kept(k, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    k->schedule->keeps[k->row] = NULL; // the empty row goes with the next step
+    k->schedule->kept_count--;
+    schedule_kept_destroy(k);
+    return KVERN_OK;
+}
+
+int64_t kept_sequence_length(const kept_sequence *k)
+{
+    return kvern_state_length(k->schedule->state, k->row);
+}
+
+bool kept_sequence_pending(const kept_sequence *k)
+{
+    return k->count > (size_t)kept_sequence_length(k);
+}
+
+// ---- Its requests ----
+
+// Whether all that is to be forwarded of the prompt goes into the step that follows, however many
+// prompts share it: then nothing can come in between, and a step that fails changes nothing.
+static bool is_one_step(const schedule *s, const schedule_sequence *q, size_t row)
+{
+    const size_t rest = q->count - q->forwarded, rows = s->options.most_rows;
+    return (rest == 1 || rest <= s->options.chunk / rows) &&
+           rest <= (uint64_t)kvern_state_max_append(s->state, row);
+}
+
+// Another row behind the others with the positions of the kept one.
+static kvern_status share(schedule *s, size_t row, engine_error *error)
+{
+    kvern_state *copy;
+    kvern_status status = kvern_state_extract(s->state, row, &copy);
+    if (status == KVERN_OK) {
+        status = kvern_state_join(s->state, &copy, 1);
+        kvern_state_destroy(copy);
+    }
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "keeping the sequence");
+}
+
+kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    const kept_sequence *k = q->request.kept;
+    q->forwarded = q->result.shared_tokens = (size_t)kept_sequence_length(k);
+    *row = k->row;
+    if (q->forwarded == 0 || is_one_step(s, q, k->row)) {
+        return KVERN_OK;
+    }
+    *row = kvern_state_rows(s->state);
+    return share(s, k->row, error);
+}
+
+// The sequence is what the request made of it.
+static void take_over(schedule *s, kept_sequence *k, schedule_sequence *q, size_t row)
+{
+    if (row != k->row) {
+        (void)!kvern_state_reset(s->state, k->row); // cannot fail, as in schedule_reset_kept
+        s->keeps[k->row] = NULL;
+        s->keeps[row] = k;
+        k->row = row;
+    }
+    memcpy(k->tokens, q->tokens, q->known * sizeof *k->tokens);
+    k->count = q->known;
+}
+
+// The sequence is what it was before.
+static void go_back(schedule *s, kept_sequence *k, size_t row)
+{
+    if (row != k->row || k->count == 0) {
+        (void)!kvern_state_reset(s->state, row);
+    }
+    // Drafts that fail to forget draft on: what they guess may be wrong.
+    if (k->draft_row != DRAFT_NO_ROW) {
+        (void)!drafts_trim(s->drafts, k->draft_row, (size_t)kept_sequence_length(k), NULL);
+    }
+}
+
+void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row)
+{
+    kept_sequence *k = q->request.kept;
+    k->draft_row = q->draft_row;
+    if (q->forwarded == q->count) {
+        take_over(s, k, q, row);
+    } else {
+        go_back(s, k, row);
+    }
+}
