@@ -34,7 +34,7 @@ int main(void)
     kvern_tokens tokens = kvern_tokens_default(&layer); // packed [token, head, dim]
     const int64_t counts[1] = {3};
     tokens.k = k, tokens.v = v, tokens.counts = counts;
-    if (failed(kvern_cache_append_window(cache, &tokens, &read)))
+    if (failed(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, &read)))
         return 1;
 
     kvern_queries queries = kvern_queries_default(&layer, HEADS);

@@ -66,7 +66,7 @@ static kvern_status append_row(const attention_case *cell, setup *s, size_t row)
     tokens.k = s->k;
     tokens.v = s->v;
     tokens.counts = s->counts;
-    return kvern_cache_append_window(s->cache, &tokens, NULL);
+    return kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, NULL);
 }
 
 // The new tokens of every row; all rows take the same ones.
@@ -84,7 +84,7 @@ static kvern_status append_new(const attention_case *cell, setup *s)
     tokens.v = s->v;
     tokens.counts = s->counts;
     tokens.k_start = tokens.v_start = start;
-    kvern_status status = kvern_cache_append_window(s->cache, &tokens, &s->read);
+    kvern_status status = kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, &s->read);
     free(start);
     return status;
 }

@@ -59,7 +59,8 @@ static kvern_status sample_appends(overhead_run *run, bool with_read, double *na
     const double start = clock_seconds();
     for (size_t i = 0; i < OPERATIONS && !status; i++) {
         kvern_read *read = NULL;
-        status = kvern_cache_append_decode(run->cache, &tokens, with_read ? &read : NULL);
+        status =
+            kvern_cache_append(run->cache, KVERN_PHASE_DECODE, &tokens, with_read ? &read : NULL);
         kvern_read_release(read);
     }
     *nanoseconds = per_operation(start, OPERATIONS);
@@ -102,7 +103,7 @@ static kvern_status sample_attend(overhead_run *run, double *nanoseconds)
 {
     const kvern_tokens tokens = token_of(run, kvern_cache_layer(run->cache));
     kvern_read *read;
-    kvern_status status = kvern_cache_append_decode(run->cache, &tokens, &read);
+    kvern_status status = kvern_cache_append(run->cache, KVERN_PHASE_DECODE, &tokens, &read);
     if (status)
         return status;
     status = attend_often(run, read, nanoseconds);

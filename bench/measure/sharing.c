@@ -71,8 +71,8 @@ static kvern_status append(setup *s, row_set *set, bool prefix)
     tokens.counts = s->counts;
     tokens.k_start = tokens.v_start = s->start;
     if (prefix)
-        return kvern_cache_append_window(set->cache, &tokens, NULL);
-    return kvern_cache_append_decode(set->cache, &tokens, &set->read);
+        return kvern_cache_append(set->cache, KVERN_PHASE_WINDOW, &tokens, NULL);
+    return kvern_cache_append(set->cache, KVERN_PHASE_DECODE, &tokens, &set->read);
 }
 
 static double page_bytes(const kvern_context *context)

@@ -39,6 +39,15 @@ typedef struct kvern_tokens {
     const int64_t *v_start; // the same in v
 } kvern_tokens;
 
+// What the tokens of an append are.
+typedef enum kvern_phase {
+    KVERN_PHASE_DECODE = 0, // one new token per row at most
+    KVERN_PHASE_WINDOW = 1, // any number per row, causal among themselves: prefill chunks and
+                            // verify windows
+    KVERN_PHASE_KNOWN = 2   // known span: tokens that are already decided, each to be computed
+                            // exactly like a decode at its position
+} kvern_phase;
+
 // Writes a view of packed f32 tensors of a layer's geometry to `size` bytes, sizeof(kvern_tokens)
 // of the caller; k, v and counts remain to be set.
 KVERN_API void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *layer);
@@ -89,9 +98,10 @@ KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
 // exceed the length of a row that was trimmed nevertheless. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row);
 
-// Positions that an append may add to a row without crossing its start: whoever cuts there gets the
-// conversion where it belongs. Without a start still to come, what the row can hold at all. -1 for
-// a row out of range.
+// Positions that an append may add to a row without crossing its start, or the boundary planned for
+// it (kvern_cache_plan_boundary) where that is later: whoever cuts there gets the conversion where
+// it belongs. Where nothing of the kind is still to come, also where the next append converts the
+// row whatever its length (a start of 0), what the row can hold at all. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row);
 
 // Whether a row is stored in its layer's planned codecs: false before its start, and for a row out
@@ -116,33 +126,20 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_heads);
 
-// The appends. Each stores the new tokens at the end of their rows, advances the rows' lengths, and
-// hands out a read of the result, which the caller releases. `read` may be NULL: append without
-// attending. `tokens` is borrowed for the call. On failure no row changed and *read is NULL.
+// Stores new tokens at the end of their rows, advances the rows' lengths, and hands out a read of
+// the result, which the caller releases. `read` may be NULL: append without attending. `tokens` is
+// borrowed for the call. On failure no row changed and *read is NULL.
 //
-// The phase is named by the function and is never inferred from the number of tokens. The numbers
-// are those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
+// The phase is named by the caller and is never inferred from the number of tokens. The numbers are
+// those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
 //
-// Errors of all: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a negative count, start or stride; more than
-// 2^40 positions), KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to
-// a state: use its steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
-
-// Decode: at most one new token per row; a larger count is KVERN_ERR_RANGE.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_decode(kvern_cache *cache,
-                                                             const kvern_tokens *tokens,
-                                                             kvern_read **read);
-
-// Window: any number of new tokens per row, causal among themselves: prefill chunks and verify
-// windows.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_window(kvern_cache *cache,
-                                                             const kvern_tokens *tokens,
-                                                             kvern_read **read);
-
-// Known span: tokens that are already decided, each to be computed exactly like a decode at its
-// position.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_known(kvern_cache *cache,
-                                                            const kvern_tokens *tokens,
-                                                            kvern_read **read);
+// Errors: KVERN_ERR_ARGUMENT (an unknown phase among others), KVERN_ERR_RANGE (a negative count,
+// start or stride; a count above what the phase permits; more than 2^40 positions),
+// KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to a state: use its
+// steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase,
+                                                      const kvern_tokens *tokens,
+                                                      kvern_read **read);
 
 // Drops the newest `tokens` positions of a row; their memory above the reserved room is given back,
 // or goes when the last read or fork that holds it too lets go. (A row that shares its list of
@@ -169,7 +166,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache,
 // without appending any: the queries of row r belong to its last counts[r] positions. After a
 // conversion it reads the converted row, unlike the read of the append that caused it. On failure
 // *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
-// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_MEMORY,
+// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_BUSY (a
+// slot of a row is handed out, and its layer not done: kvern/slot.h), KVERN_ERR_MEMORY,
 // KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
                                                           const int64_t *counts, kvern_read **read);

@@ -177,15 +177,16 @@ KVERN_API uint64_t kvern_composition_layer_row_bytes(const kvern_composition *co
 // What a layer can do. A capability that is reported is honoured; a call that needs an absent one
 // is refused with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_capability {
-    KVERN_CAN_DECODE = 0, // append_decode
-    KVERN_CAN_WINDOW = 1, // append_window
-    KVERN_CAN_KNOWN = 2,  // append_known
+    KVERN_CAN_DECODE = 0, // appends in KVERN_PHASE_DECODE
+    KVERN_CAN_WINDOW = 1, // in KVERN_PHASE_WINDOW
+    KVERN_CAN_KNOWN = 2,  // in KVERN_PHASE_KNOWN
     KVERN_CAN_TRIM = 3,   // drop any number of the newest positions; see kvern_cache_trimmable
     KVERN_CAN_FORK = 4,   // share positions with another cache
-    KVERN_CAN_BIDIRECTIONAL = 5, // append_bidirectional: images before text
-    KVERN_CAN_BLOCK = 6,         // a block read that appends nothing
-    KVERN_CAN_LATENT = 7,        // append_latent
-    KVERN_CAN_RECUR = 8          // a recurrent step
+    KVERN_CAN_BIDIRECTIONAL =
+        5,                // appends whose tokens see each other both ways: images before text
+    KVERN_CAN_BLOCK = 6,  // a block read that appends nothing
+    KVERN_CAN_LATENT = 7, // appends of latents
+    KVERN_CAN_RECUR = 8   // a recurrent step
 } kvern_capability;
 
 // False for an absent capability, an unknown one, or an index out of range.

@@ -59,16 +59,19 @@ typedef struct kvern_slot {
 } kvern_slot;
 
 // Where the token of a row goes in a layer: the caller writes all elements of both streams before
-// kvern_step_slots_done. The pointers are valid until then, or until the step is abandoned. On
-// failure *slot is unchanged. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (layer or row; the row
-// has no token in this step), KVERN_ERR_UNSUPPORTED (the step is no decode; a codec is not dense:
-// use kvern_step_write), KVERN_ERR_BUSY (no step is open, or the layer has appended already),
-// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET (a read has been made in this step that has to keep the page).
+// kvern_step_slots_done. The pointers are valid until the layer has appended, by that call or by
+// kvern_step_append, or the step is abandoned; no donor read (kvern_cache_read_donor) of the layer
+// can be made meanwhile. On failure *slot is unchanged. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE
+// (layer or row; the row has no token in this step), KVERN_ERR_UNSUPPORTED (the step is no decode;
+// a codec is not dense: use kvern_step_write), KVERN_ERR_BUSY (no step is open, or the layer has
+// appended already), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET (a read has been made in this step that has
+// to keep the page).
 KVERN_API KVERN_CHECK kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row,
                                                    kvern_slot *slot);
 
 // Stores the token of a row in a layer, in whatever codec: k and v are packed [kv_heads, k_dim] and
-// [kv_heads, v_dim] elements of `type`, borrowed for the call. Errors: as kvern_step_slot.
+// [kv_heads, v_dim] elements of `type`, borrowed for the call. May be called again until the layer
+// is done. Errors: as kvern_step_slot.
 KVERN_API KVERN_CHECK kvern_status kvern_step_write(kvern_state *state, size_t layer, size_t row,
                                                     kvern_type type, const void *k, const void *v);
 

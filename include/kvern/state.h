@@ -18,13 +18,6 @@ extern "C" {
 
 typedef struct kvern_state kvern_state;
 
-// What the tokens of a step are (see the appends of kvern/cache.h).
-typedef enum kvern_phase {
-    KVERN_PHASE_DECODE = 0,
-    KVERN_PHASE_WINDOW = 1,
-    KVERN_PHASE_KNOWN = 2
-} kvern_phase;
-
 // Makes a state of `rows` empty rows, with one cache per layer of the composition, which it keeps a
 // reference to. On failure *out is NULL. Errors: as kvern_cache_create.
 KVERN_API KVERN_CHECK kvern_status kvern_state_create(kvern_composition *composition, size_t rows,

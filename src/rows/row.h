@@ -46,6 +46,7 @@ typedef struct kvern_row {
     size_t reserved;  // pages that it is to have at least, those with positions among them
     size_t promised;  // the same, for the length of an open step
     bool slotted;     // its token of the open step has been stored behind its length
+    bool handed_out;  // the caller has that token's address, and may write there
     bool converted;   // its pages have the planned codecs, not those of before `start`
     int64_t floor;    // length when it was converted, 0 for none: what is below was another form
     int64_t boundary; // not to be converted below this length

@@ -36,9 +36,9 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
         return kvern_fail(KVERN_ERR_ARGUMENT, "a cache is NULL");
     if (kvern_cache_context(cache) != kvern_cache_context(from))
         return kvern_fail(KVERN_ERR_ARGUMENT, "the caches belong to two contexts");
-    if (row >= cache->row_count || from_row >= from->row_count)
+    if (row >= cache->batch->row_count || from_row >= from->batch->row_count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu from row %zu of %zu", row,
-                          cache->row_count, from_row, from->row_count);
+                          cache->batch->row_count, from_row, from->batch->row_count);
     kvern_status status = kvern_cache_check_alone(cache);
     if (!status)
         status = kvern_cache_check_idle(from);
@@ -101,6 +101,7 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     if (status || image.length == 0)
         return status;
     kvern_row_image_share(to, &image, taken->table);
+    cache->batch->lengths[row] = to->length;
     if (conversion.pool)
         kvern_cache_convert(cache, to, &conversion);
     kvern_row_settle(to, layer->window.keep, kvern_window_held(&layer->window, to->length));

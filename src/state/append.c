@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Appends: check the caller's view, take all room, then store.
+#include "src/state/append.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/math/fpenv.h"
-#include "src/state/cache.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -37,22 +37,6 @@ static tensor tensor_for(const kvern_tokens *t, const kvern_stream_plan *stream)
     if (stream->role & KVERN_ROLE_SCORE)
         return (tensor){t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start};
     return (tensor){t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start};
-}
-
-kvern_status kvern_cache_check_counts(const kvern_cache *cache, const int64_t *counts, int64_t most)
-{
-    if (cache->row_count && !counts)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "counts is NULL");
-    for (size_t r = 0; r < cache->row_count; r++) {
-        if (counts[r] < 0 || counts[r] > most)
-            return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " tokens, not 0 to %" PRId64, r,
-                              counts[r], most);
-        if (counts[r] > KVERN_MAX_POSITIONS - cache->rows[r].length)
-            return kvern_fail(KVERN_ERR_RANGE,
-                              "row %zu: %" PRId64 " positions and %" PRId64 " more", r,
-                              cache->rows[r].length, counts[r]);
-    }
-    return KVERN_OK;
 }
 
 // Every index that the append will form must fit; the pointers are the caller's word.
@@ -92,7 +76,7 @@ static kvern_status check_tokens(const kvern_cache *cache, const kvern_tokens *t
     kvern_status status = KVERN_OK;
     for (size_t s = 0; s < g->stream_count && !status; s++) {
         const tensor t = tensor_for(tokens, &g->streams[s]);
-        status = check_tensor(&t, &g->streams[s], counts, cache->row_count);
+        status = check_tensor(&t, &g->streams[s], counts, cache->batch->row_count);
     }
     return status;
 }
@@ -121,7 +105,7 @@ static void store_all(kvern_cache *cache, const kvern_tokens *tokens, const int6
 {
     int64_t packed = 0;
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (size_t r = 0; r < cache->row_count; r++) {
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         kvern_row *row = &cache->rows[r];
         const kvern_geometry *g = kvern_cache_form(cache, row).geometry;
         if (counts[r])
@@ -150,7 +134,7 @@ void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kver
     read->geometry = layer->geometry;
     read->first = layer->first;
     read->window = layer->window;
-    for (size_t r = 0; r < cache->row_count; r++) {
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         const kvern_row *row = &cache->rows[r];
         kvern_table_retain(row->table);
         read->rows[r] = (kvern_read_row){row->table, geometry_in(cache, row, read),
@@ -158,8 +142,8 @@ void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kver
     }
 }
 
-kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
-                                const int64_t *counts, bool settle, kvern_read **read)
+kvern_status kvern_cache_store(kvern_cache *cache, const kvern_tokens *tokens,
+                               const int64_t *counts, bool settle, kvern_read **read)
 {
     kvern_status status = check_tokens(cache, tokens, counts);
     if (status)
@@ -170,7 +154,7 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
     if (settle)
         status = kvern_cache_prepare_settling(cache, counts, true, read != NULL);
     if (!status && read) {
-        status = kvern_read_create(kvern_cache_context(cache), cache->row_count, &made);
+        status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, &made);
         if (status && settle)
             kvern_cache_cancel_settling(cache);
     }
@@ -191,11 +175,13 @@ kvern_status kvern_cache_append(kvern_cache *cache, const kvern_tokens *tokens,
 
 static kvern_status check_donor(const kvern_cache *cache, const int64_t *counts)
 {
-    if (!cache || (cache->row_count && !counts))
+    if (!cache || (cache->batch->row_count && !counts))
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache or counts is NULL");
     const kvern_window *window = &kvern_cache_planned(cache)->window;
-    for (size_t r = 0; r < cache->row_count; r++) {
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         const kvern_row *row = &cache->rows[r];
+        if (row->handed_out && !cache->appended)
+            return kvern_fail(KVERN_ERR_BUSY, "row %zu: a slot of the open step is handed out", r);
         if (counts[r] < 0 || counts[r] > row->length)
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: %" PRId64 " queries at %" PRId64 " positions", r, counts[r],
@@ -217,44 +203,30 @@ kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *cou
     *read = NULL;
     kvern_status status = check_donor(cache, counts);
     if (!status)
-        status = kvern_read_create(kvern_cache_context(cache), cache->row_count, read);
+        status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, read);
     if (!status)
         kvern_cache_fill_read(cache, counts, *read);
     return status;
 }
 
-static kvern_status append_alone(kvern_cache *cache, const kvern_tokens *tokens, int64_t most,
-                                 kvern_read **read)
+// In canonical arithmetic every query of a window is computed like a decode at its position, which
+// is all that a known span asks for: the phases differ in what they permit.
+kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase, const kvern_tokens *tokens,
+                                kvern_read **read)
 {
     if (read)
         *read = NULL;
-    if (!cache || !tokens)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "cache or tokens is NULL");
+    if (!tokens)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "tokens is NULL");
     kvern_tokens known;
     kvern_status status = kvern_cache_check_alone(cache);
     if (!status)
         status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
     if (!status)
-        status = kvern_cache_check_counts(cache, known.counts, most);
-    return status ? status : kvern_cache_append(cache, &known, known.counts, true, read);
-}
-
-kvern_status kvern_cache_append_decode(kvern_cache *cache, const kvern_tokens *tokens,
-                                       kvern_read **read)
-{
-    return append_alone(cache, tokens, 1, read);
-}
-
-kvern_status kvern_cache_append_window(kvern_cache *cache, const kvern_tokens *tokens,
-                                       kvern_read **read)
-{
-    return append_alone(cache, tokens, KVERN_MAX_POSITIONS, read);
-}
-
-// In canonical arithmetic every query of a window is computed like a decode at its position
-// already, which is all that a known span asks for.
-kvern_status kvern_cache_append_known(kvern_cache *cache, const kvern_tokens *tokens,
-                                      kvern_read **read)
-{
-    return append_alone(cache, tokens, KVERN_MAX_POSITIONS, read);
+        status = kvern_batch_check_counts(cache->batch, phase, known.counts);
+    if (!status)
+        status = kvern_cache_store(cache, &known, known.counts, true, read);
+    for (size_t r = 0; !status && r < cache->batch->row_count; r++)
+        cache->batch->lengths[r] += known.counts[r];
+    return status;
 }

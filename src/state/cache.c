@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "src/state/cache.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/math/fpenv.h"
-#include "src/state/state.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 // ---- Life ----
 
-// A cache that stands alone has its row block right behind it.
+// A cache that stands alone has its batch right behind it.
 static size_t cache_bytes(void)
 {
-    return sizeof(kvern_cache) + sizeof(kvern_row_block);
+    return sizeof(kvern_cache) + sizeof(kvern_batch);
+}
+
+void kvern_cache_find_rows(kvern_cache *cache, size_t index)
+{
+    const kvern_batch_rows found = kvern_batch_rows_of(cache->batch, index);
+    cache->rows = found.rows;
+    cache->changes = found.changes;
+    cache->conversions = found.conversions;
+    cache->undos = found.undos;
 }
 
 kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, size_t rows,
@@ -34,16 +43,15 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
     if (status)
         return status;
     kvern_cache *cache = memory;
-    cache->block = (kvern_row_block *)(cache + 1);
-    if ((status = kvern_row_block_create(heap, 1, rows, cache->block))) {
+    cache->batch = (kvern_batch *)(cache + 1);
+    if ((status = kvern_batch_create(heap, 1, rows, cache->batch))) {
         kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
         return status;
     }
     kvern_composition_retain(composition);
     cache->composition = composition;
     cache->layer = layer;
-    cache->row_count = rows;
-    kvern_row_block_place(cache->block, 0, cache);
+    kvern_cache_find_rows(cache, 0);
     *out = cache;
     return KVERN_OK;
 }
@@ -52,11 +60,12 @@ void kvern_cache_destroy(kvern_cache *cache)
 {
     if (!cache)
         return;
-    for (size_t r = 0; r < cache->row_count; r++)
+    KVERN_ASSERT(!cache->batch->of_state);
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         kvern_row_reset(&cache->rows[r]);
     kvern_composition *composition = cache->composition;
     kvern_heap *heap = &composition->context->heap;
-    kvern_row_block_free(heap, cache->block);
+    kvern_batch_free(heap, cache->batch);
     kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
     kvern_composition_release(composition);
 }
@@ -65,7 +74,7 @@ kvern_status kvern_cache_check_alone(const kvern_cache *cache)
 {
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
-    if (cache->owner)
+    if (cache->batch->of_state)
         return kvern_fail(KVERN_ERR_BUSY, "the cache belongs to a state");
     return KVERN_OK;
 }
@@ -74,19 +83,7 @@ kvern_status kvern_cache_check_idle(const kvern_cache *cache)
 {
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
-    return cache->owner ? kvern_state_check_idle(cache->owner) : KVERN_OK;
-}
-
-static bool is_in_round(const kvern_cache *cache)
-{
-    return cache->owner && cache->owner->round_open;
-}
-
-kvern_status kvern_cache_check_no_round(const kvern_cache *cache)
-{
-    if (is_in_round(cache))
-        return kvern_fail(KVERN_ERR_BUSY, "a round is open");
-    return KVERN_OK;
+    return kvern_batch_check_idle(cache->batch);
 }
 
 // ---- Looking ----
@@ -108,18 +105,18 @@ bool kvern_cache_can(const kvern_cache *cache, kvern_capability capability)
 
 size_t kvern_cache_rows(const kvern_cache *cache)
 {
-    return cache->row_count;
+    return cache->batch->row_count;
 }
 
 int64_t kvern_cache_length(const kvern_cache *cache, size_t row)
 {
-    return row < cache->row_count ? cache->rows[row].length : -1;
+    return row < cache->batch->row_count ? cache->rows[row].length : -1;
 }
 
 uint64_t kvern_cache_bytes(const kvern_cache *cache)
 {
     uint64_t bytes = 0;
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         bytes += kvern_row_bytes(&cache->rows[r]);
     return bytes;
 }
@@ -139,7 +136,7 @@ kvern_view kvern_cache_view(const kvern_cache *cache)
         .geometry = &layer->geometry,
         .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
         .window = layer->window,
-        .row_count = cache->row_count,
+        .row_count = cache->batch->row_count,
     };
 }
 
@@ -147,23 +144,24 @@ kvern_view kvern_cache_view(const kvern_cache *cache)
 
 bool kvern_cache_converted(const kvern_cache *cache, size_t row)
 {
-    return row < cache->row_count && kvern_cache_form(cache, &cache->rows[row]).geometry ==
-                                         &kvern_cache_planned(cache)->geometry;
+    return row < cache->batch->row_count && kvern_cache_form(cache, &cache->rows[row]).geometry ==
+                                                &kvern_cache_planned(cache)->geometry;
 }
 
 int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->row_count)
+    if (row >= cache->batch->row_count)
         return -1;
     const kvern_row *r = &cache->rows[row];
     const int64_t room = KVERN_MAX_POSITIONS - r->length;
-    const int64_t start = kvern_cache_planned(cache)->plan.start;
-    return !r->converted && r->length < start ? start - r->length : room;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const int64_t until = kvern_max_i64(layer->plan.start, r->boundary) - r->length;
+    return layer->first_pool && !r->converted && until > 0 ? until : room;
 }
 
 int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->row_count)
+    if (row >= cache->batch->row_count)
         return -1;
     const kvern_row *r = &cache->rows[row];
     if (r->held == 0)
@@ -173,7 +171,7 @@ int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
 
 int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->row_count)
+    if (row >= cache->batch->row_count)
         return -1;
     const kvern_row *r = &cache->rows[row];
     const int64_t least = r->length - kvern_cache_trimmable(cache, row);
@@ -184,15 +182,15 @@ int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
 
 void kvern_cache_cancel(kvern_cache *cache)
 {
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         kvern_row_cancel(&cache->rows[r], &cache->changes[r]);
 }
 
 kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size_t reserve_row,
                                  size_t reserve_pages)
 {
-    memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
-    for (size_t r = 0; r < cache->row_count; r++) {
+    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         const int64_t count = counts ? counts[r] : 0;
         const size_t reserve = r == reserve_row ? reserve_pages : 0;
         if (count == 0 && reserve == 0)
@@ -210,8 +208,8 @@ kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size
 
 void kvern_cache_commit(kvern_cache *cache)
 {
-    const bool in_round = is_in_round(cache);
-    for (size_t r = 0; r < cache->row_count; r++) {
+    const bool in_round = cache->batch->round_open;
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         if (cache->changes[r].table)
             kvern_row_commit(&cache->rows[r], &cache->changes[r],
                              in_round ? &cache->undos[r] : NULL);
@@ -230,8 +228,8 @@ bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t 
 kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts, bool pending,
                                           bool shared)
 {
-    memset(cache->conversions, 0, cache->row_count * sizeof cache->conversions[0]);
-    for (size_t r = 0; r < cache->row_count; r++) {
+    memset(cache->conversions, 0, cache->batch->row_count * sizeof cache->conversions[0]);
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         const kvern_row *row = &cache->rows[r];
         const int64_t length = row->length + (pending ? counts[r] : 0);
         if (counts[r] == 0 || !kvern_cache_is_due(cache, row, length))
@@ -250,7 +248,7 @@ kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *cou
 
 void kvern_cache_cancel_settling(kvern_cache *cache)
 {
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         kvern_conversion_cancel(&cache->conversions[r]);
 }
 
@@ -266,7 +264,7 @@ void kvern_cache_convert(const kvern_cache *cache, kvern_row *row, kvern_convers
 void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    for (size_t r = 0; r < cache->row_count; r++) {
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         kvern_row *row = &cache->rows[r];
         if (counts[r] == 0)
             continue;
@@ -283,8 +281,8 @@ static kvern_status check_row(const kvern_cache *cache, size_t row)
     kvern_status status = kvern_cache_check_alone(cache);
     if (status)
         return status;
-    if (row >= cache->row_count)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->row_count);
+    if (row >= cache->batch->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->batch->row_count);
     return KVERN_OK;
 }
 
@@ -305,7 +303,7 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
     status = kvern_read_reserve(
-        kvern_cache_context(cache), 1, cache->row_count,
+        kvern_cache_context(cache), 1, cache->batch->row_count,
         kvern_attend_scratch_bytes(kvern_cache_context(cache), &view, query_heads, tokens));
     if (status) {
         kvern_cache_cancel(cache);
@@ -337,7 +335,8 @@ kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)
         return status;
     if ((status = kvern_cache_check_trim(cache, row, tokens)))
         return status;
-    kvern_row_truncate(&cache->rows[row], cache->rows[row].length - tokens);
+    cache->batch->lengths[row] -= tokens;
+    kvern_row_truncate(&cache->rows[row], cache->batch->lengths[row]);
     return KVERN_OK;
 }
 
@@ -355,7 +354,9 @@ kvern_status kvern_cache_plan_boundary(kvern_cache *cache, size_t row, int64_t p
 kvern_status kvern_cache_reset(kvern_cache *cache, size_t row)
 {
     kvern_status status = check_row(cache, row);
-    if (!status)
-        kvern_row_reset(&cache->rows[row]);
-    return status;
+    if (status)
+        return status;
+    cache->batch->lengths[row] = 0;
+    kvern_row_reset(&cache->rows[row]);
+    return KVERN_OK;
 }

@@ -12,11 +12,11 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
 {
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
-    kvern_status status = kvern_cache_check_no_round(cache);
+    kvern_status status = kvern_batch_check_no_round(cache->batch);
     if (status)
         return status;
-    if (row >= cache->row_count)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->row_count);
+    if (row >= cache->batch->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, cache->batch->row_count);
     if (position < 0 || count < 0 || count > cache->rows[row].length ||
         position > cache->rows[row].length - count)
         return kvern_fail(KVERN_ERR_RANGE,

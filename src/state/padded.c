@@ -127,7 +127,7 @@ static kvern_status check_planes(const kvern_cache *cache, const kvern_padded_pl
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
     const plane_set set = planes_of(cache, planes);
     size_t vectors;
-    if (!kvern_size_mul(cache->row_count * g->kv_heads, (size_t)planes->width, &vectors))
+    if (!kvern_size_mul(cache->batch->row_count * g->kv_heads, (size_t)planes->width, &vectors))
         return kvern_fail(KVERN_ERR_OVERFLOW,
                           "layer %zu: planes of %" PRId64 " columns do not fit memory",
                           cache->layer, planes->width);
@@ -163,7 +163,7 @@ static int64_t position_of(const columns *c, int64_t column)
 int64_t kvern_cache_padded_width(const kvern_cache *cache)
 {
     int64_t width = 0;
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         width = kvern_max_i64(width, held_positions(cache, &cache->rows[r]));
     return width;
 }
@@ -180,7 +180,7 @@ static kvern_status check_export(const kvern_cache *cache, const kvern_padded_pl
                           "layer %zu: %" PRId64 " columns for rows of %" PRId64 " positions",
                           cache->layer, planes->width, kvern_cache_padded_width(cache));
     const plane_set set = planes_of(cache, planes);
-    for (size_t r = 0; r < cache->row_count && any_codes(&set); r++) {
+    for (size_t r = 0; r < cache->batch->row_count && any_codes(&set); r++) {
         if (cache->rows[r].length && !kvern_cache_converted(cache, r))
             return kvern_fail(KVERN_ERR_UNSUPPORTED,
                               "layer %zu: row %zu is not stored in affine codes yet", cache->layer,
@@ -258,7 +258,7 @@ kvern_status kvern_cache_export_padded(const kvern_cache *cache, const kvern_pad
     if (status)
         return status;
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++)
         export_row(cache, planes, r);
     kvern_fp_leave(saved);
     return KVERN_OK;
@@ -313,13 +313,13 @@ static kvern_status check_form(const plane *p)
 static kvern_status check_import(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
     kvern_status status = check_planes(cache, planes);
-    if (status || cache->row_count == 0)
+    if (status || cache->batch->row_count == 0)
         return status;
     if (!planes->left_padding || !planes->offsets)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: left_padding or offsets is NULL",
                           cache->layer);
     const plane_set set = planes_of(cache, planes);
-    for (size_t r = 0; r < cache->row_count && !status; r++) {
+    for (size_t r = 0; r < cache->batch->row_count && !status; r++) {
         status = check_columns(cache, planes, r);
         const bool filled = !status && planes->left_padding[r] < planes->width;
         for (size_t s = 0; s < set.count && filled && !status; s++)
@@ -381,8 +381,8 @@ static filling filling_of(const kvern_cache *cache, const kvern_padded_planes *p
 // Takes all that filling can fail for.
 static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    memset(cache->changes, 0, cache->row_count * sizeof cache->changes[0]);
-    for (size_t r = 0; r < cache->row_count; r++) {
+    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         const filling f = filling_of(cache, planes, r);
         if (f.columns.count == 0)
             continue;
@@ -450,8 +450,10 @@ static void fill_row(kvern_cache *cache, const kvern_padded_planes *planes, size
 static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         fill_row(cache, planes, r);
+        cache->batch->lengths[r] = cache->rows[r].length;
+    }
     kvern_fp_leave(saved);
 }
 
@@ -522,7 +524,5 @@ kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_pl
         const kvern_padded_planes planes = layer_planes(layers, l);
         commit_import(&state->caches[l], &planes);
     }
-    for (size_t r = 0; r < kvern_state_rows(state); r++)
-        state->block.lengths[r] = layers->offsets[r];
     return KVERN_OK;
 }

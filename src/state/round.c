@@ -45,7 +45,7 @@ static kvern_status check_slack(const kvern_cache *cache, size_t r, int64_t coun
 
 static kvern_status check_layer(const kvern_cache *cache, const int64_t *counts)
 {
-    for (size_t r = 0; r < cache->row_count; r++) {
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         if (counts[r] == 0)
             continue;
         kvern_status status = check_conversion(cache, r, counts[r]);
@@ -61,16 +61,16 @@ kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts)
 {
     kvern_status status = kvern_state_check_idle(state);
     if (!status)
-        status = kvern_cache_check_counts(&state->caches[0], counts, KVERN_MAX_POSITIONS);
+        status = kvern_batch_check_counts(&state->batch, KVERN_PHASE_WINDOW, counts);
     for (size_t l = 0; !status && l < state->composition->count; l++)
         status = check_layer(&state->caches[l], counts);
     if (status)
         return status;
     for (size_t r = 0; r < kvern_state_rows(state); r++) {
-        state->block.round_begin[r] = state->block.lengths[r];
-        state->block.round_most[r] = counts[r];
+        state->batch.round_begin[r] = state->batch.lengths[r];
+        state->batch.round_most[r] = counts[r];
     }
-    state->round_open = true;
+    state->batch.round_open = true;
     return KVERN_OK;
 }
 
@@ -78,14 +78,14 @@ kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts)
 
 bool kvern_round_open(const kvern_state *state)
 {
-    return state && state->round_open;
+    return state && state->batch.round_open;
 }
 
 int64_t kvern_round_appended(const kvern_state *state, size_t row)
 {
-    if (!state || !state->round_open || row >= kvern_state_rows(state))
+    if (!state || !state->batch.round_open || row >= kvern_state_rows(state))
         return -1;
-    return state->block.lengths[row] - state->block.round_begin[row];
+    return state->batch.lengths[row] - state->batch.round_begin[row];
 }
 
 // ---- End ----
@@ -94,9 +94,9 @@ static kvern_status check_end(const kvern_state *state)
 {
     if (!state)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
-    if (state->step_open)
+    if (state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
-    if (!state->round_open)
+    if (!state->batch.round_open)
         return kvern_fail(KVERN_ERR_BUSY, "no round is open");
     return KVERN_OK;
 }
@@ -104,7 +104,7 @@ static kvern_status check_end(const kvern_state *state)
 // Takes what conversions need. A row that loses tokens does not reach its start: begin saw to that.
 static kvern_status prepare_end(kvern_state *state, const int64_t *keep)
 {
-    int64_t *counts = state->block.counts; // where `keep` of a commit lies, too
+    int64_t *counts = state->batch.counts; // where `keep` of a commit lies, too
     for (size_t r = 0; r < kvern_state_rows(state); r++)
         counts[r] = keep[r] == kvern_round_appended(state, r) ? keep[r] : 0;
     return kvern_state_prepare_settling(state, counts);
@@ -112,19 +112,19 @@ static kvern_status prepare_end(kvern_state *state, const int64_t *keep)
 
 static void take_back(kvern_cache *cache, const int64_t *lengths)
 {
-    for (size_t r = 0; r < cache->row_count; r++)
-        kvern_row_take_back(&cache->rows[r], &cache->undos[r], cache->block->round_begin[r],
+    for (size_t r = 0; r < cache->batch->row_count; r++)
+        kvern_row_take_back(&cache->rows[r], &cache->undos[r], cache->batch->round_begin[r],
                             lengths[r]);
 }
 
 static void end_round(kvern_state *state, const int64_t *keep)
 {
     for (size_t r = 0; r < kvern_state_rows(state); r++)
-        state->block.lengths[r] = state->block.round_begin[r] + keep[r];
+        state->batch.lengths[r] = state->batch.round_begin[r] + keep[r];
     for (size_t l = 0; l < state->composition->count; l++)
-        take_back(&state->caches[l], state->block.lengths);
+        take_back(&state->caches[l], state->batch.lengths);
     kvern_state_commit_settling(state, keep);
-    state->round_open = false;
+    state->batch.round_open = false;
 }
 
 kvern_status kvern_round_rollback(kvern_state *state, const int64_t *keep)
@@ -150,7 +150,7 @@ kvern_status kvern_round_commit(kvern_state *state)
     kvern_status status = check_end(state);
     if (status)
         return status;
-    int64_t *keep = state->block.counts; // no step is open
+    int64_t *keep = state->batch.counts; // no step is open
     for (size_t r = 0; r < kvern_state_rows(state); r++)
         keep[r] = kvern_round_appended(state, r);
     return kvern_round_rollback(state, keep);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Decode slots: a step whose keys and values the caller's kernel puts into their pages itself.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/sized.h"
 #include "src/math/fpenv.h"
+#include "src/state/append.h"
 #include "src/state/state.h"
 
 #include <kvern/slot.h>
@@ -38,10 +40,10 @@ static kvern_status check_plan(const kvern_state *state, size_t layer, size_t ro
     kvern_status status = kvern_sized_check_output(&PLAN_SIZES, plan);
     if (status)
         return status;
-    if (state->step_open)
+    if (state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
     status = check_place(state, layer, row);
-    if (!status && state->block.lengths[row] == KVERN_MAX_POSITIONS)
+    if (!status && state->batch.lengths[row] == KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu is full", row);
     return status;
 }
@@ -74,13 +76,13 @@ static kvern_status check_layer(const kvern_state *state, size_t layer)
 {
     if (!state)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
-    if (!state->step_open)
+    if (!state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "no step is open");
-    if (state->phase != KVERN_PHASE_DECODE)
+    if (state->batch.phase != KVERN_PHASE_DECODE)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "slots are for decodes");
     if (layer >= state->composition->count)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
-    if (state->appended[layer])
+    if (state->caches[layer].appended)
         return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
     return KVERN_OK;
 }
@@ -90,27 +92,28 @@ static kvern_status check_slot(const kvern_state *state, size_t layer, size_t ro
     kvern_status status = check_layer(state, layer);
     if (!status)
         status = check_place(state, layer, row);
-    if (!status && state->block.counts[row] == 0)
+    if (!status && state->batch.counts[row] == 0)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu has no token in this step", row);
     return status;
 }
 
 // The page that the token goes to, for us alone: a read that was made in this step may hold the
-// table. Slots that have been handed out stay where they are, this row's too: a read that has come
-// since then sees nothing of them.
+// table. A slot that has been handed out stays where it is; nobody can have come to see its page
+// since (kvern_cache_read_donor).
 static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
 {
     kvern_row *r = &cache->rows[row];
     const size_t at = (size_t)r->length / KVERN_PAGE_POSITIONS;
-    if (!r->slotted && !kvern_row_is_open(r, r->length + 1)) {
+    const bool alone = kvern_row_is_open(r, r->length + 1);
+    KVERN_ASSERT(alone || !r->handed_out);
+    if (!alone) {
         kvern_status status =
             kvern_cache_prepare(cache, NULL, row, kvern_table_used(r->table, r->length + 1));
         if (status)
             return status;
         kvern_cache_commit(cache);
     }
-    if (!r->slotted)
-        kvern_row_extend(r, r->length + 1);
+    kvern_row_extend(r, r->length + 1);
     *page = kvern_table_page(r->table, at)->data;
     return KVERN_OK;
 }
@@ -149,7 +152,7 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
     const kvern_slot place = {.k = place_of(kvern_stream_for(g, KVERN_ROLE_SCORE), page, at),
                               .v = place_of(kvern_stream_for(g, KVERN_ROLE_VALUE), page, at)};
     kvern_sized_write(&SLOT_SIZES, &place, slot);
-    r->slotted = true;
+    r->slotted = r->handed_out = true;
     return KVERN_OK;
 }
 
@@ -200,17 +203,20 @@ kvern_status kvern_step_slots_done(kvern_state *state, size_t layer, kvern_read 
     if (status)
         return status;
     kvern_cache *cache = &state->caches[layer];
-    const int64_t *counts = state->block.counts;
-    for (size_t r = 0; r < cache->row_count; r++) {
+    const int64_t *counts = state->batch.counts;
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         if (counts[r] && !cache->rows[r].slotted)
             return kvern_fail(KVERN_ERR_BUSY, "layer %zu: row %zu has not been written", layer, r);
     }
-    if (read && (status = kvern_read_create(kvern_cache_context(cache), cache->row_count, read)))
+    if (read &&
+        (status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, read)))
         return status;
-    for (size_t r = 0; r < cache->row_count; r++)
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
         cache->rows[r].length += counts[r];
+        cache->rows[r].handed_out = false;
+    }
     if (read)
         kvern_cache_fill_read(cache, counts, *read);
-    state->appended[layer] = true;
+    cache->appended = true;
     return KVERN_OK;
 }

@@ -11,20 +11,17 @@
 
 static size_t state_bytes(size_t layers)
 {
-    return sizeof(kvern_state) + layers * (sizeof(kvern_cache) + sizeof(bool));
+    return sizeof(kvern_state) + layers * sizeof(kvern_cache);
 }
 
-static void place_caches(kvern_state *state, size_t rows)
+static void place_caches(kvern_state *state)
 {
-    state->appended = (bool *)(state->caches + state->composition->count);
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_cache *cache = &state->caches[l];
         cache->composition = state->composition;
         cache->layer = l;
-        cache->owner = state;
-        cache->block = &state->block;
-        cache->row_count = rows;
-        kvern_row_block_place(&state->block, l, cache);
+        cache->batch = &state->batch;
+        kvern_cache_find_rows(cache, l);
     }
 }
 
@@ -40,13 +37,14 @@ kvern_status kvern_state_make(kvern_composition *composition, size_t rows, kvern
     if (status)
         return status;
     kvern_state *state = memory;
-    if ((status = kvern_row_block_create(heap, layers, rows, &state->block))) {
+    if ((status = kvern_batch_create(heap, layers, rows, &state->batch))) {
         kvern_heap_give(heap, state, state_bytes(layers), KVERN_HEAP_ALIGNMENT);
         return status;
     }
     kvern_composition_retain(composition);
     state->composition = composition;
-    place_caches(state, rows);
+    state->batch.of_state = true;
+    place_caches(state);
     *out = state;
     return KVERN_OK;
 }
@@ -72,7 +70,7 @@ void kvern_state_destroy(kvern_state *state)
             kvern_row_undo_clear(&state->caches[l].undos[r]);
         }
     }
-    kvern_row_block_free(heap, &state->block);
+    kvern_batch_free(heap, &state->batch);
     kvern_heap_give(heap, state, state_bytes(composition->count), KVERN_HEAP_ALIGNMENT);
     kvern_composition_release(composition);
 }
@@ -81,11 +79,7 @@ kvern_status kvern_state_check_idle(const kvern_state *state)
 {
     if (!state)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
-    if (state->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "a step is open");
-    if (state->round_open)
-        return kvern_fail(KVERN_ERR_BUSY, "a round is open");
-    return KVERN_OK;
+    return kvern_batch_check_idle(&state->batch);
 }
 
 // ---- Looking ----
@@ -97,7 +91,7 @@ kvern_composition *kvern_state_composition(const kvern_state *state)
 
 size_t kvern_state_rows(const kvern_state *state)
 {
-    return state->caches[0].row_count;
+    return state->batch.row_count;
 }
 
 const kvern_cache *kvern_state_cache(const kvern_state *state, size_t layer)
@@ -107,7 +101,7 @@ const kvern_cache *kvern_state_cache(const kvern_state *state, size_t layer)
 
 int64_t kvern_state_length(const kvern_state *state, size_t row)
 {
-    return row < kvern_state_rows(state) ? state->block.lengths[row] : -1;
+    return row < kvern_state_rows(state) ? state->batch.lengths[row] : -1;
 }
 
 int64_t kvern_state_trimmable(const kvern_state *state, size_t row)
@@ -150,9 +144,8 @@ static void cancel_layers(kvern_state *state, size_t count)
         kvern_cache_cancel(&state->caches[l]);
 }
 
-// Room for counts[r] tokens in every row (NULL: none) and, in row `row`, for `tokens` positions.
-static kvern_status prepare_layers(kvern_state *state, const int64_t *counts, size_t row,
-                                   int64_t tokens)
+kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size_t row,
+                                 int64_t tokens)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_cache *cache = &state->caches[l];
@@ -195,7 +188,7 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
     if (row >= kvern_state_rows(state) || tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu, %" PRId64 " tokens", row,
                           kvern_state_rows(state), tokens);
-    if ((status = prepare_layers(state, NULL, row, tokens)))
+    if ((status = kvern_state_prepare(state, NULL, row, tokens)))
         return status;
     if ((status = reserve_reads(state, query_heads, tokens))) {
         cancel_layers(state, state->composition->count);
@@ -211,132 +204,7 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
     return KVERN_OK;
 }
 
-// ---- Steps ----
-
-static void set_step_open(kvern_state *state, bool open)
-{
-    state->step_open = open;
-    memset(state->appended, 0, state->composition->count * sizeof state->appended[0]);
-}
-
-// The room of a step stays with the rows until the layers have appended.
-static void promise_room(kvern_state *state)
-{
-    for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_cache_commit(&state->caches[l]);
-        for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            kvern_row *row = &state->caches[l].rows[r];
-            if (state->block.counts[r])
-                row->promised =
-                    kvern_table_used(row->table, state->block.lengths[r] + state->block.counts[r]);
-        }
-    }
-}
-
-// Whether the open round leaves room for the tokens.
-static kvern_status check_round(const kvern_state *state, const int64_t *counts)
-{
-    const kvern_row_block *b = &state->block;
-    for (size_t r = 0; state->round_open && r < kvern_state_rows(state); r++) {
-        const int64_t left = b->round_begin[r] + b->round_most[r] - b->lengths[r];
-        if (counts[r] > left)
-            return kvern_fail(KVERN_ERR_RANGE,
-                              "row %zu: %" PRId64 " tokens, but the round is for %" PRId64
-                              " more at most",
-                              r, counts[r], left);
-    }
-    return KVERN_OK;
-}
-
-static kvern_status check_step(const kvern_state *state, kvern_phase phase, const int64_t *counts)
-{
-    if (!state)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
-    if (state->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "a step is open");
-    if (phase != KVERN_PHASE_DECODE && phase != KVERN_PHASE_WINDOW && phase != KVERN_PHASE_KNOWN)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "phase %d is unknown", (int)phase);
-    const int64_t most = phase == KVERN_PHASE_DECODE ? 1 : KVERN_MAX_POSITIONS;
-    // All layers hold the same rows, so the first one speaks for all.
-    kvern_status status = kvern_cache_check_counts(&state->caches[0], counts, most);
-    return status ? status : check_round(state, counts);
-}
-
-kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase, const int64_t *counts)
-{
-    kvern_status status = check_step(state, phase, counts);
-    if (status)
-        return status;
-    if ((status = prepare_layers(state, counts, 0, 0)))
-        return status;
-    if (kvern_state_rows(state))
-        memcpy(state->block.counts, counts, kvern_state_rows(state) * sizeof counts[0]);
-    promise_room(state);
-    state->phase = phase;
-    set_step_open(state, true);
-    return KVERN_OK;
-}
-
-int64_t kvern_step_position(const kvern_state *state, size_t row)
-{
-    return state->step_open && row < kvern_state_rows(state) ? state->block.lengths[row] : -1;
-}
-
-int64_t kvern_step_count(const kvern_state *state, size_t row)
-{
-    return state->step_open && row < kvern_state_rows(state) ? state->block.counts[row] : -1;
-}
-
-static kvern_status check_step_append(const kvern_state *state, size_t layer,
-                                      const kvern_tokens *tokens)
-{
-    if (!state->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "no step is open");
-    if (layer >= state->composition->count)
-        return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
-    if (state->appended[layer])
-        return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
-    for (size_t r = 0; tokens->counts && r < kvern_state_rows(state); r++) {
-        if (tokens->counts[r] != state->block.counts[r])
-            return kvern_fail(KVERN_ERR_RANGE,
-                              "row %zu: %" PRId64 " tokens, but the step has %" PRId64, r,
-                              tokens->counts[r], state->block.counts[r]);
-    }
-    return KVERN_OK;
-}
-
-kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tokens *tokens,
-                               kvern_read **read)
-{
-    if (read)
-        *read = NULL;
-    if (!state || !tokens)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "state or tokens is NULL");
-    kvern_tokens known;
-    kvern_status status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
-    if (!status)
-        status = check_step_append(state, layer, &known);
-    if (!status)
-        status =
-            kvern_cache_append(&state->caches[layer], &known, state->block.counts, false, read);
-    if (!status)
-        state->appended[layer] = true;
-    return status;
-}
-
-// Rows drop what the step promised but did not use, and what lies beyond `lengths`.
-static void close_step(kvern_state *state)
-{
-    for (size_t l = 0; l < state->composition->count; l++) {
-        for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            kvern_row *row = &state->caches[l].rows[r];
-            row->promised = 0;
-            row->slotted = false;
-            kvern_row_truncate(row, state->block.lengths[r]);
-        }
-    }
-    set_step_open(state, false);
-}
+// ---- Settling all layers together ----
 
 kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts)
 {
@@ -357,41 +225,6 @@ void kvern_state_commit_settling(kvern_state *state, const int64_t *counts)
         kvern_cache_commit_settling(&state->caches[l], counts);
 }
 
-static kvern_status check_step_end(const kvern_state *state)
-{
-    if (!state)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "state is NULL");
-    if (!state->step_open)
-        return kvern_fail(KVERN_ERR_BUSY, "no step is open");
-    for (size_t l = 0; l < state->composition->count; l++) {
-        if (!state->appended[l])
-            return kvern_fail(KVERN_ERR_BUSY, "layer %zu has not appended", l);
-    }
-    return KVERN_OK;
-}
-
-// Within a round, rows settle when it ends.
-kvern_status kvern_step_end(kvern_state *state)
-{
-    kvern_status status = check_step_end(state);
-    if (!status && !state->round_open)
-        status = kvern_state_prepare_settling(state, state->block.counts);
-    if (status)
-        return status;
-    if (!state->round_open)
-        kvern_state_commit_settling(state, state->block.counts);
-    for (size_t r = 0; r < kvern_state_rows(state); r++)
-        state->block.lengths[r] += state->block.counts[r];
-    close_step(state);
-    return KVERN_OK;
-}
-
-void kvern_step_abandon(kvern_state *state)
-{
-    if (state && state->step_open)
-        close_step(state);
-}
-
 // ---- Row operations ----
 
 kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
@@ -401,16 +234,16 @@ kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
         return status;
     if (row >= kvern_state_rows(state))
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, kvern_state_rows(state));
-    if (tokens < 0 || tokens > state->block.lengths[row])
+    if (tokens < 0 || tokens > state->batch.lengths[row])
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
-                          row, tokens, state->block.lengths[row]);
+                          row, tokens, state->batch.lengths[row]);
     for (size_t l = 0; l < state->composition->count; l++) {
         if ((status = kvern_cache_check_trim(&state->caches[l], row, tokens)))
             return status;
     }
-    state->block.lengths[row] -= tokens;
+    state->batch.lengths[row] -= tokens;
     for (size_t l = 0; l < state->composition->count; l++)
-        kvern_row_truncate(&state->caches[l].rows[row], state->block.lengths[row]);
+        kvern_row_truncate(&state->caches[l].rows[row], state->batch.lengths[row]);
     return KVERN_OK;
 }
 
@@ -434,7 +267,7 @@ kvern_status kvern_state_reset(kvern_state *state, size_t row)
         return status;
     if (row >= kvern_state_rows(state))
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, kvern_state_rows(state));
-    state->block.lengths[row] = 0;
+    state->batch.lengths[row] = 0;
     for (size_t l = 0; l < state->composition->count; l++)
         kvern_row_reset(&state->caches[l].rows[row]);
     return KVERN_OK;

@@ -4,22 +4,23 @@
 
 // The inside of a state.
 
-#include "src/state/row_block.h"
+#include "src/state/cache.h"
 
 #include <kvern/state.h>
 
 struct kvern_state {
     kvern_composition *composition;
-    kvern_row_block block; // of all its caches; the rows' lengths are without an open step
-    bool *appended;        // [layers], in the open step
-    bool step_open;
-    kvern_phase phase; // of the open step
-    bool round_open;
-    kvern_cache caches[]; // [layers], all with the same number of rows
+    kvern_batch batch;    // of all its caches
+    kvern_cache caches[]; // one per layer
 };
 
 // Whether nothing is open: KVERN_ERR_BUSY says what is.
 KVERN_CHECK kvern_status kvern_state_check_idle(const kvern_state *state);
+
+// Prepares all layers for counts[r] tokens in every row (NULL: none) and, in row `row`, for
+// `tokens` positions. All or nothing; every cache is committed or cancelled afterwards.
+KVERN_CHECK kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size_t row,
+                                             int64_t tokens);
 
 // Settles all layers, or prepares to (see kvern_cache_prepare_settling): for counts[r] tokens.
 KVERN_CHECK kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts);

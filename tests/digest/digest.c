@@ -261,7 +261,7 @@ static void serve(server *s, const int64_t *counts, digest *d)
     queries.softcap = o->softcap;
     queries.sinks = o->sinks;
     queries.scale = o->scale != 0 ? o->scale : queries.scale;
-    CHECK(kvern_cache_append_window(s->cache, &tokens, d ? &read : NULL));
+    CHECK(kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, d ? &read : NULL));
     if (d) {
         CHECK(kvern_read_attend(read, &queries));
         add_output(d, o, &t);

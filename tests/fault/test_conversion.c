@@ -197,7 +197,7 @@ static bool converts_within(kvern_layer layer, uint64_t more)
     bed *b = bed_before_start(layer, budget);
     const uint64_t held = b->books.held_bytes, bytes = kvern_cache_bytes(b->cache);
     feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, layer.kv_heads);
-    const kvern_status status = kvern_cache_append_decode(b->cache, &f.tokens, NULL);
+    const kvern_status status = kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, NULL);
     if (status) {
         assert_int_equal(status, KVERN_ERR_BUDGET);
         assert_int_equal(kvern_cache_length(b->cache, 0), layer.start - 1);
@@ -260,7 +260,7 @@ static bool converts_without(const struct planned *p, int64_t granted, bool rest
     const uint64_t bytes = kvern_cache_bytes(b->cache), held = b->books.held_bytes;
     feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 2);
     (rest ? ledger_refuse_rest : ledger_refuse)(&b->books, granted);
-    const kvern_status status = kvern_cache_append_decode(b->cache, &f.tokens, NULL);
+    const kvern_status status = kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, NULL);
     const bool done = !ledger_relent(&b->books);
     if (status) {
         assert_int_equal(status, KVERN_ERR_MEMORY);
@@ -268,7 +268,7 @@ static bool converts_without(const struct planned *p, int64_t granted, bool rest
         assert_false(kvern_cache_converted(b->cache, 0));
         assert_int_equal(kvern_cache_bytes(b->cache), bytes);
         assert_int_equal(b->books.held_bytes, held);
-        assert_ok(kvern_cache_append_decode(b->cache, &f.tokens, NULL));
+        assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, NULL));
     } else if (!done) {
         ++*completed;
     }
@@ -314,8 +314,8 @@ static void shared_rows_take_all_pages_beforehand(void **state)
             feed f = feed_create(b->cache, &(uint64_t){1}, &one, 2);
             const uint64_t bytes = kvern_cache_bytes(b->cache), pages = page_bytes(b);
             ledger_refuse(&b->books, granted);
-            const kvern_status status =
-                kvern_cache_append_decode(b->cache, &f.tokens, who == 0 ? &read : NULL);
+            const kvern_status status = kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens,
+                                                           who == 0 ? &read : NULL);
             done = !ledger_relent(&b->books);
             if (status) {
                 assert_int_equal(status, KVERN_ERR_MEMORY);
@@ -394,14 +394,15 @@ static void refusals_beside_shared_pages(void **state)
         const uint64_t bytes = kvern_cache_bytes(b->cache), held = b->books.held_bytes;
         feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 2);
         ledger_refuse(&b->books, granted);
-        const kvern_status status = kvern_cache_append_decode(b->cache, &f.tokens, NULL);
+        const kvern_status status =
+            kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, NULL);
         done = !ledger_relent(&b->books);
         if (status) {
             assert_int_equal(status, KVERN_ERR_MEMORY);
             assert_int_equal(kvern_cache_length(b->cache, 0), 12 * 64 - 1);
             assert_int_equal(kvern_cache_bytes(b->cache), bytes);
             assert_int_equal(b->books.held_bytes, held);
-            assert_ok(kvern_cache_append_decode(b->cache, &f.tokens, NULL));
+            assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, NULL));
         } else if (!done) {
             completed++;
         }

@@ -108,7 +108,7 @@ static int fill_memory(void)
     kvern_status status = KVERN_OK;
     int64_t length = 0;
     for (; !status && length < 1 << 20; length += CHUNK)
-        status = kvern_cache_append_window(cache, &tokens, NULL);
+        status = kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL);
     length -= CHUNK; // of the one that failed
     if (status != KVERN_ERR_MEMORY || kvern_cache_length(cache, 0) != length || length < CHUNK)
         return OTHERWISE;
@@ -117,7 +117,8 @@ static int fill_memory(void)
             memcmp(stored, values, sizeof values) != 0)
             return OTHERWISE;
     }
-    if (kvern_cache_trim(cache, 0, CHUNK) || kvern_cache_append_window(cache, &tokens, NULL))
+    if (kvern_cache_trim(cache, 0, CHUNK) ||
+        kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL))
         return OTHERWISE;
     kvern_cache_destroy(cache);
     kvern_composition_release(composition);

@@ -27,9 +27,9 @@ static void append_same(kvern_cache *cache, int64_t count, int64_t chunk)
         chunk = chunk < left ? chunk : left;
         tokens.counts = &chunk;
         if (chunk == 1)
-            assert_ok(kvern_cache_append_decode(cache, &tokens, NULL));
+            assert_ok(kvern_cache_append(cache, KVERN_PHASE_DECODE, &tokens, NULL));
         else
-            assert_ok(kvern_cache_append_window(cache, &tokens, NULL));
+            assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL));
     }
     free(values);
 }
@@ -55,7 +55,7 @@ static void fault_S1_residue_per_step(void **state)
         const uint64_t allocations = b->books.allocations, held = b->books.held_bytes;
         for (int64_t step = 0; step < decodes; step++) {
             kvern_read *read;
-            assert_ok(kvern_cache_append_decode(b->cache, &f.tokens, &read));
+            assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, &read));
             if (step % 50 == 0)
                 assert_ok(kvern_read_attend(read, &f.queries));
             kvern_read_release(read);
@@ -81,7 +81,7 @@ static void reads_held_over_the_next_append_do_not_pile_up(void **state)
     feed f = feed_create(b->cache, &(uint64_t){1}, &(int64_t){1}, 1);
     for (int step = 0; step < 4000; step++) {
         kvern_read *read;
-        assert_ok(kvern_cache_append_decode(b->cache, &f.tokens, &read));
+        assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, &read));
         kvern_read_release(last);
         last = read;
         uint64_t *half = &most[step / 2000];
@@ -223,13 +223,13 @@ static void a_refused_append_drops_no_pages(void **state)
         const uint64_t bytes = kvern_cache_bytes(b->cache), held = b->books.held_bytes;
         f = feed_create(b->cache, sequences, next, 2);
         ledger_refuse(&b->books, refuse);
-        kvern_status status = kvern_cache_append_decode(b->cache, &f.tokens, &read);
+        kvern_status status = kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, &read);
         const bool refused = ledger_relent(&b->books);
         if (status) {
             assert_int_equal(status, KVERN_ERR_MEMORY);
             assert_int_equal(kvern_cache_bytes(b->cache), bytes);
             assert_int_equal(b->books.held_bytes, held);
-            assert_ok(kvern_cache_append_decode(b->cache, &f.tokens, &read));
+            assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, &read));
         }
         kvern_read_release(before);
         kvern_read_release(read);

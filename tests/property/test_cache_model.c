@@ -151,19 +151,6 @@ static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *b
         naive_read_keep(&w->reads[below(w, MOST_READS)], read, &w->layer, p->naive, base, p->rows);
 }
 
-static kvern_status append_as(kvern_phase phase, pair *p, const kvern_tokens *tokens,
-                              kvern_read **read)
-{
-    switch (phase) {
-    case KVERN_PHASE_DECODE:
-        return kvern_cache_append_decode(p->cache, tokens, read);
-    case KVERN_PHASE_WINDOW:
-        return kvern_cache_append_window(p->cache, tokens, read);
-    default:
-        return kvern_cache_append_known(p->cache, tokens, read);
-    }
-}
-
 static void append(world *w, pair *p)
 {
     const kvern_phase phase = (kvern_phase)below(w, 3);
@@ -177,7 +164,7 @@ static void append(world *w, pair *p)
     naive_tokens tokens = naive_append(&w->random, &w->layer, p->naive, p->rows, counts);
     kvern_read *read = NULL;
     const bool wanted = below(w, 4) > 0;
-    assert_ok(append_as(phase, p, &tokens.tokens, wanted ? &read : NULL));
+    assert_ok(kvern_cache_append(p->cache, phase, &tokens.tokens, wanted ? &read : NULL));
     naive_tokens_free(&tokens); // the library has its own copy
     if (wanted)
         check_new_read(w, p, read, base);

@@ -442,7 +442,7 @@ static void check_caches_are_owned(const pair *p)
     int64_t counts[MOST_ROWS] = {0};
     kvern_tokens tokens = kvern_tokens_default(kvern_cache_layer(cache));
     tokens.counts = counts;
-    assert_status(KVERN_ERR_BUSY, kvern_cache_append_window(cache, &tokens, NULL));
+    assert_status(KVERN_ERR_BUSY, kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL));
     assert_status(KVERN_ERR_BUSY, kvern_cache_trim(cache, 0, 0));
     assert_status(KVERN_ERR_BUSY, kvern_cache_reset(cache, 0));
     assert_status(KVERN_ERR_BUSY, kvern_cache_reserve(cache, 0, 1, 0));

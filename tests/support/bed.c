@@ -66,7 +66,7 @@ void append_values(kvern_cache *cache, int64_t count, const float *k, const floa
     tokens.counts = &count;
     queries.q = q;
     queries.out = out;
-    assert_ok(kvern_cache_append_window(cache, &tokens, out ? &read : NULL));
+    assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, out ? &read : NULL));
     if (out)
         assert_ok(kvern_read_attend(read, &queries));
     kvern_read_release(read);

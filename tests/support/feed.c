@@ -79,15 +79,7 @@ void feed_destroy(feed *f)
 
 kvern_status feed_append(kvern_cache *cache, kvern_phase phase, const feed *f, kvern_read **read)
 {
-    switch (phase) {
-    case KVERN_PHASE_DECODE:
-        return kvern_cache_append_decode(cache, &f->tokens, read);
-    case KVERN_PHASE_WINDOW:
-        return kvern_cache_append_window(cache, &f->tokens, read);
-    case KVERN_PHASE_KNOWN:
-        return kvern_cache_append_known(cache, &f->tokens, read);
-    }
-    return KVERN_ERR_ARGUMENT;
+    return kvern_cache_append(cache, phase, &f->tokens, read);
 }
 
 void feed_run(kvern_cache *cache, kvern_phase phase, const uint64_t *sequences,

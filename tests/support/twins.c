@@ -375,17 +375,18 @@ static void append_layer(twins *w, twin_state *s, size_t layer)
     take_read(w, got, wanted, &f);
 }
 
-// A caller's kernel stores the token here; there it is handed over. For dense layers.
+// A caller's kernel stores the token here; there it is handed over after all. For dense layers.
 static void fill_slot(twins *w, twin_state *s, size_t layer, size_t row, const float *k,
                       const float *v)
 {
     const kvern_layer *plan = kvern_cache_layer(kvern_state_cache(s->wanted, layer));
-    kvern_slot slot = {.size = sizeof slot};
+    kvern_slot slot = {.size = sizeof slot}, other = slot;
     bool done;
     ON_BOTH(w, done, kvern_step_slot(s->got, layer, row, &slot),
-            kvern_step_write(s->wanted, layer, row, KVERN_F32, k, v));
+            kvern_step_slot(s->wanted, layer, row, &other));
     if (!done)
         return;
+    assert_ok(kvern_step_write(s->wanted, layer, row, KVERN_F32, k, v));
     slot_store(&slot.k, plan->kv_heads, plan->k_dim, k);
     slot_store(&slot.v, plan->kv_heads, plan->v_dim, v);
 }

@@ -97,12 +97,7 @@ static void append(const run *r, kvern_cache *cache, kvern_phase phase, int64_t 
     t.counts = &count;
     queries.q = q;
     queries.out = out;
-    if (phase == KVERN_PHASE_DECODE)
-        assert_ok(kvern_cache_append_decode(cache, &t, &read));
-    else if (phase == KVERN_PHASE_WINDOW)
-        assert_ok(kvern_cache_append_window(cache, &t, &read));
-    else
-        assert_ok(kvern_cache_append_known(cache, &t, &read));
+    assert_ok(kvern_cache_append(cache, phase, &t, &read));
     assert_ok(kvern_read_attend(read, &queries));
     kvern_read_release(read);
     for (size_t i = 0; i < tokens * heads; i++)

@@ -254,7 +254,7 @@ static void cache_without_rows(void **state)
     assert_ok(kvern_cache_create(f->composition, 0, 0, &cache));
     kvern_tokens tokens = kvern_tokens_default(kvern_cache_layer(cache));
     kvern_read *read;
-    assert_ok(kvern_cache_append_window(cache, &tokens, &read));
+    assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, &read));
     kvern_queries queries = kvern_queries_default(kvern_cache_layer(cache), HEADS);
     assert_ok(kvern_read_attend(read, &queries));
     assert_int_equal(kvern_read_rows(read), 0);
@@ -281,15 +281,18 @@ static void cache_reserve(void **state)
 }
 
 // Tries one bad append in every phase that allows its counts.
+// A pointer that cannot be followed.
+#define NOWHERE ((const int64_t *)sizeof(int64_t))
+
 static void refuse_tokens(const fixture *f, kvern_status wanted, const kvern_tokens *tokens)
 {
     kvern_read *read = NOT_NULL;
-    assert_status(wanted, kvern_cache_append_window(f->cache, tokens, &read));
+    assert_status(wanted, kvern_cache_append(f->cache, KVERN_PHASE_WINDOW, tokens, &read));
     assert_null(read);
     read = NOT_NULL;
-    assert_status(wanted, kvern_cache_append_known(f->cache, tokens, &read));
+    assert_status(wanted, kvern_cache_append(f->cache, KVERN_PHASE_KNOWN, tokens, &read));
     assert_null(read);
-    assert_status(wanted, kvern_cache_append_window(f->cache, tokens, NULL));
+    assert_status(wanted, kvern_cache_append(f->cache, KVERN_PHASE_WINDOW, tokens, NULL));
     check_unchanged(f);
 }
 
@@ -297,11 +300,14 @@ static void append_pointers(void **state)
 {
     fixture *f = *state;
     kvern_read *read = NOT_NULL;
-    assert_status(KVERN_ERR_ARGUMENT, kvern_cache_append_window(NULL, &f->next.tokens, &read));
+    assert_status(KVERN_ERR_ARGUMENT,
+                  kvern_cache_append(NULL, KVERN_PHASE_WINDOW, &f->next.tokens, &read));
     assert_null(read);
     refuse_tokens(f, KVERN_ERR_ARGUMENT, NULL);
     kvern_tokens tokens = f->next.tokens;
     tokens.size--;
+    refuse_tokens(f, KVERN_ERR_ARGUMENT, &tokens);
+    tokens.counts = NOWHERE; // not followed: with another size, this need not be where counts are
     refuse_tokens(f, KVERN_ERR_ARGUMENT, &tokens);
     tokens = f->next.tokens;
     tokens.counts = NULL;
@@ -332,7 +338,8 @@ static void append_counts(void **state)
         refuse_tokens(f, KVERN_ERR_RANGE, &tokens);
     }
     tokens.counts = (int64_t[ROWS]){1, 2};
-    assert_status(KVERN_ERR_RANGE, kvern_cache_append_decode(f->cache, &tokens, &read));
+    assert_status(KVERN_ERR_RANGE,
+                  kvern_cache_append(f->cache, KVERN_PHASE_DECODE, &tokens, &read));
     assert_null(read);
     check_unchanged(f);
 }
@@ -374,7 +381,7 @@ static void append_of_nothing(void **state)
     kvern_tokens tokens = kvern_tokens_default(kvern_cache_layer(f->cache));
     kvern_read *read;
     tokens.counts = none;
-    assert_ok(kvern_cache_append_decode(f->cache, &tokens, &read));
+    assert_ok(kvern_cache_append(f->cache, KVERN_PHASE_DECODE, &tokens, &read));
     assert_int_equal(kvern_read_length(read, 0), 70);
     kvern_queries queries = kvern_queries_default(kvern_cache_layer(f->cache), HEADS);
     assert_ok(kvern_read_attend(read, &queries));
@@ -719,6 +726,7 @@ static void step_append(void **state)
     assert_status(KVERN_ERR_RANGE, kvern_step_append(f->state, 0, &tokens, &read));
     tokens = next.tokens;
     tokens.size = 0;
+    tokens.counts = NOWHERE;
     assert_status(KVERN_ERR_ARGUMENT, kvern_step_append(f->state, 0, &tokens, &read));
     tokens = next.tokens;
     tokens.k = NULL;

@@ -333,7 +333,7 @@ static void fault_R1_element_offsets(void **state)
     tokens.k_token_stride = tokens.v_token_stride = stride;
     tokens.counts = &counts;
     kvern_read *read;
-    assert_ok(kvern_cache_append_window(b->cache, &tokens, &read));
+    assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens, &read));
     kvern_queries queries = kvern_queries_default(kvern_cache_layer(b->cache), 1);
     queries.q = near;
     queries.out = wanted;

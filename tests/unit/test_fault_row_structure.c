@@ -214,7 +214,7 @@ static void append_padded(kvern_cache *cache, const uint64_t *sequences, int64_t
     tokens.v = v;
     tokens.k_start = tokens.v_start = first;
     tokens.counts = counts;
-    assert_ok(kvern_cache_append_window(cache, &tokens, NULL));
+    assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL));
     free(k);
     free(v);
 }

@@ -274,7 +274,7 @@ static void fault_H6_right_padding(void **state)
     tokens.k = tokens.v = k;
     tokens.k_start = tokens.v_start = start;
     tokens.counts = counts;
-    assert_ok(kvern_cache_append_window(b->cache, &tokens, NULL));
+    assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens, NULL));
     for (size_t r = 0; r < 2; r++) {
         assert_int_equal(kvern_cache_length(b->cache, r), counts[r]);
         assert_ok(kvern_cache_export(b->cache, r, 0, counts[r], stored, NULL));

@@ -519,7 +519,7 @@ static void fault_G14_padding_in_a_window(void **state)
         tokens.v = v;
         tokens.k_start = tokens.v_start = start;
         tokens.counts = counts;
-        assert_ok(kvern_cache_append_window(b->cache, &tokens, NULL));
+        assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens, NULL));
         for (int64_t i = 0; i < 5; i++) {
             float out[2][DIM];
             feed_run(b->cache, KVERN_PHASE_DECODE, sequences, one, 1, out[0]);

@@ -241,7 +241,7 @@ static void append_and_attend_with_traps(kvern_type stored)
     f.k[8] = f.v[9] = 1e30f;
     f.q[first_query * HEADS * DIM + 11] = 3e38f;
     feenableexcept(TRAPS);
-    kvern_status append = kvern_cache_append_window(cache, &f.tokens, &read);
+    kvern_status append = kvern_cache_append(cache, KVERN_PHASE_WINDOW, &f.tokens, &read);
     kvern_status attend = kvern_read_attend(read, &f.queries);
     const int kept = fegetexcept() == TRAPS;
     fedisableexcept(FE_ALL_EXCEPT);

@@ -468,7 +468,7 @@ static void fault_H6_right_padding_counts_no_position(void **state)
     tokens.k = tokens.v = k;
     tokens.counts = counts;
     tokens.k_start = tokens.v_start = starts;
-    assert_ok(kvern_cache_append_window(b->cache, &tokens, NULL));
+    assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens, NULL));
     padded_tensors planes = padded_export(b->cache);
     check_same_bytes(left, planes.planes.left_padding, sizeof left, "left padding");
     check_same_bytes(counts, planes.planes.offsets, sizeof counts, "offsets");
@@ -903,7 +903,7 @@ static void reserved_room_is_used(void **state)
         assert_ok(kvern_cache_import_padded(copy, &planes.planes));
         for (int i = 0; i < 200; i++) {
             kvern_read *read;
-            assert_ok(kvern_cache_append_decode(copy, &f.tokens, &read));
+            assert_ok(kvern_cache_append(copy, KVERN_PHASE_DECODE, &f.tokens, &read));
             assert_ok(kvern_read_attend(read, &f.queries));
             kvern_read_release(read);
         }

@@ -224,6 +224,8 @@ static void rounds_and_boundaries(void **state)
     assert_ok(kvern_state_plan_boundary(s, 0, 100));
     mixed_feed(s, KVERN_PHASE_WINDOW, 7, 37, NULL);
     assert_false(kvern_cache_converted(kvern_state_cache(s, 4), 0));
+    assert_int_equal(kvern_cache_max_append(kvern_state_cache(s, 4), 0), 3);
+    assert_int_equal(kvern_state_max_append(s, 0), 3); // past the start, but not the boundary
     assert_status(KVERN_ERR_UNSUPPORTED, kvern_round_begin(s, &four));
     expect_detail("layer 4", "row 0");
     assert_ok(kvern_round_begin(s, &three));

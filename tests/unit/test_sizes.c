@@ -98,7 +98,7 @@ static int open_fixture(void **state)
     f->layer = layer_of(HEADS, DIM, KVERN_BF16);
     f->bed = bed_create(f->layer, 1);
     f->feed = feed_create(f->bed->cache, &sequence, &count, HEADS);
-    assert_ok(kvern_cache_append_window(f->bed->cache, &f->feed.tokens, &f->read));
+    assert_ok(kvern_cache_append(f->bed->cache, KVERN_PHASE_WINDOW, &f->feed.tokens, &f->read));
     f->tensors = padded_export(f->bed->cache);
     assert_ok(kvern_composition_create(f->bed->context, &f->layer, 1, &f->composition));
     assert_ok(kvern_cache_create(f->composition, 0, 1, &f->empty));
@@ -154,7 +154,7 @@ static kvern_status apply_storage(fixture *f, void *given)
 
 static kvern_status append(fixture *f, void *given)
 {
-    kvern_status status = kvern_cache_append_decode(f->bed->cache, given, NULL);
+    kvern_status status = kvern_cache_append(f->bed->cache, KVERN_PHASE_DECODE, given, NULL);
     if (!status)
         assert_ok(kvern_cache_trim(f->bed->cache, 0, 1));
     return status;

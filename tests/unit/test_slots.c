@@ -2,6 +2,7 @@
 // Decode slots: what a caller's kernel stores through pointers and strides, or hands over, is what
 // an append stores; plans come true; a step that fails leaves everything as it was.
 
+#include "src/attend/read.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
 #include "tests/support/ledger.h"
@@ -378,7 +379,16 @@ static void fault_a_step_without_rows_was_refused(void **state)
     mixed_close(&w);
 }
 
-// A read that is made between two slots keeps its pages; slots that were handed out stay valid.
+// The page that a read finds a row's position in.
+static const void *page_of(const kvern_read *read, size_t row, int64_t position)
+{
+    const kvern_table *table = read->rows[row].table;
+    return kvern_table_page(table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
+}
+
+// A read that is made between two slots keeps its pages, every byte of them: it may be attended on
+// another thread. So a token that is handed over again goes to another page. While a slot's address
+// is out, no read is made that could see its page.
 static void reads_between_slots(void **state)
 {
     (void)state;
@@ -389,12 +399,13 @@ static void reads_between_slots(void **state)
     append_step(w.by_slots, KVERN_PHASE_WINDOW, first, NULL);
     append_step(w.by_appends, KVERN_PHASE_WINDOW, first, NULL);
     const kvern_layer *layer = kvern_composition_layer(w.composition, 0);
-    kvern_slot slot = {.size = sizeof slot};
-    kvern_read *donor, *read;
-    float k[MOST], v[MOST], q[HEADS * 64], donor_out[2][3 * HEADS * 64];
+    const kvern_cache *cache = kvern_state_cache(w.by_slots, 0);
+    kvern_read *donor, *refused = NULL, *read;
+    float k[MOST], v[MOST], other[MOST] = {0}, q[HEADS * 64], donor_out[2][3 * HEADS * 64];
+    static char page[64 * 2 * (64 + 64) * 2];
     assert_ok(kvern_step_begin(w.by_slots, KVERN_PHASE_DECODE, one));
-    assert_ok(kvern_step_slot(w.by_slots, 0, 0, &slot)); // handed out, not written yet
-    assert_ok(kvern_cache_read_donor(kvern_state_cache(w.by_slots, 0), one, &donor));
+    assert_ok(kvern_step_write(w.by_slots, 0, 0, KVERN_F32, other, other));
+    assert_ok(kvern_cache_read_donor(cache, one, &donor));
     kvern_queries queries = kvern_queries_default(layer, HEADS);
     const int64_t only[3] = {0, 1, 0};
     feed_values(9, 9, FEED_Q, HEADS * 64, q);
@@ -402,28 +413,34 @@ static void reads_between_slots(void **state)
     queries.counts = only;
     queries.out = donor_out[0];
     assert_ok(kvern_read_attend(donor, &queries));
-    assert_ok(kvern_cache_export(kvern_state_cache(w.by_slots, 0), 0, 99, 1, NULL, before));
+    memcpy(page, page_of(donor, 0, 99), sizeof page);
+    assert_ok(kvern_cache_export(cache, 0, 99, 1, NULL, before));
     put(w.by_slots, 0, 1, true); // the page is the read's as well
+    assert_status(KVERN_ERR_BUSY, kvern_cache_read_donor(cache, one, &refused));
+    assert_null(refused);
     token_of(layer, sequences[0], 100, k, v);
-    slot_store(&slot.k, 2, 64, k);
-    slot_store(&slot.v, 2, 64, v);
+    assert_ok(kvern_step_write(w.by_slots, 0, 0, KVERN_F32, k, v)); // and so is this one
+    check_same_bytes(page, page_of(donor, 0, 99), sizeof page, "a page that a read holds");
     put(w.by_slots, 0, 2, true);
     assert_ok(kvern_step_slots_done(w.by_slots, 0, &read));
     attend(w.by_slots, 0, read, one, got);
+    kvern_read_release(read);
+    assert_ok(kvern_cache_read_donor(cache, one, &read)); // all addresses have been given back
     assert_ok(kvern_step_end(w.by_slots));
     append_step(w.by_appends, KVERN_PHASE_DECODE, one, wanted);
     check_same_bytes(wanted, got, sizeof got, "slots around a read");
     queries.out = donor_out[1];
     assert_ok(kvern_read_attend(donor, &queries));
     check_same_bytes(donor_out[0], donor_out[1], HEADS * 64 * sizeof(float), "the read between");
-    assert_ok(kvern_cache_export(kvern_state_cache(w.by_slots, 0), 0, 99, 1, NULL, after));
+    assert_ok(kvern_cache_export(cache, 0, 99, 1, NULL, after));
     check_same_bytes(before, after, sizeof before, "the neighbour of a slot");
     kvern_read_release(read);
     kvern_read_release(donor);
     close_layer(&w);
 }
 
-// A caller may ask for a slot once for the keys and once for the values, with a read in between.
+// A caller may ask for a slot once for the keys and once for the values, or hand the token over
+// after all: it stays where it is.
 static void fault_a_slot_moved_when_asked_for_again(void **state)
 {
     (void)state;
@@ -436,12 +453,12 @@ static void fault_a_slot_moved_when_asked_for_again(void **state)
         append_step(w.by_appends, KVERN_PHASE_WINDOW, lengths[i], NULL);
         append_step(w.by_appends, KVERN_PHASE_DECODE, one, wanted);
         kvern_slot first = {.size = sizeof first}, second = first;
-        kvern_read *donor, *read;
+        kvern_read *read;
         assert_ok(kvern_step_begin(w.by_slots, KVERN_PHASE_DECODE, one));
         assert_ok(kvern_step_slot(w.by_slots, 0, 0, &first));
-        assert_ok(kvern_cache_read_donor(kvern_state_cache(w.by_slots, 0), one, &donor));
-        assert_ok(kvern_step_slot(w.by_slots, 0, 0, &second));
         token_of(kvern_composition_layer(w.composition, 0), sequences[0], lengths[i][0], k, v);
+        assert_ok(kvern_step_write(w.by_slots, 0, 0, KVERN_F32, v, k)); // the wrong way round
+        assert_ok(kvern_step_slot(w.by_slots, 0, 0, &second));
         slot_store(&first.k, 2, 64, k);
         slot_store(&second.v, 2, 64, v);
         assert_ok(kvern_step_slots_done(w.by_slots, 0, &read));
@@ -449,7 +466,6 @@ static void fault_a_slot_moved_when_asked_for_again(void **state)
         assert_ok(kvern_step_end(w.by_slots));
         check_same_bytes(wanted, got, sizeof got, "a slot that was asked for twice");
         kvern_read_release(read);
-        kvern_read_release(donor);
         close_layer(&w);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows that come and go. What a cache and a state do alike is written once, for the caches that
-// share a row block: those of a state, or one that stands alone.
+// share a batch: those of a state, or one that stands alone.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/state/state.h"
 
@@ -25,6 +26,13 @@ static void share_rows(const kvern_cache *from, const size_t *rows, size_t count
         kvern_row_share(&from->rows[rows[i]], &to->rows[i]);
 }
 
+static void share_lengths(const kvern_batch *from, const size_t *rows, size_t count,
+                          kvern_batch *to)
+{
+    for (size_t i = 0; i < count; i++)
+        to->lengths[i] = from->lengths[rows[i]];
+}
+
 kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows, size_t count,
                               kvern_cache **out)
 {
@@ -33,12 +41,14 @@ kvern_status kvern_cache_fork(const kvern_cache *cache, const size_t *rows, size
     *out = NULL;
     kvern_status status = kvern_cache_check_idle(cache);
     if (!status)
-        status = check_rows(rows, count, cache->row_count);
+        status = check_rows(rows, count, cache->batch->row_count);
     if (!status)
         status = kvern_cache_create(cache->composition, cache->layer, count, out);
-    if (!status)
-        share_rows(cache, rows, count, *out);
-    return status;
+    if (status)
+        return status;
+    share_rows(cache, rows, count, *out);
+    share_lengths(cache->batch, rows, count, (*out)->batch);
+    return KVERN_OK;
 }
 
 kvern_status kvern_cache_extract(const kvern_cache *cache, size_t row, kvern_cache **out)
@@ -61,8 +71,7 @@ kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows, size
         return status;
     for (size_t l = 0; l < state->composition->count; l++)
         share_rows(&state->caches[l], rows, count, &(*out)->caches[l]);
-    for (size_t i = 0; i < count; i++)
-        (*out)->block.lengths[i] = state->block.lengths[rows[i]];
+    share_lengths(&state->batch, rows, count, &(*out)->batch);
     return KVERN_OK;
 }
 
@@ -73,33 +82,30 @@ kvern_status kvern_state_extract(const kvern_state *state, size_t row, kvern_sta
 
 // ---- Fresh rows ----
 
-static void set_row_count(kvern_cache *caches, size_t rows)
-{
-    for (size_t c = 0; c < caches[0].block->caches; c++)
-        caches[c].row_count = rows;
-}
-
 // Room for `count` rows more than there are.
 static kvern_status make_room(kvern_cache *caches, size_t count)
 {
-    const size_t held = caches[0].row_count;
-    if (count > KVERN_MAX_ROWS - held)
-        return kvern_fail(KVERN_ERR_RANGE, "%zu rows and %zu more, above %d", held, count,
-                          KVERN_MAX_ROWS);
-    return kvern_row_block_grow(caches, held + count);
+    kvern_batch *batch = caches[0].batch;
+    if (count > KVERN_MAX_ROWS - batch->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "%zu rows and %zu more, above %d", batch->row_count,
+                          count, KVERN_MAX_ROWS);
+    kvern_status status =
+        kvern_batch_grow(&kvern_cache_context(&caches[0])->heap, batch, batch->row_count + count);
+    for (size_t c = 0; !status && c < batch->caches; c++)
+        kvern_cache_find_rows(&caches[c], c);
+    return status;
 }
 
 static kvern_status add_rows(kvern_cache *caches, size_t count)
 {
-    kvern_row_block *block = caches[0].block;
-    const size_t held = caches[0].row_count;
+    kvern_batch *batch = caches[0].batch;
     kvern_status status = make_room(caches, count);
     if (status)
         return status;
-    for (size_t c = 0; c < block->caches; c++)
-        memset(caches[c].rows + held, 0, count * sizeof caches[c].rows[0]);
-    memset(block->lengths + held, 0, count * sizeof block->lengths[0]);
-    set_row_count(caches, held + count);
+    for (size_t c = 0; c < batch->caches; c++)
+        memset(caches[c].rows + batch->row_count, 0, count * sizeof caches[c].rows[0]);
+    memset(batch->lengths + batch->row_count, 0, count * sizeof batch->lengths[0]);
+    batch->row_count += count;
     return KVERN_OK;
 }
 
@@ -118,13 +124,13 @@ kvern_status kvern_state_add_rows(kvern_state *state, size_t count)
 // ---- Filtering and reordering ----
 
 // Also notes which rows are named.
-static kvern_status check_choice(const kvern_cache *cache, const size_t *rows, size_t count)
+static kvern_status check_choice(const kvern_batch *batch, const size_t *rows, size_t count)
 {
-    bool *named = cache->block->named;
-    kvern_status status = check_rows(rows, count, cache->row_count);
+    bool *named = batch->named;
+    kvern_status status = check_rows(rows, count, batch->row_count);
     if (status)
         return status;
-    memset(named, 0, cache->row_count * sizeof named[0]);
+    memset(named, 0, batch->row_count * sizeof named[0]);
     for (size_t i = 0; i < count; i++) {
         if (named[rows[i]])
             return kvern_fail(KVERN_ERR_ARGUMENT, "row %zu is named twice", rows[i]);
@@ -135,35 +141,36 @@ static kvern_status check_choice(const kvern_cache *cache, const size_t *rows, s
 
 static void choose_rows(kvern_cache *cache, const size_t *rows, size_t count)
 {
-    kvern_row *old = cache->block->spare;
-    for (size_t r = 0; r < cache->row_count; r++) {
-        if (!cache->block->named[r])
+    const kvern_batch *batch = cache->batch;
+    kvern_row *old = batch->spare;
+    for (size_t r = 0; r < batch->row_count; r++) {
+        if (!batch->named[r])
             kvern_row_reset(&cache->rows[r]);
     }
-    memcpy(old, cache->rows, cache->row_count * sizeof old[0]);
+    memcpy(old, cache->rows, batch->row_count * sizeof old[0]);
     for (size_t i = 0; i < count; i++)
         cache->rows[i] = old[rows[i]];
 }
 
 // No step is open, so that its counts are free to hold the old lengths.
-static void choose_lengths(const kvern_row_block *block, size_t held, const size_t *rows,
-                           size_t count)
+static void choose_lengths(kvern_batch *batch, const size_t *rows, size_t count)
 {
-    int64_t *old = block->counts;
-    memcpy(old, block->lengths, held * sizeof old[0]);
+    int64_t *old = batch->counts;
+    memcpy(old, batch->lengths, batch->row_count * sizeof old[0]);
     for (size_t i = 0; i < count; i++)
-        block->lengths[i] = old[rows[i]];
+        batch->lengths[i] = old[rows[i]];
+    batch->row_count = count;
 }
 
 static kvern_status keep_rows(kvern_cache *caches, const size_t *rows, size_t count)
 {
-    kvern_status status = check_choice(&caches[0], rows, count);
+    kvern_batch *batch = caches[0].batch;
+    kvern_status status = check_choice(batch, rows, count);
     if (status)
         return status;
-    for (size_t c = 0; c < caches[0].block->caches; c++)
+    for (size_t c = 0; c < batch->caches; c++)
         choose_rows(&caches[c], rows, count);
-    choose_lengths(caches[0].block, caches[0].row_count, rows, count);
-    set_row_count(caches, count);
+    choose_lengths(batch, rows, count);
     return KVERN_OK;
 }
 
@@ -198,12 +205,12 @@ static kvern_cache *states_at(const void *others, size_t index)
 // Whether rows of the second caches can become rows of the first ones.
 static kvern_status check_same(const kvern_cache *to, const kvern_cache *from)
 {
-    const size_t layers = to->block->caches;
+    const size_t layers = to->batch->caches;
     if (kvern_cache_context(to) != kvern_cache_context(from))
         return kvern_fail(KVERN_ERR_ARGUMENT, "rows of two contexts cannot join");
-    if (from->block->caches != layers)
+    if (from->batch->caches != layers)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "rows of %zu layers cannot join rows of %zu",
-                          from->block->caches, layers);
+                          from->batch->caches, layers);
     for (size_t l = 0; l < layers; l++) {
         const char *own = kvern_cache_signature(&to[l]), *other = kvern_cache_signature(&from[l]);
         if (own != other && strcmp(own, other) != 0)
@@ -225,19 +232,22 @@ static kvern_status check_other(const kvern_cache *to, others_at *at, const void
             return kvern_fail(KVERN_ERR_ARGUMENT, "numbers %zu and %zu of the others are the same",
                               i, index);
     }
-    kvern_status status = to->owner ? kvern_cache_check_idle(from) : kvern_cache_check_alone(from);
+    kvern_status status =
+        to->batch->of_state ? kvern_cache_check_idle(from) : kvern_cache_check_alone(from);
     return status ? status : check_same(to, from);
 }
 
-// The numbers of rows of `to` are set by the caller.
-static void move_rows(kvern_cache *to, size_t at, kvern_cache *from)
+// For which there is room.
+static void move_rows(kvern_cache *to, kvern_cache *from)
 {
-    const kvern_row_block *block = to[0].block;
-    const size_t count = from[0].row_count;
-    for (size_t c = 0; c < block->caches; c++)
-        memcpy(to[c].rows + at, from[c].rows, count * sizeof to[c].rows[0]);
-    memcpy(block->lengths + at, from[0].block->lengths, count * sizeof block->lengths[0]);
-    set_row_count(from, 0);
+    kvern_batch *batch = to[0].batch, *left = from[0].batch;
+    for (size_t c = 0; c < batch->caches; c++)
+        memcpy(to[c].rows + batch->row_count, from[c].rows, left->row_count * sizeof to[c].rows[0]);
+    memcpy(batch->lengths + batch->row_count, left->lengths,
+           left->row_count * sizeof left->lengths[0]);
+    batch->row_count += left->row_count;
+    left->row_count = 0;
+    KVERN_ASSERT(batch->row_count <= batch->capacity);
 }
 
 static kvern_status join(kvern_cache *to, others_at *at, const void *others, size_t count)
@@ -249,18 +259,13 @@ static kvern_status join(kvern_cache *to, others_at *at, const void *others, siz
         kvern_status status = check_other(to, at, others, i);
         if (status)
             return status;
-        rows += at(others, i)->row_count;
+        rows += at(others, i)->batch->row_count;
     }
     kvern_status status = make_room(to, rows);
     if (status)
         return status;
-    size_t end = to->row_count;
-    for (size_t i = 0; i < count; i++) {
-        const size_t moved = at(others, i)->row_count;
-        move_rows(to, end, at(others, i));
-        end += moved;
-    }
-    set_row_count(to, end);
+    for (size_t i = 0; i < count; i++)
+        move_rows(to, at(others, i));
     return KVERN_OK;
 }
 

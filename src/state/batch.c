@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "src/state/batch.h"
+
+#include "src/base/assert.h"
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// ---- Memory ----
+
+// Of one row in one cache.
+#define ROW_BYTES                                                                                  \
+    (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion) +                     \
+     sizeof(kvern_row_undo))
+
+// Of one row besides that: what all caches know of it, and scratch.
+#define SHARED_BYTES (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(bool))
+
+// Far from overflow: there are at most KVERN_MAX_ROWS rows, and caches exist in memory.
+static size_t memory_bytes(size_t caches, size_t capacity)
+{
+    return capacity * (caches * ROW_BYTES + SHARED_BYTES);
+}
+
+// Points the batch to memory for `capacity` rows.
+static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
+{
+    batch->memory = memory;
+    batch->capacity = capacity;
+    batch->spare = (kvern_row *)((char *)memory + capacity * batch->caches * ROW_BYTES);
+    batch->lengths = (int64_t *)(batch->spare + capacity);
+    batch->counts = batch->lengths + capacity;
+    batch->round_begin = batch->counts + capacity;
+    batch->round_most = batch->round_begin + capacity;
+    batch->named = (bool *)(batch->round_most + capacity);
+    KVERN_ASSERT((char *)(batch->named + capacity) ==
+                 (char *)memory + memory_bytes(batch->caches, capacity));
+}
+
+kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows, kvern_batch *out)
+{
+    const size_t capacity = kvern_max_size(rows, 1); // so that the arrays exist
+    void *memory;
+    memset(out, 0, sizeof *out);
+    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(caches, capacity), &memory);
+    if (status)
+        return status;
+    out->caches = caches;
+    out->row_count = rows;
+    place_arrays(out, memory, capacity);
+    return KVERN_OK;
+}
+
+void kvern_batch_free(kvern_heap *heap, kvern_batch *batch)
+{
+    kvern_heap_give(heap, batch->memory, memory_bytes(batch->caches, batch->capacity),
+                    KVERN_HEAP_ALIGNMENT);
+    memset(batch, 0, sizeof *batch);
+}
+
+kvern_batch_rows kvern_batch_rows_of(const kvern_batch *batch, size_t index)
+{
+    KVERN_ASSERT(index < batch->caches);
+    kvern_batch_rows at;
+    at.rows = (kvern_row *)((char *)batch->memory + index * batch->capacity * ROW_BYTES);
+    at.changes = (kvern_row_change *)(at.rows + batch->capacity);
+    at.conversions = (kvern_conversion *)(at.changes + batch->capacity);
+    at.undos = (kvern_row_undo *)(at.conversions + batch->capacity);
+    return at;
+}
+
+// At least twice as large, so that rows which come one by one cost the same each; or, where there
+// is no room for that, just large enough.
+static kvern_status take_larger(kvern_heap *heap, size_t caches, size_t wish, size_t rows,
+                                size_t *capacity, void **memory)
+{
+    *capacity = kvern_max_size(rows, wish);
+    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(caches, *capacity), memory);
+    if (status && wish > rows) {
+        *capacity = rows;
+        status = kvern_heap_take_zeroed(heap, memory_bytes(caches, rows), memory);
+    }
+    return status;
+}
+
+// Cache by cache: what lies between the rows is for the length of a call, or of a round, only.
+kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
+{
+    KVERN_ASSERT(!batch->step_open && !batch->round_open);
+    if (rows <= batch->capacity)
+        return KVERN_OK;
+    kvern_batch larger = *batch;
+    const size_t wish = kvern_min_size(2 * batch->capacity, KVERN_MAX_ROWS);
+    size_t capacity;
+    void *memory;
+    kvern_status status = take_larger(heap, batch->caches, wish, rows, &capacity, &memory);
+    if (status)
+        return status;
+    place_arrays(&larger, memory, capacity);
+    for (size_t c = 0; c < batch->caches; c++)
+        memcpy(kvern_batch_rows_of(&larger, c).rows, kvern_batch_rows_of(batch, c).rows,
+               batch->row_count * sizeof(kvern_row));
+    memcpy(larger.lengths, batch->lengths, batch->row_count * sizeof larger.lengths[0]);
+    kvern_batch_free(heap, batch);
+    *batch = larger;
+    return KVERN_OK;
+}
+
+// ---- Checks ----
+
+kvern_status kvern_batch_check_no_round(const kvern_batch *batch)
+{
+    if (batch->round_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a round is open");
+    return KVERN_OK;
+}
+
+kvern_status kvern_batch_check_idle(const kvern_batch *batch)
+{
+    if (batch->step_open)
+        return kvern_fail(KVERN_ERR_BUSY, "a step is open");
+    return kvern_batch_check_no_round(batch);
+}
+
+kvern_status kvern_batch_check_counts(const kvern_batch *batch, kvern_phase phase,
+                                      const int64_t *counts)
+{
+    const int64_t most = phase == KVERN_PHASE_DECODE ? 1 : KVERN_MAX_POSITIONS;
+    if (phase != KVERN_PHASE_DECODE && phase != KVERN_PHASE_WINDOW && phase != KVERN_PHASE_KNOWN)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "phase %d is unknown", (int)phase);
+    if (batch->row_count && !counts)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "counts is NULL");
+    for (size_t r = 0; r < batch->row_count; r++) {
+        if (counts[r] < 0 || counts[r] > most)
+            return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " tokens, not 0 to %" PRId64, r,
+                              counts[r], most);
+        if (counts[r] > KVERN_MAX_POSITIONS - batch->lengths[r])
+            return kvern_fail(KVERN_ERR_RANGE,
+                              "row %zu: %" PRId64 " positions and %" PRId64 " more", r,
+                              batch->lengths[r], counts[r]);
+    }
+    return KVERN_OK;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_STATE_BATCH_H
+#define KVERN_STATE_BATCH_H
+
+// A batch: the rows that the caches of a state have in common, or those of a cache that stands
+// alone. It knows how many there are, how long they are, and which step or round is open. What the
+// caches store of the rows lies in its memory, one block, so that rows come and go at the cost of
+// one allocation for all layers.
+
+#include "src/rows/convert.h"
+#include "src/rows/row.h"
+#include "src/rows/undo.h"
+
+#include <kvern/cache.h>
+
+typedef struct kvern_batch {
+    size_t caches; // that share it
+    bool of_state; // only the state's steps and row operations change the caches
+    size_t row_count, capacity;
+    void *memory;
+    kvern_row *spare; // per row, for the length of a call
+    bool *named;      // likewise
+
+    int64_t *lengths; // positions per row, without those of an open step
+    bool step_open;
+    kvern_phase phase; // of the open step
+    int64_t *counts;   // its tokens per row; between steps, for the length of a call
+    bool round_open;
+    int64_t *round_begin; // lengths when the open round began
+    int64_t *round_most;  // tokens that a row may receive in it
+} kvern_batch;
+
+// What one cache stores of the rows.
+typedef struct kvern_batch_rows {
+    kvern_row *rows;
+    kvern_row_change *changes;     // one per row, for the length of a call
+    kvern_conversion *conversions; // likewise
+    kvern_row_undo *undos;         // one per row, for the length of a round; else zero
+} kvern_batch_rows;
+
+// Makes a batch of `rows` empty rows for `caches` caches.
+KVERN_CHECK kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows,
+                                            kvern_batch *out);
+void kvern_batch_free(kvern_heap *heap, kvern_batch *batch);
+
+// Where cache number `index` of those that share the batch finds its rows. Growing moves them.
+kvern_batch_rows kvern_batch_rows_of(const kvern_batch *batch, size_t index);
+
+// Makes room for `rows` rows. What there is stays; on failure nothing changed.
+KVERN_CHECK kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows);
+
+// Whether nothing is open, or no round: KVERN_ERR_BUSY says what is. A step leaves what rows hold
+// as it is, while the tokens of a round may never have been.
+KVERN_CHECK kvern_status kvern_batch_check_idle(const kvern_batch *batch);
+KVERN_CHECK kvern_status kvern_batch_check_no_round(const kvern_batch *batch);
+
+// Checks the counts of an append in a phase: KVERN_ERR_ARGUMENT or KVERN_ERR_RANGE.
+KVERN_CHECK kvern_status kvern_batch_check_counts(const kvern_batch *batch, kvern_phase phase,
+                                                  const int64_t *counts);
+
+#endif
