@@ -83,7 +83,7 @@ static kvern_status encode(const chat_request *request, const tokenizer *tokens,
 {
     if (chat) {
         return prompt_encode_chat(tokens, chat, request->messages, request->message_count, 0, out,
-                                  error);
+                                  NULL, error);
     }
     if (!request->prompt) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,

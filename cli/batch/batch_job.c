@@ -132,7 +132,7 @@ static kvern_status load(batch_job *job, engine_error *error)
                              options->common.model);
     }
     if (status == KVERN_OK) {
-        status = session_template(options, model_file(job->loaded.model), false, &job->chat, error);
+        status = session_template(options, job->loaded.model, false, &job->chat, error);
     }
     if (status == KVERN_OK) {
         status = load_draft_beside(&options->common, &job->loaded, &job->draft, error);

@@ -80,7 +80,8 @@ static void collect(inspection *found)
     if (tokenizer_create(found->file, &found->tokens, &found->tokenizer_error) != KVERN_OK) {
         found->tokens = NULL;
     }
-    if (chat_template_detect(found->file, &found->chat, &found->template_error) != KVERN_OK) {
+    if (chat_template_detect(found->file, found->tokens, &found->chat, &found->template_error) !=
+        KVERN_OK) {
         found->chat = NULL;
     }
 }
@@ -245,6 +246,24 @@ static void show_token(const tokenizer *tokens, const char *name, int32_t id)
     text_buffer_free(&text);
 }
 
+// Marks that the file types otherwise than control, as many as a line has room for.
+static void show_marks(const tokenizer *tokens)
+{
+    text_buffer text = TEXT_BUFFER_INIT;
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; status == KVERN_OK && i < tokenizer_size(tokens) && text.size < 200; i++) {
+        tokenizer_text piece = tokenizer_piece_special(tokens, (int32_t)i);
+        if (tokenizer_is_mark(tokens, (int32_t)i)) {
+            status = text_append_escaped(&text, piece.data, piece.size);
+            status = status == KVERN_OK ? text_buffer_append(&text, " ", 1) : status;
+        }
+    }
+    if (status == KVERN_OK && text.size > 0) {
+        show("  marks", "%.*s(act as control tokens)", (int)text.size, text.data);
+    }
+    text_buffer_free(&text);
+}
+
 static void show_tokenizer(const inspection *found)
 {
     if (!found->tokens) {
@@ -258,6 +277,7 @@ static void show_tokenizer(const inspection *found)
     show_token(found->tokens, "  beginning", tokenizer_bos(found->tokens));
     show_token(found->tokens, "  end", tokenizer_eos(found->tokens));
     show_token(found->tokens, "  end of turn", tokenizer_eot(found->tokens));
+    show_marks(found->tokens);
 }
 
 static void show_cache(const inspection *found)

@@ -97,7 +97,7 @@ static kvern_status encode_prompt(const run_session *session, text_buffer *text,
     chat_message messages[2] = {{"system", system, system ? strlen(system) : 0},
                                 {"user", text->data ? text->data : "", text->size}};
     return prompt_encode_chat(tokens, session->chat, system ? messages : messages + 1,
-                              system ? 2 : 1, 0, out, error);
+                              system ? 2 : 1, 0, out, NULL, error);
 }
 
 static kvern_status answer_once(run_session *session, text_buffer *text, engine_error *error)

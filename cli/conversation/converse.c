@@ -52,13 +52,20 @@ static void forget_messages(conversation *talk, size_t keep)
 
 // The tokens that the cache lacks: the end of the last answer, the new message, the prompt of the
 // next answer.
-static kvern_status encode_turn(const conversation *talk, token_buffer *out, engine_error *error)
+static kvern_status encode_turn(conversation *talk, token_buffer *out, engine_error *error)
 {
     const run_session *session = talk->session;
     const tokenizer *tokens = model_tokenizer(session->loaded.model);
     if (session->chat) {
-        return prompt_encode_chat(tokens, session->chat, talk->messages, talk->count,
-                                  talk->forwarded, out, error);
+        bool whole;
+        kvern_status status = prompt_encode_chat(tokens, session->chat, talk->messages, talk->count,
+                                                 talk->forwarded, out, &whole, error);
+        // A template may write past answers otherwise than they were given.
+        if (status == KVERN_OK && whole && talk->forwarded > 0) {
+            talk->forwarded = 0;
+            status = generator_reset(session->generator, error);
+        }
+        return status;
     }
     const chat_message *message = &talk->messages[talk->count - 1];
     text_buffer text = {(char *)message->content, message->content_bytes, 0};
@@ -171,8 +178,9 @@ static kvern_status check_system(const conversation *talk, const char *system, e
             error, KVERN_ERR_UNSUPPORTED,
             "a system message needs a chat template, and this conversation has none");
     }
-    kvern_status status = prompt_encode_chat(model_tokenizer(talk->session->loaded.model),
-                                             talk->session->chat, messages, 2, 0, &tokens, error);
+    kvern_status status =
+        prompt_encode_chat(model_tokenizer(talk->session->loaded.model), talk->session->chat,
+                           messages, 2, 0, &tokens, NULL, error);
     token_buffer_free(&tokens);
     return status;
 }

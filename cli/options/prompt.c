@@ -36,17 +36,17 @@ kvern_status prompt_encode_raw(const tokenizer *tokens, const text_buffer *text,
 
 kvern_status prompt_encode_chat(const tokenizer *tokens, const chat_template *chat,
                                 const chat_message *messages, size_t count, size_t from,
-                                token_buffer *out, engine_error *error)
+                                token_buffer *out, bool *whole, engine_error *error)
 {
     chat_text rendered = CHAT_TEXT_INIT;
-    kvern_status status = chat_render_from(chat, messages, count, from, true, &rendered);
-    if (status != KVERN_OK) {
-        chat_text_free(&rendered);
-        return engine_fail(error, status, "writing the messages: %s", kvern_status_message(status));
+    bool all;
+    kvern_status status = chat_continue(chat, messages, count, from, &rendered, &all, error);
+    if (status == KVERN_OK) {
+        status = chat_encode(&rendered, tokens, all, out, error);
     }
-    status =
-        tokenizer_encode_parts(tokens, rendered.text.data ? rendered.text.data : "", rendered.parts,
-                               rendered.part_count, from == 0 ? TOKENIZER_ADD_BOS : 0, out, error);
+    if (whole) {
+        *whole = all;
+    }
     chat_text_free(&rendered);
     return status;
 }
@@ -58,13 +58,13 @@ kvern_status prompt_encode_plain(const cli_options *options, const tokenizer *to
         return prompt_encode_raw(tokens, text, true, out, error);
     }
     chat_template *chat;
-    kvern_status status = chat_template_find(options->template_name, &chat, error);
+    kvern_status status = chat_template_find(options->template_name, tokens, &chat, error);
     if (status != KVERN_OK) {
         return status;
     }
     prompt_end_message(options, text);
     chat_message message = {"user", text->data ? text->data : "", text->size};
-    status = prompt_encode_chat(tokens, chat, &message, 1, 0, out, error);
+    status = prompt_encode_chat(tokens, chat, &message, 1, 0, out, NULL, error);
     chat_template_destroy(chat);
     return status;
 }

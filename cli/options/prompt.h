@@ -26,10 +26,11 @@ KVERN_CHECK kvern_status prompt_encode_raw(const tokenizer *tokens, const text_b
                                            bool begins, token_buffer *out, engine_error *error);
 
 // Appends the tokens of messages[from..count) of a conversation, with the beginning of the answer.
-// from = 0 begins it.
+// from = 0 begins it, and then `whole` may be NULL. *whole: the tokens are those of all messages,
+// and the sequence must be empty (chat_continue).
 KVERN_CHECK kvern_status prompt_encode_chat(const tokenizer *tokens, const chat_template *chat,
                                             const chat_message *messages, size_t count, size_t from,
-                                            token_buffer *out, engine_error *error);
+                                            token_buffer *out, bool *whole, engine_error *error);
 
 // What tokenize and logits do with their text: it is used as it is, or put into the template that
 // --template names.

@@ -31,20 +31,32 @@ static kvern_status choose_completion(const session_options *options, bool conve
         error);
 }
 
-kvern_status session_template(const session_options *options, const gguf_file *file,
-                              bool conversation, chat_template **out, engine_error *error)
+static kvern_status find_template(const session_options *options, const model *model,
+                                  bool conversation, chat_template **out, engine_error *error)
 {
+    const gguf_file *file = model_file(model);
+    const tokenizer *tokens = model_tokenizer(model);
     *out = NULL;
     if (options->common.raw) {
         return KVERN_OK;
     }
     if (options->common.template_name) {
-        return chat_template_find(options->common.template_name, out, error);
+        return chat_template_find(options->common.template_name, tokens, out, error);
     }
     if (!chat_template_present(file)) {
         return choose_completion(options, conversation, error);
     }
-    return load_name_file(&options->common, chat_template_detect(file, out, error), error);
+    return load_name_file(&options->common, chat_template_detect(file, tokens, out, error), error);
+}
+
+kvern_status session_template(const session_options *options, model *model, bool conversation,
+                              chat_template **out, engine_error *error)
+{
+    kvern_status status = find_template(options, model, conversation, out, error);
+    if (status == KVERN_OK && *out) {
+        model_add_end(model, chat_turn_end(*out, model_tokenizer(model)));
+    }
+    return status;
 }
 
 static kvern_status make_generator(run_session *session, engine_error *error)
@@ -92,7 +104,7 @@ kvern_status session_open(const session_options *options, run_session *session, 
                              options->common.model);
     }
     if (status == KVERN_OK) {
-        status = session_template(options, model_file(session->loaded.model),
+        status = session_template(options, session->loaded.model,
                                   prompt_is_missing(&options->common), &session->chat, error);
     }
     if (status == KVERN_OK) {

@@ -48,8 +48,9 @@ typedef struct run_session {
 
 // The template that prompts are written in: what --raw and --template say, else the file's own.
 // *out NULL: text is used as it is. KVERN_ERR_UNSUPPORTED when a `conversation` or a system message
-// needs one and there is none. On success *out is owned by the caller.
-KVERN_CHECK kvern_status session_template(const session_options *options, const gguf_file *file,
+// needs one and there is none. What the template ends a turn with ends an answer of the model. On
+// success *out is owned by the caller.
+KVERN_CHECK kvern_status session_template(const session_options *options, model *model,
                                           bool conversation, chat_template **out,
                                           engine_error *error);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Rendering: messages become a text, and the text becomes tokens.
 #include "engine/chat/chat_internal.h"
 
 #include <stdint.h>
@@ -12,161 +13,213 @@ void chat_text_free(chat_text *text)
     *text = (chat_text)CHAT_TEXT_INIT;
 }
 
-static kvern_status reserve_part(chat_text *out)
+// --- Running the template
+
+// Roles that a template may make a mark of, as in '<|' + role + '|>'. Any other role is a caller's
+// word and plain text.
+static bool is_known_role(const char *role)
 {
-    if (out->part_count < out->part_capacity)
-        return KVERN_OK;
-    if (out->part_capacity > SIZE_MAX / 4 / sizeof *out->parts)
-        return KVERN_ERR_OVERFLOW;
-    const size_t capacity = 2 * out->part_capacity + 16;
-    tokenizer_part *parts = realloc(out->parts, capacity * sizeof *parts);
-    if (!parts)
-        return KVERN_ERR_MEMORY;
-    out->parts = parts;
-    out->part_capacity = capacity;
+    static const char *const known[] = {"system", "user",     "assistant", "tool",
+                                        "model",  "function", "developer"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], role) == 0)
+            return true;
+    return false;
+}
+
+kvern_status chat_run(const chat_template *chat, const chat_message *messages, size_t count,
+                      size_t anchor, bool add_generation_prompt, jinja_result *result,
+                      engine_error *error)
+{
+    jinja_message *list = calloc(count + 1, sizeof *list);
+    if (!list)
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu messages", count);
+    for (size_t i = 0; i < count; i++)
+        list[i] = (jinja_message){
+            .role = {messages[i].role, strlen(messages[i].role)},
+            .content = {messages[i].content ? messages[i].content : "", messages[i].content_bytes},
+            .role_origin =
+                is_known_role(messages[i].role) ? JINJA_FROM_TEMPLATE : JINJA_FROM_MESSAGE,
+            .content_origin = i == anchor ? JINJA_FROM_ANCHOR : JINJA_FROM_MESSAGE,
+        };
+    const jinja_input input = {.messages = list,
+                               .count = count,
+                               .add_generation_prompt = add_generation_prompt,
+                               .bos = {chat->bos, chat->bos_bytes},
+                               .eos = {chat->eos, chat->eos_bytes},
+                               .now = chat->now};
+    const kvern_status status = jinja_render(chat->program, &input, result, error);
+    free(list);
+    return status;
+}
+
+// --- Texts in parts
+
+static kvern_status add_part(chat_text *out, size_t bytes, bool from_template)
+{
+    if (out->part_count == out->part_capacity) {
+        if (out->part_capacity > SIZE_MAX / 4 / sizeof *out->parts)
+            return KVERN_ERR_OVERFLOW;
+        const size_t capacity = 2 * out->part_capacity + 16;
+        tokenizer_part *parts = realloc(out->parts, capacity * sizeof *parts);
+        if (!parts)
+            return KVERN_ERR_MEMORY;
+        out->parts = parts;
+        out->part_capacity = capacity;
+    }
+    out->parts[out->part_count++] = (tokenizer_part){bytes, from_template};
     return KVERN_OK;
 }
 
-static kvern_status add(chat_text *out, const char *text, size_t bytes, bool from_template)
+// Appends what was rendered from byte `from` on.
+static kvern_status append(const jinja_result *rendered, size_t from, chat_text *out,
+                           engine_error *error)
 {
-    kvern_status status = reserve_part(out);
-    if (status == KVERN_OK)
-        status = text_buffer_append(&out->text, text, bytes);
-    if (status == KVERN_OK)
-        out->parts[out->part_count++] = (tokenizer_part){bytes, from_template};
-    return status;
-}
-
-static kvern_status add_mark(chat_text *out, const char *mark)
-{
-    return add(out, mark, strlen(mark), true);
-}
-
-// The part of a message before its content. A role is a caller's word, not the template's.
-static kvern_status add_head(const chat_style *style, const char *role, chat_text *out)
-{
-    const char *written = strcmp(role, "assistant") == 0 ? style->assistant : role;
-    kvern_status status = add_mark(out, style->before_role);
-    if (status == KVERN_OK)
-        status = add(out, written, strlen(written), false);
-    if (status == KVERN_OK)
-        status = add_mark(out, style->after_role);
-    return status;
-}
-
-// The bytes of the white space that a text begins with, or 0. What Jinja's trim takes: white space
-// of Unicode and the separators 1C to 1F.
-static size_t space_at(const char *text, size_t bytes)
-{
-    static const char *const wide[] = {
-        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
-        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
-        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
-        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80",
-    };
-    const char first = bytes > 0 ? text[0] : 'x';
-    if (first == ' ' || (first >= '\t' && first <= '\r') || (first >= 0x1c && first <= 0x1f))
-        return 1;
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        const size_t size = strlen(wide[i]);
-        if (bytes >= size && memcmp(text, wide[i], size) == 0)
-            return size;
+    const size_t text_before = out->text.size, parts_before = out->part_count;
+    const char *origins = rendered->origins.data;
+    const size_t size = rendered->text.size;
+    kvern_status status = KVERN_OK;
+    if (from < size)
+        status = text_buffer_append(&out->text, rendered->text.data + from, size - from);
+    for (size_t at = from, end; status == KVERN_OK && at < size; at = end) {
+        const bool from_template = origins[at] == JINJA_FROM_TEMPLATE;
+        for (end = at + 1; end < size && (origins[end] == JINJA_FROM_TEMPLATE) == from_template;)
+            end++;
+        status = add_part(out, end - at, from_template);
     }
-    return 0;
-}
-
-// The bytes of the white space that a text ends in, or 0.
-static size_t space_before(const char *text, size_t bytes)
-{
-    for (size_t size = 1; size <= 3 && size <= bytes; size++)
-        if (space_at(text + bytes - size, size) == size)
-            return size;
-    return 0;
-}
-
-static kvern_status add_content(const chat_style *style, const chat_message *message,
-                                bool from_template, chat_text *out)
-{
-    const char *content = message->content;
-    size_t bytes = message->content_bytes;
-    size_t space;
-    while (style->trims && (space = space_at(content, bytes)) > 0) {
-        content += space;
-        bytes -= space;
-    }
-    while (style->trims && (space = space_before(content, bytes)) > 0)
-        bytes -= space;
-    return add(out, content, bytes, from_template);
-}
-
-// A default system message is the template's own text, all others are a user's. `system`: one that
-// stands in this message, or NULL.
-static kvern_status add_message(const chat_style *style, const chat_message *system,
-                                const chat_message *message, bool from_template, chat_text *out)
-{
-    kvern_status status = add_head(style, message->role, out);
-    if (status == KVERN_OK && system)
-        status = add(out, system->content, system->content_bytes, false);
-    if (status == KVERN_OK && system)
-        status = add_mark(out, "\n\n");
     if (status == KVERN_OK)
-        status = add_content(style, message, from_template, out);
-    if (status == KVERN_OK)
-        status = add_mark(out, style->after_content);
-    return status;
-}
-
-// The system message that is written in messages[1], if it is.
-static const chat_message *system_in_first(const chat_style *style, const chat_message *messages,
-                                           size_t count)
-{
-    const bool there =
-        style->system_in_first && count > 0 && strcmp(messages[0].role, "system") == 0;
-    return there ? &messages[0] : NULL;
-}
-
-static bool needs_default_system(const chat_template *chat, const chat_message *messages,
-                                 size_t count)
-{
-    return chat->default_system && count > 0 && strcmp(messages[0].role, "system") != 0;
-}
-
-// What stands before messages[from]: the end of the message before it, or the default system
-// message.
-static kvern_status add_start(const chat_template *chat, const chat_message *messages, size_t count,
-                              size_t from, chat_text *out)
-{
-    if (from > 0)
-        return add_mark(out, chat->style->after_content);
-    if (!needs_default_system(chat, messages, count))
         return KVERN_OK;
-    const chat_message system = {"system", chat->default_system, strlen(chat->default_system)};
-    return add_message(chat->style, NULL, &system, true, out);
-}
-
-kvern_status chat_render_from(const chat_template *chat, const chat_message *messages, size_t count,
-                              size_t from, bool add_generation_prompt, chat_text *out)
-{
-    if (from > count)
-        return KVERN_ERR_ARGUMENT;
-    const size_t text_before = out->text.size;
-    const size_t parts_before = out->part_count;
-    const chat_message *system = system_in_first(chat->style, messages, count);
-    kvern_status status = add_start(chat, messages, count, from, out);
-    for (size_t i = from; status == KVERN_OK && i < count; i++)
-        if (&messages[i] != system)
-            status = add_message(chat->style, i == 1 ? system : NULL, &messages[i], false, out);
-    if (status == KVERN_OK && add_generation_prompt)
-        status = add_head(chat->style, "assistant", out);
-    if (status != KVERN_OK) {
-        out->text.size = text_before;
-        out->part_count = parts_before;
-    }
-    return status;
+    out->text.size = text_before;
+    out->part_count = parts_before;
+    return engine_fail(error, status, "no memory for a text of %zu bytes", size);
 }
 
 kvern_status chat_render(const chat_template *chat, const chat_message *messages, size_t count,
-                         bool add_generation_prompt, chat_text *out)
+                         bool add_generation_prompt, chat_text *out, engine_error *error)
 {
-    return chat_render_from(chat, messages, count, 0, add_generation_prompt, out);
+    jinja_result rendered = {0};
+    kvern_status status =
+        chat_run(chat, messages, count, count, add_generation_prompt, &rendered, error);
+    if (status == KVERN_OK)
+        status = append(&rendered, 0, out, error);
+    jinja_result_free(&rendered);
+    return status;
+}
+
+// --- Continuing
+
+static bool begins_with(const text_buffer *text, const text_buffer *start)
+{
+    return text->size >= start->size &&
+           (start->size == 0 || memcmp(text->data, start->data, start->size) == 0);
+}
+
+// Takes white space off both ends.
+static jinja_word stripped(jinja_word text)
+{
+    size_t space;
+    while ((space = jinja_space_at(text.data, text.bytes)) > 0) {
+        text.data += space;
+        text.bytes -= space;
+    }
+    while ((space = jinja_space_before(text.data, text.bytes)) > 0)
+        text.bytes -= space;
+    return text;
+}
+
+static bool same_but_space(jinja_word a, jinja_word b)
+{
+    a = stripped(a);
+    b = stripped(b);
+    return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
+}
+
+// Whether a rendered text begins with what was rendered for the reply, and then has the reply in
+// one piece. *end is where the reply ends.
+static bool keeps_reply(const jinja_result *all, const jinja_result *before,
+                        const chat_message *reply, size_t *end)
+{
+    const char *text = all->text.data, *origins = all->origins.data;
+    const size_t size = all->text.size;
+    size_t begin = before->text.size, space;
+    if (!begins_with(&all->text, &before->text))
+        return false;
+    size_t at = begin;
+    while (at < size && origins[at] == JINJA_FROM_TEMPLATE &&
+           (space = jinja_space_at(text + at, size - at)) > 0)
+        at += space;
+    if (at < size && origins[at] == JINJA_FROM_ANCHOR)
+        begin = at;
+    for (*end = begin; *end < size && origins[*end] == JINJA_FROM_ANCHOR;)
+        ++*end;
+    return !memchr(origins + *end, JINJA_FROM_ANCHOR, size - *end) &&
+           same_but_space((jinja_word){text + begin, *end - begin},
+                          (jinja_word){reply->content, reply->content_bytes});
+}
+
+kvern_status chat_continue(const chat_template *chat, const chat_message *messages, size_t count,
+                           size_t from, chat_text *out, bool *whole, engine_error *error)
+{
+    *whole = from == 0;
+    if (from > count)
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "there is no message %zu of %zu", from,
+                           count);
+    jinja_result all = {0}, before = {0};
+    size_t end = 0;
+    kvern_status status =
+        chat_run(chat, messages, count, *whole ? count : from - 1, true, &all, error);
+    if (status == KVERN_OK && !*whole)
+        status = chat_run(chat, messages, from - 1, count, true, &before, error);
+    if (status == KVERN_OK && !*whole)
+        *whole = !keeps_reply(&all, &before, &messages[from - 1], &end);
+    if (status == KVERN_OK)
+        status = append(&all, *whole ? 0 : end, out, error);
+    jinja_result_free(&all);
+    jinja_result_free(&before);
+    return status;
+}
+
+// --- Tokens
+
+kvern_status chat_encode(const chat_text *text, const tokenizer *tokens, bool begins,
+                         token_buffer *out, engine_error *error)
+{
+    const tokenizer_text bos = tokenizer_piece_special(tokens, tokenizer_bos(tokens));
+    const bool written = bos.size > 0 && text->text.size >= bos.size &&
+                         text->parts[0].parse_special &&
+                         memcmp(text->text.data, bos.data, bos.size) == 0;
+    return tokenizer_encode_parts(tokens, text->text.data ? text->text.data : "", text->parts,
+                                  text->part_count, begins && !written ? TOKENIZER_ADD_BOS : 0, out,
+                                  error);
+}
+
+// The first token of a text, if it is a special one.
+static int32_t first_special(const tokenizer *tokens, const char *text, size_t bytes)
+{
+    token_buffer ids = TOKEN_BUFFER_INIT;
+    int32_t first = TOKENIZER_NO_TOKEN;
+    if (tokenizer_encode(tokens, text, bytes, TOKENIZER_PARSE_SPECIAL, &ids, NULL) == KVERN_OK &&
+        ids.count > 0 && tokenizer_is_special(tokens, ids.ids[0]))
+        first = ids.ids[0];
+    token_buffer_free(&ids);
+    return first;
+}
+
+int32_t chat_turn_end(const chat_template *chat, const tokenizer *tokens)
+{
+    static const chat_message messages[] = {{"user", "a", 1}, {"assistant", "b", 1}};
+    jinja_result rendered = {0};
+    int32_t end = TOKENIZER_NO_TOKEN;
+    if (chat_run(chat, messages, 2, 1, false, &rendered, NULL) == KVERN_OK) {
+        size_t at = rendered.text.size, space;
+        const char *text = rendered.text.data;
+        while (at > 0 && rendered.origins.data[at - 1] != JINJA_FROM_ANCHOR)
+            at--;
+        while (at > 0 && (space = jinja_space_at(text + at, rendered.text.size - at)) > 0)
+            at += space;
+        if (at > 0)
+            end = first_special(tokens, text + at, rendered.text.size - at);
+    }
+    jinja_result_free(&rendered);
+    return end;
 }

@@ -2,25 +2,31 @@
 #ifndef KVERN_ENGINE_CHAT_INTERNAL_H
 #define KVERN_ENGINE_CHAT_INTERNAL_H
 
-// What the two halves of the chat templates share: chat_template.c recognises, chat.c renders.
+// What the parts of the chat templates share: chat_template.c makes templates, chat.c renders,
+// chat_builtin.c has the texts of those that have a name, jinja.h the language.
 
 #include "engine/chat/chat.h"
-
-// How every message of a conversation is written: before_role, the role, after_role, the content,
-// after_content.
-typedef struct chat_style {
-    const char *name;
-    const char *before_role;
-    const char *after_role;
-    const char *after_content;
-    const char *assistant; // how the assistant's role is written
-    bool trims;            // contents lose their white space at both ends, but for a system message
-    bool system_in_first;  // a system message stands in the next message, before its content
-} chat_style;
+#include "engine/chat/jinja.h"
 
 struct chat_template {
-    const chat_style *style;
-    char *default_system; // owned; NULL: none
+    jinja_template *program;
+    const char *name;
+    char *bos, *eos; // owned; NULL: undefined
+    size_t bos_bytes, eos_bytes;
+    int64_t now;
 };
+
+typedef struct chat_builtin {
+    const char *name;
+    const char *source;
+} chat_builtin;
+
+extern const chat_builtin chat_builtins[];
+extern const size_t chat_builtin_count;
+
+// Renders; `anchor` is the index of the message whose content is marked, or `count`.
+KVERN_CHECK kvern_status chat_run(const chat_template *chat, const chat_message *messages,
+                                  size_t count, size_t anchor, bool add_generation_prompt,
+                                  jinja_result *result, engine_error *error);
 
 #endif

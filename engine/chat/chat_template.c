@@ -1,169 +1,126 @@
 // SPDX-License-Identifier: MIT
+// Where templates come from: the file, or a name.
 #include "engine/chat/chat_internal.h"
 #include "engine/tokenizer/tokenizer_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static const chat_style chatml = {
-    .name = "chatml",
-    .before_role = "<|im_start|>",
-    .after_role = "\n",
-    .after_content = "<|im_end|>\n",
-    .assistant = "assistant",
-};
+#define ADVICE "choose a --template NAME or --raw"
 
-static const chat_style gemma = {
-    .name = "gemma",
-    .before_role = "<start_of_turn>",
-    .after_role = "\n",
-    .after_content = "<end_of_turn>\n",
-    .assistant = "model",
-    .trims = true,
-    .system_in_first = true,
-};
-
-static const chat_style *const styles[] = {&chatml, &gemma};
-
-// Where the file names none of them.
-#define ADVICE "choose --template chatml, --template gemma or --raw"
-
-#define STYLE_COUNT (sizeof styles / sizeof *styles)
-
-// Marks that tell the kind of a template; the first row whose marks are all there decides. Kinds
-// that use the tokens of ChatML in another way stand before it.
-typedef struct chat_kind {
-    const char *name;
-    const char *marks[2];    // the second may be NULL
-    const chat_style *style; // NULL: recognised, not rendered
-} chat_kind;
-
-static const chat_kind kinds[] = {
-    {"phi4", {"<|im_sep|>", NULL}, NULL},
-    {"kimi", {"<|im_middle|>", NULL}, NULL},
-    {"smolvlm", {"<end_of_utterance>", NULL}, NULL},
-    {"chatml with a date", {"<|im_start|>", "strftime_now"}, NULL},
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, &chatml},
-    {"llama3", {"<|start_header_id|>", NULL}, NULL},
-    {"llama4", {"<|header_start|>", NULL}, NULL},
-    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, &gemma},
-    {"deepseek", {"<\xef\xbd\x9cUser\xef\xbd\x9c>", NULL}, NULL}, // with full-width bars
-    {"command-r", {"<|START_OF_TURN_TOKEN|>", NULL}, NULL},
-    {"granite", {"<|start_of_role|>", NULL}, NULL},
-    {"harmony", {"<|channel|>", NULL}, NULL},
-    {"phi3", {"<|assistant|>", "<|end|>"}, NULL},
-    {"zephyr", {"<|assistant|>", NULL}, NULL},
-    {"llama2", {"[INST]", "<<SYS>>"}, NULL},
-    {"mistral", {"[INST]", NULL}, NULL},
-    {"alpaca", {"### Instruction", NULL}, NULL},
-    {"vicuna", {"USER:", "ASSISTANT:"}, NULL},
-};
-
-#define KIND_COUNT (sizeof kinds / sizeof *kinds)
-
-static bool contains(gguf_string text, const char *mark)
+// The text of a token, copied. *out is NULL when there is none, or no memory (false).
+static bool copy_token_text(const tokenizer *tokens, int32_t id, char **out, size_t *bytes)
 {
-    return memmem(text.data, text.size, mark, strlen(mark)) != NULL;
+    *out = NULL;
+    if (!tokens || id == TOKENIZER_NO_TOKEN)
+        return true;
+    const tokenizer_text text = tokenizer_piece_special(tokens, id);
+    *bytes = text.size;
+    *out = malloc(text.size + 1);
+    if (*out)
+        memcpy(*out, text.data, text.size);
+    return *out;
 }
 
-static const chat_kind *find_kind(gguf_string text)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        if (contains(text, kinds[i].marks[0]) &&
-            (!kinds[i].marks[1] || contains(text, kinds[i].marks[1])))
-            return &kinds[i];
-    return NULL;
-}
-
-// --- The default system message: a string literal of the template that holds a whole message.
-
-// One character of a Jinja string literal at text[0]; *length is what it takes.
-static char literal_char(gguf_string text, size_t *length)
-{
-    *length = 1;
-    if (text.data[0] != '\\' || text.size < 2)
-        return text.data[0];
-    *length = 2;
-    switch (text.data[1]) {
-    case 'n':
-        return '\n';
-    case 't':
-        return '\t';
-    default:
-        return text.data[1];
-    }
-}
-
-static gguf_string skip(gguf_string text, size_t bytes)
-{
-    return (gguf_string){text.data + bytes, text.size - bytes};
-}
-
-static bool starts_with(gguf_string text, const char *start)
-{
-    return text.size >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
-}
-
-// Reads a literal up to the end of a message. False when the literal ends before.
-static bool read_content(gguf_string text, char quote, char *content)
-{
-    while (text.size > 0 && text.data[0] != quote) {
-        size_t length;
-        if (starts_with(text, "<|im_end|>")) {
-            *content = '\0';
-            return true;
-        }
-        *content++ = literal_char(text, &length);
-        text = skip(text, length);
-    }
-    return false;
-}
-
-// Copies the default system message to `content` (room for the whole text and one byte). The first
-// literal that begins a system message and also ends it holds one: where a template writes a
-// message of the conversation, the literal ends before its content.
-static bool find_default_system(gguf_string text, char *content)
-{
-    static const char head[] = "<|im_start|>system";
-    const char *found;
-    while ((found = memmem(text.data, text.size, head, sizeof head - 1)) != NULL) {
-        const char quote = found > text.data ? found[-1] : '\0';
-        size_t length;
-        text = skip(text, (size_t)(found - text.data) + sizeof head - 1);
-        if ((quote != '\'' && quote != '"') || text.size == 0 ||
-            literal_char(text, &length) != '\n')
-            continue;
-        if (read_content(skip(text, length), quote, content))
-            return true;
-    }
-    return false;
-}
-
-// --- Creation
-
-static kvern_status create(const chat_style *style, char *default_system, chat_template **out,
-                           engine_error *error)
+static kvern_status create(const char *name, gguf_string source, const tokenizer *tokens,
+                           chat_template **out, engine_error *error)
 {
     chat_template *chat = calloc(1, sizeof *chat);
-    if (!chat) {
-        free(default_system);
+    if (!chat ||
+        !copy_token_text(tokens, tokens ? tokenizer_bos(tokens) : 0, &chat->bos,
+                         &chat->bos_bytes) ||
+        !copy_token_text(tokens, tokens ? tokenizer_eos(tokens) : 0, &chat->eos,
+                         &chat->eos_bytes)) {
+        chat_template_destroy(chat);
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a chat template");
     }
-    chat->style = style;
-    chat->default_system = default_system;
-    *out = chat;
-    return KVERN_OK;
+    chat->name = name;
+    chat->now = (int64_t)time(NULL);
+    const kvern_status status = jinja_parse(source.data, source.size, &chat->program, error);
+    if (status != KVERN_OK)
+        chat_template_destroy(chat);
+    else
+        *out = chat;
+    return status;
 }
 
-static kvern_status refuse(const chat_kind *kind, engine_error *error)
+static kvern_status create_builtin(const chat_builtin *builtin, const tokenizer *tokens,
+                                   chat_template **out, engine_error *error)
 {
-    if (!kind)
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "this file's chat template is of no known kind; " ADVICE);
-    return engine_fail(
-        error, KVERN_ERR_UNSUPPORTED,
-        "this file's chat template is of the %s kind, which is not supported; " ADVICE, kind->name);
+    const gguf_string source = {builtin->source, strlen(builtin->source)};
+    return create(builtin->name, source, tokens, out, error);
+}
+
+void chat_template_destroy(chat_template *chat)
+{
+    if (!chat)
+        return;
+    jinja_destroy(chat->program);
+    free(chat->bos);
+    free(chat->eos);
+    free(chat);
+}
+
+const char *chat_template_name(const chat_template *chat)
+{
+    return chat->name;
+}
+
+void chat_template_set_time(chat_template *chat, int64_t seconds)
+{
+    chat->now = seconds;
+}
+
+// --- By name
+
+kvern_status chat_template_find(const char *name, const tokenizer *tokens, chat_template **out,
+                                engine_error *error)
+{
+    *out = NULL;
+    char known[128] = "";
+    for (size_t i = 0; i < chat_builtin_count; i++) {
+        const size_t used = strlen(known);
+        if (strcmp(chat_builtins[i].name, name) == 0)
+            return create_builtin(&chat_builtins[i], tokens, out, error);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", chat_builtins[i].name);
+    }
+    return engine_fail(error, KVERN_ERR_ARGUMENT, "no chat template is named \"%s\"; known are: %s",
+                       tokenizer_printable((gguf_string){name, strlen(name)}).text, known);
+}
+
+// --- From the file. It is named after the template of ours that writes the same, if one does.
+
+static bool writes_same(const chat_template *chat, const chat_template *other)
+{
+    static const chat_message probe[] = {
+        {"system", " s ", 3}, {"user", " u ", 3}, {"assistant", " a ", 3}, {"user", "v", 1}};
+    const size_t count = sizeof probe / sizeof *probe;
+    jinja_result ours = {0}, theirs = {0};
+    const bool same =
+        chat_run(chat, probe, count, count, true, &ours, NULL) == KVERN_OK &&
+        chat_run(other, probe, count, count, true, &theirs, NULL) == KVERN_OK &&
+        ours.text.size == theirs.text.size &&
+        (ours.text.size == 0 || memcmp(ours.text.data, theirs.text.data, ours.text.size) == 0);
+    jinja_result_free(&ours);
+    jinja_result_free(&theirs);
+    return same;
+}
+
+static kvern_status name_template(chat_template *chat, const tokenizer *tokens, engine_error *error)
+{
+    chat->name = "custom";
+    for (size_t i = 0; i < chat_builtin_count; i++) {
+        chat_template *other;
+        const kvern_status status = create_builtin(&chat_builtins[i], tokens, &other, error);
+        if (status != KVERN_OK)
+            return status;
+        if (writes_same(chat, other))
+            chat->name = chat_builtins[i].name;
+        chat_template_destroy(other);
+    }
+    return KVERN_OK;
 }
 
 bool chat_template_present(const gguf_file *file)
@@ -171,59 +128,21 @@ bool chat_template_present(const gguf_file *file)
     return gguf_find(file, "tokenizer.chat_template") != NULL;
 }
 
-kvern_status chat_template_detect(const gguf_file *file, chat_template **out, engine_error *error)
+kvern_status chat_template_detect(const gguf_file *file, const tokenizer *tokens,
+                                  chat_template **out, engine_error *error)
 {
     *out = NULL;
-    gguf_string text;
-    if (!gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &text))
+    gguf_string source;
+    engine_error fault = {0};
+    if (!gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &source))
         return engine_fail(error, KVERN_ERR_UNSUPPORTED, "this file has no chat template; " ADVICE);
-    const chat_kind *kind = find_kind(text);
-    if (!kind || !kind->style)
-        return refuse(kind, error);
-    char *content = malloc(text.size + 1);
-    if (!content)
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a chat template");
-    if (!find_default_system(text, content)) {
-        free(content);
-        content = NULL;
-    }
-    return create(kind->style, content, out, error);
-}
-
-kvern_status chat_template_find(const char *name, chat_template **out, engine_error *error)
-{
+    kvern_status status = create("custom", source, tokens, out, &fault);
+    if (status == KVERN_OK)
+        status = name_template(*out, tokens, &fault);
+    if (status == KVERN_OK)
+        return KVERN_OK;
+    chat_template_destroy(*out);
     *out = NULL;
-    char known[128] = "";
-    for (size_t i = 0; i < STYLE_COUNT; i++) {
-        const size_t used = strlen(known);
-        if (strcmp(styles[i]->name, name) == 0)
-            return create(styles[i], NULL, out, error);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", styles[i]->name);
-    }
-    return engine_fail(error, KVERN_ERR_ARGUMENT, "no chat template is named \"%s\"; known are: %s",
-                       tokenizer_printable((gguf_string){name, strlen(name)}).text, known);
-}
-
-void chat_template_destroy(chat_template *chat)
-{
-    if (!chat)
-        return;
-    free(chat->default_system);
-    free(chat);
-}
-
-const char *const *chat_template_names(void)
-{
-    static const char *const names[] = {"chatml", NULL};
-    return names;
-}
-
-const char *chat_template_name(const chat_template *chat)
-{
-    return chat->style->name;
-}
-
-const char *chat_template_default_system(const chat_template *chat)
-{
-    return chat->default_system;
+    return engine_fail(error, status, "%s%s", fault.text,
+                       status == KVERN_ERR_UNSUPPORTED ? "; " ADVICE : "");
 }

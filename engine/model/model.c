@@ -179,6 +179,11 @@ const gguf_file *model_file(const model *m)
     return m->file;
 }
 
+void model_add_end(model *m, int32_t token)
+{
+    tokenizer_add_end(m->tokenizer, token);
+}
+
 const tokenizer *model_tokenizer(const model *m)
 {
     return m->tokenizer;

@@ -9,8 +9,8 @@ static const tokenizer_model *const models[] = {&tokenizer_bpe_model, &tokenizer
 
 #define MODEL_COUNT (sizeof models / sizeof *models)
 
-// Control tokens that end a generation in every model that has them, whether or not the file names
-// them: many files name one end token and their chat template uses another.
+// Control tokens and marks that end a generation in every model that has them, whether or not the
+// file names them: many files name one end token and their chat template uses another.
 static const char *const end_texts[] = {
     "<|im_end|>",      "<|endoftext|>", "<|eot_id|>",      "<|eom_id|>",
     "<|end_of_text|>", "<end_of_turn>", "<|end_of_turn|>", "</s>",
@@ -129,7 +129,7 @@ static void find_ends(tokenizer *t)
     add_end(t, t->eom);
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
         const int32_t id = tokenizer_find(t, end_texts[i], strlen(end_texts[i]));
-        if (tokenizer_is_control(t, id))
+        if (tokenizer_is_control(t, id) || tokenizer_is_mark(t, id))
             add_end(t, id);
     }
 }
@@ -153,8 +153,8 @@ static kvern_status find_special(tokenizer *t, engine_error *error)
 {
     const unsigned everywhere = t->model->finds_user_defined ? 0 : 1u << TOKEN_USER_DEFINED;
     const unsigned where_allowed = everywhere | 1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN;
-    if (special_set_init(&t->user_defined, &t->words, everywhere) != KVERN_OK ||
-        special_set_init(&t->special, &t->words, where_allowed) != KVERN_OK)
+    if (special_set_of_types(&t->user_defined, &t->words, everywhere, false) != KVERN_OK ||
+        special_set_of_types(&t->special, &t->words, where_allowed, true) != KVERN_OK)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the special tokens");
     return KVERN_OK;
 }
@@ -178,6 +178,8 @@ static kvern_status load(tokenizer *t, const gguf_file *file, engine_error *erro
     kvern_status status = vocabulary_load(&t->words, file, error);
     if (status == KVERN_OK)
         status = load_ids(t, file, error);
+    if (status == KVERN_OK)
+        status = vocabulary_find_marks(&t->words, file, error);
     if (status == KVERN_OK)
         status = t->model->create(t, file, error);
     if (status == KVERN_OK)
@@ -262,10 +264,9 @@ static kvern_status encode_special(encoding *e, int32_t id, size_t length)
 // Walks over a part and encodes up to the last special token in it.
 static kvern_status encode_part(encoding *e, const special_set *set, size_t end)
 {
-    const vocabulary *words = &e->t->words;
     while (e->at < end) {
         size_t length;
-        const int32_t id = special_set_match(set, words, e->text + e->at, end - e->at, &length);
+        const int32_t id = special_set_match(set, e->text + e->at, end - e->at, &length);
         if (id == TOKENIZER_NO_TOKEN) {
             e->at++;
             continue;
@@ -380,6 +381,22 @@ int32_t tokenizer_find(const tokenizer *t, const char *text, size_t bytes)
 bool tokenizer_is_control(const tokenizer *t, int32_t id)
 {
     return in_range(t, id) && t->words.types[id] == TOKEN_CONTROL;
+}
+
+bool tokenizer_is_mark(const tokenizer *t, int32_t id)
+{
+    return in_range(t, id) && t->words.marks[id];
+}
+
+bool tokenizer_is_special(const tokenizer *t, int32_t id)
+{
+    return in_range(t, id) && !vocabulary_is_ordinary(&t->words, id);
+}
+
+void tokenizer_add_end(tokenizer *t, int32_t id)
+{
+    if (in_range(t, id))
+        add_end(t, id);
 }
 
 bool tokenizer_is_end(const tokenizer *t, int32_t id)

@@ -50,10 +50,9 @@ enum {
     // Put the beginning-of-sequence token first if the file asks for it (tokenizer_adds_bos).
     TOKENIZER_ADD_BOS = 1u << 0,
     // Recognise the text of control tokens ("<|im_end|>"). Without it such text is plain
-    // characters, so
-    // what a user types cannot act as a control token. User-defined tokens are part of the
-    // vocabulary of
-    // ordinary text and are recognised in both cases.
+    // characters, so what a user types cannot act as a control token. User-defined tokens are part
+    // of the vocabulary of ordinary text and are recognised in both cases, but for marks
+    // (tokenizer_is_mark), which are control tokens here.
     TOKENIZER_PARSE_SPECIAL = 1u << 1
 };
 
@@ -105,10 +104,21 @@ bool tokenizer_adds_bos(const tokenizer *t);
 // when absent. Text of ordinary tokens is meant as the file writes it ("Ġthe").
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t bytes);
 
+// As the file types it.
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
+// Marks of chat templates that the file types otherwise than control: "<|im_end|>" as a
+// user-defined token, for example. Tokens that look like a mark and that the file's template has,
+// and those that every template of that kind has.
+bool tokenizer_is_mark(const tokenizer *t, int32_t id);
+// Everything that is not made of ordinary text: control tokens, marks, user-defined tokens, ...
+bool tokenizer_is_special(const tokenizer *t, int32_t id);
 // True for tokens that end a generation: end of sequence, of turn and of message as the file names
-// them, and control tokens whose text is known to mean that ("<|im_end|>", "<|eot_id|>", ...).
+// them, control tokens and marks whose text is known to mean that ("<|im_end|>", "<|eot_id|>",
+// ...), and those of tokenizer_add_end.
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
+// Adds a token that ends a generation, the one that a chat template ends turns with. Does nothing
+// for TOKENIZER_NO_TOKEN. Not while other threads use the tokenizer.
+void tokenizer_add_end(tokenizer *t, int32_t id);
 
 // For inspect: the kind of vocabulary as the file writes it ("gpt2"), and the name of the
 // pre-tokenizer in use ("smollm"), NULL for a kind that has none. Static strings or owned by the

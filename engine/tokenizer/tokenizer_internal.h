@@ -7,6 +7,7 @@
 //
 //   tokenizer.c             creation, special tokens, encoding of a text in parts, access
 //   tokenizer_vocabulary.c  token texts, kinds and pieces; text to id
+//   tokenizer_marks.c        marks of chat templates
 //   tokenizer_special.c     finding special tokens in a text
 //   tokenizer_split.c       pre-tokenizers: words of a text
 //   tokenizer_merge.c       greedy merging of pairs
@@ -36,6 +37,8 @@ typedef struct token_strings {
     uint32_t *starts; // count + 1
 } token_strings;
 
+tokenizer_text token_string(const token_strings *strings, size_t index);
+
 // From strings to ids: a hash table that is never more than half full. All zero: empty.
 typedef struct token_index {
     uint32_t *slots; // id + 1, or 0 for a free slot
@@ -57,6 +60,7 @@ int32_t token_index_find(const token_index *index, const token_strings *strings,
 typedef struct vocabulary {
     size_t count;
     uint8_t *types;       // token_type of each id
+    bool *marks;          // of each id whether it is a mark of a chat template: tokenizer_marks.c
     token_strings texts;  // as the file writes them
     token_strings pieces; // the bytes they stand for
     token_index by_text;
@@ -76,7 +80,7 @@ void vocabulary_free(vocabulary *v);
 tokenizer_text vocabulary_text(const vocabulary *v, int32_t id);
 tokenizer_text vocabulary_piece(const vocabulary *v, int32_t id);
 
-// Ordinary tokens take part in the encoding of ordinary text; all others are special.
+// Ordinary tokens take part in the encoding of ordinary text; all others, and marks, are special.
 bool vocabulary_is_ordinary(const vocabulary *v, int32_t id);
 
 // An ordinary token before a special one of the same text, then the lowest id; TOKENIZER_NO_TOKEN.
@@ -89,19 +93,31 @@ int32_t vocabulary_find(const vocabulary *v, const char *text, size_t bytes);
 
 // Special tokens in the order of their texts.
 typedef struct special_set {
+    const token_strings *strings; // what they are found by
     int32_t *ids;
     size_t count;
     uint32_t starts[257]; // ids[starts[b] .. starts[b + 1]) begin with byte b
 } special_set;
 
-// Collects the tokens whose type has its bit (1 << type) in `types`. *set owns memory on success.
-KVERN_CHECK kvern_status special_set_init(special_set *set, const vocabulary *v, unsigned types);
+// Collects the tokens that are `wanted` and whose string, which must outlive the set, is not empty.
+// *set owns memory on success.
+KVERN_CHECK kvern_status special_set_init(special_set *set, const token_strings *strings,
+                                          const uint8_t *wanted, size_t count);
+// The same of a vocabulary's pieces: the tokens whose type has its bit (1 << type) in `types`, but
+// for marks, and with `marks` those.
+KVERN_CHECK kvern_status special_set_of_types(special_set *set, const vocabulary *v, unsigned types,
+                                              bool marks);
 void special_set_free(special_set *set);
 
 // The longest token of the set that text[0 .. size) begins with, and its length;
 // TOKENIZER_NO_TOKEN.
-int32_t special_set_match(const special_set *set, const vocabulary *v, const char *text,
-                          size_t size, size_t *length);
+int32_t special_set_match(const special_set *set, const char *text, size_t size, size_t *length);
+
+// --- tokenizer_marks.c
+
+// Fills v->marks; before special sets are made and merges are loaded.
+KVERN_CHECK kvern_status vocabulary_find_marks(vocabulary *v, const gguf_file *file,
+                                               engine_error *error);
 
 // --- tokenizer_split.c
 

@@ -29,33 +29,40 @@ static int compare_texts(const void *left, const void *right)
     return a->id < b->id ? -1 : 1;
 }
 
-static bool is_wanted(const vocabulary *v, size_t id, unsigned types)
+static size_t collect_texts(const token_strings *strings, const uint8_t *wanted, size_t count,
+                            special_text *texts)
 {
-    return (types >> v->types[id] & 1u) && vocabulary_piece(v, (int32_t)id).size > 0;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        const tokenizer_text text = token_string(strings, i);
+        if (wanted[i] && text.size > 0)
+            texts[found++] = (special_text){text, (int32_t)i};
+    }
+    return found;
 }
 
-static size_t count_wanted(const vocabulary *v, unsigned types)
+static size_t count_wanted(const uint8_t *wanted, size_t count)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < v->count; i++)
-        count += is_wanted(v, i, types);
-    return count;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += wanted[i] != 0;
+    return found;
 }
 
-kvern_status special_set_init(special_set *set, const vocabulary *v, unsigned types)
+kvern_status special_set_init(special_set *set, const token_strings *strings, const uint8_t *wanted,
+                              size_t count)
 {
-    const size_t count = count_wanted(v, types);
-    special_text *texts = calloc(count + 1, sizeof *texts);
-    set->ids = calloc(count + 1, sizeof *set->ids);
+    const size_t most = count_wanted(wanted, count);
+    special_text *texts = calloc(most + 1, sizeof *texts);
+    set->ids = calloc(most + 1, sizeof *set->ids);
     if (!texts || !set->ids) {
         free(texts);
         return KVERN_ERR_MEMORY;
     }
-    for (size_t i = 0; i < v->count; i++)
-        if (is_wanted(v, i, types))
-            texts[set->count++] = (special_text){vocabulary_piece(v, (int32_t)i), (int32_t)i};
-    qsort(texts, count, sizeof *texts, compare_texts);
-    for (size_t i = 0; i < count; i++) {
+    set->strings = strings;
+    set->count = collect_texts(strings, wanted, count, texts);
+    qsort(texts, set->count, sizeof *texts, compare_texts);
+    for (size_t i = 0; i < set->count; i++) {
         set->ids[i] = texts[i].id;
         set->starts[(unsigned char)texts[i].text.data[0] + 1]++;
     }
@@ -65,6 +72,18 @@ kvern_status special_set_init(special_set *set, const vocabulary *v, unsigned ty
     return KVERN_OK;
 }
 
+kvern_status special_set_of_types(special_set *set, const vocabulary *v, unsigned types, bool marks)
+{
+    uint8_t *wanted = malloc(v->count);
+    if (!wanted)
+        return KVERN_ERR_MEMORY;
+    for (size_t i = 0; i < v->count; i++)
+        wanted[i] = v->marks[i] ? marks : types >> v->types[i] & 1u;
+    const kvern_status status = special_set_init(set, &v->pieces, wanted, v->count);
+    free(wanted);
+    return status;
+}
+
 void special_set_free(special_set *set)
 {
     free(set->ids);
@@ -72,12 +91,12 @@ void special_set_free(special_set *set)
 
 // The first index in [low, high) whose text has a byte of at least `byte` at `depth`. All texts of
 // the range agree before `depth`; one that ends there comes first.
-static size_t first_at_least(const special_set *set, const vocabulary *v, size_t low, size_t high,
-                             size_t depth, unsigned byte)
+static size_t first_at_least(const special_set *set, size_t low, size_t high, size_t depth,
+                             unsigned byte)
 {
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        const tokenizer_text text = vocabulary_piece(v, set->ids[middle]);
+        const tokenizer_text text = token_string(set->strings, (size_t)set->ids[middle]);
         if (text.size > depth && (unsigned char)text.data[depth] >= byte)
             high = middle;
         else
@@ -86,23 +105,22 @@ static size_t first_at_least(const special_set *set, const vocabulary *v, size_t
     return low;
 }
 
-int32_t special_set_match(const special_set *set, const vocabulary *v, const char *text,
-                          size_t size, size_t *length)
+int32_t special_set_match(const special_set *set, const char *text, size_t size, size_t *length)
 {
     const unsigned first = (unsigned char)text[0];
     size_t low = set->starts[first];
     size_t high = set->starts[first + 1];
     int32_t found = TOKENIZER_NO_TOKEN;
     for (size_t depth = 1; low < high; depth++) {
-        if (vocabulary_piece(v, set->ids[low]).size == depth) {
+        if (token_string(set->strings, (size_t)set->ids[low]).size == depth) {
             found = set->ids[low];
             *length = depth;
         }
         if (depth == size)
             break;
         const unsigned byte = (unsigned char)text[depth];
-        low = first_at_least(set, v, low, high, depth, byte);
-        high = first_at_least(set, v, low, high, depth, byte + 1);
+        low = first_at_least(set, low, high, depth, byte);
+        high = first_at_least(set, low, high, depth, byte + 1);
     }
     return found;
 }

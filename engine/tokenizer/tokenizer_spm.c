@@ -129,7 +129,7 @@ static kvern_status index_made(spm *s, const vocabulary *v)
         const size_t size = vocabulary_piece(v, (int32_t)id).size;
         const tokenizer_text text = vocabulary_text(v, (int32_t)id);
         // A space that is not written as U+2581 is no space of the vocabulary.
-        if (v->types[id] != TOKEN_NORMAL || memchr(text.data, ' ', text.size))
+        if (v->types[id] != TOKEN_NORMAL || v->marks[id] || memchr(text.data, ' ', text.size))
             continue;
         token_index_add(&s->made, &v->pieces, (int32_t)id);
         s->longest = size > s->longest ? size : s->longest;
@@ -184,7 +184,7 @@ static kvern_status spm_create(tokenizer *t, const gguf_file *file, engine_error
         return status;
     status = index_made(s, &t->words);
     if (status == KVERN_OK)
-        status = special_set_init(&s->user_defined, &t->words, 1u << TOKEN_USER_DEFINED);
+        status = special_set_of_types(&s->user_defined, &t->words, 1u << TOKEN_USER_DEFINED, false);
     return status == KVERN_OK ? KVERN_OK : engine_fail(error, status, "no memory for a tokenizer");
 }
 
@@ -307,8 +307,7 @@ static kvern_status encode_text(spm_encoding *e)
     size_t length;
     for (size_t at = 0; status == KVERN_OK && at < size; at += length) {
         const char *text = e->text.data + at;
-        const int32_t id =
-            special_set_match(&e->s->user_defined, &e->t->words, text, size - at, &length);
+        const int32_t id = special_set_match(&e->s->user_defined, text, size - at, &length);
         if (id == TOKENIZER_NO_TOKEN) {
             utf8_next(text, size - at, &length);
             continue;

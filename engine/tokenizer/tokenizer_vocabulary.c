@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tokenizer_text string_at(const token_strings *strings, size_t index)
+tokenizer_text token_string(const token_strings *strings, size_t index)
 {
     const uint32_t start = strings->starts[index];
     return (tokenizer_text){strings->data.data + start, strings->starts[index + 1] - start};
@@ -47,7 +47,8 @@ static kvern_status load_texts(vocabulary *v, const gguf_entry *tokens)
 static kvern_status load_types(vocabulary *v, const gguf_entry *types, engine_error *error)
 {
     v->types = malloc(v->count);
-    if (!v->types)
+    v->marks = calloc(v->count, sizeof *v->marks);
+    if (!v->types || !v->marks)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu tokens", v->count);
     memset(v->types, TOKEN_NORMAL, v->count);
     if (!types)
@@ -76,7 +77,7 @@ static uint32_t *find_slot(const token_index *index, const token_strings *string
         uint32_t *slot = &index->slots[at & index->mask];
         if (*slot == 0)
             return slot;
-        const tokenizer_text other = string_at(strings, *slot - 1);
+        const tokenizer_text other = token_string(strings, *slot - 1);
         if (other.size == size && memcmp(other.data, text, size) == 0)
             return slot;
     }
@@ -100,7 +101,7 @@ void token_index_free(token_index *index)
 
 void token_index_add(token_index *index, const token_strings *strings, int32_t id)
 {
-    const tokenizer_text text = string_at(strings, (size_t)id);
+    const tokenizer_text text = token_string(strings, (size_t)id);
     uint32_t *slot = text.size ? find_slot(index, strings, text.data, text.size) : NULL;
     if (slot && *slot == 0)
         *slot = (uint32_t)id + 1;
@@ -155,7 +156,7 @@ kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, engine_error
 {
     kvern_status status = strings_reserve(&v->pieces, v->count);
     for (size_t i = 0; status == KVERN_OK && i < v->count; i++) {
-        const tokenizer_text text = string_at(&v->texts, i);
+        const tokenizer_text text = token_string(&v->texts, i);
         status = decode((token_type)v->types[i], text, &v->pieces.data);
         if (status == KVERN_OK)
             status = strings_close(&v->pieces, i);
@@ -177,22 +178,23 @@ void vocabulary_free(vocabulary *v)
     strings_free(&v->texts);
     strings_free(&v->pieces);
     free(v->types);
+    free(v->marks);
     token_index_free(&v->by_text);
 }
 
 tokenizer_text vocabulary_text(const vocabulary *v, int32_t id)
 {
-    return string_at(&v->texts, (size_t)id);
+    return token_string(&v->texts, (size_t)id);
 }
 
 tokenizer_text vocabulary_piece(const vocabulary *v, int32_t id)
 {
-    return string_at(&v->pieces, (size_t)id);
+    return token_string(&v->pieces, (size_t)id);
 }
 
 bool vocabulary_is_ordinary(const vocabulary *v, int32_t id)
 {
-    return v->types[id] == TOKEN_NORMAL || v->types[id] == TOKEN_BYTE;
+    return !v->marks[id] && (v->types[id] == TOKEN_NORMAL || v->types[id] == TOKEN_BYTE);
 }
 
 int32_t vocabulary_find(const vocabulary *v, const char *text, size_t bytes)

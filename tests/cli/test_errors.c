@@ -32,8 +32,7 @@ static int set_up(void **state)
     small_model_save(&(small_model){.answer = "abc"}, program_path("model.gguf"));
     small_model_save(&(small_model){.architecture = "abacus\x1b[31m"}, program_path("abacus.gguf"));
     small_model_save(&(small_model){.chat = ""}, program_path("base.gguf"));
-    small_model_save(&(small_model){.chat = "{{ messages[0].strange }}"},
-                     program_path("strange.gguf"));
+    small_model_save(&(small_model){.chat = "{% strange %}"}, program_path("strange.gguf"));
     program_write_text("empty.gguf", "");
     program_write_text("text.gguf", "This is no model, it is a text.\n");
     save_cut_model("cut-header.gguf", 12);

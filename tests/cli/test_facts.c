@@ -194,11 +194,10 @@ static void test_tokenize_json(void **state)
 }
 
 // Text of a user that looks like a control token is none inside a template.
-static void test_tokenize_template(void **state)
+static void expect_plain_mark(const char *path)
 {
-    (void)state;
-    program_call call = {.arguments = {"tokenize", program_path("model.gguf"), "--json", "-p",
-                                       "<|im_end|>", "--template", "chatml"}};
+    program_call call = {
+        .arguments = {"tokenize", path, "--json", "-p", "<|im_end|>", "--template", "chatml"}};
     json_t *answer = run_json(&call, 0);
     const json_t *tokens = json_object_get(answer, "tokens");
     int starts = 0, ends = 0;
@@ -210,6 +209,28 @@ static void test_tokenize_template(void **state)
     assert_int_equal(starts, 2);
     assert_int_equal(ends, 1);
     json_decref(answer);
+}
+
+static void test_tokenize_template(void **state)
+{
+    (void)state;
+    expect_plain_mark(program_path("model.gguf"));
+}
+
+// Files that type the marks of their template otherwise than control: user-defined, ordinary.
+static void test_marks_of_other_types(void **state)
+{
+    (void)state;
+    const char *path = program_path("marks.gguf");
+    for (int type = 4; type >= 1; type -= 3) {
+        small_model_save(&(small_model){.mark_type = type, .other_end = true}, path);
+        expect_plain_mark(path);
+        program_result result = program_run(&(program_call){.arguments = {"inspect", path}});
+        assert_int_equal(result.code, 0);
+        assert_non_null(strstr(result.out, "  marks          <|im_start|> <|im_end|> "
+                                           "(act as control tokens)\n"));
+        program_free(&result);
+    }
 }
 
 static void test_tokenize_text(void **state)
@@ -235,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_inspect_unknown_architecture),
         cmocka_unit_test(test_tokenize_json),
         cmocka_unit_test(test_tokenize_template),
+        cmocka_unit_test(test_marks_of_other_types),
         cmocka_unit_test(test_tokenize_text),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

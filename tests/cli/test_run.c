@@ -52,6 +52,30 @@ static void test_answer(void **state)
         ANSWER "\n");
 }
 
+// "<|im_end|>" ends the answer, whatever type the file gives it and whatever its end token is; and
+// so does what a template of its own ends a turn with.
+static void test_ends_of_turns(void **state)
+{
+    (void)state;
+    const char *path = program_path("marks.gguf");
+    const program_call call = {.arguments = {"run", path, "-p", "hi", "--temp", "0"}};
+    for (int type = 1; type <= 4; type++) {
+        if (type != 2) {
+            small_model_save(&(small_model){.answer = ANSWER, .mark_type = type, .other_end = true},
+                             path);
+            expect_output(&call, ANSWER "\n");
+        }
+    }
+    // A model whose turns end with "<|im_start|>".
+    small_model_save(&(small_model){.answer = ANSWER,
+                                    .other_end = true,
+                                    .chat = "{% for m in messages %}{{ m.content }}<|im_start|>"
+                                            "{% endfor %}{{ '\\n' }}",
+                                    .turn_end = SMALL_MODEL_IM_START},
+                     path);
+    expect_output(&call, ANSWER "\n");
+}
+
 static void test_prompt_file(void **state)
 {
     (void)state;
@@ -257,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answer),
+        cmocka_unit_test(test_ends_of_turns),
         cmocka_unit_test(test_prompt_file),
         cmocka_unit_test(test_last_newline),
         cmocka_unit_test(test_control_characters),

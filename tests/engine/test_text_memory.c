@@ -160,7 +160,7 @@ static kvern_status encode_pieces(void)
 static kvern_status detect_template(void)
 {
     chat_template *chat;
-    const kvern_status status = chat_template_detect(file, &chat, NULL);
+    const kvern_status status = chat_template_detect(file, shared_tokenizer, &chat, NULL);
     if ((status == KVERN_OK) != (chat != NULL))
         return KVERN_ERR_BUSY;
     chat_template_destroy(chat);
@@ -171,11 +171,11 @@ static kvern_status render_chat(void)
 {
     chat_template *chat;
     chat_text text = CHAT_TEXT_INIT;
-    kvern_status status = chat_template_find("chatml", &chat, NULL);
+    kvern_status status = chat_template_find("llama3", shared_tokenizer, &chat, NULL);
     for (size_t i = 0; status == KVERN_OK && i < 8; i++) {
         const size_t size = text.text.size;
         const size_t parts = text.part_count;
-        status = chat_render(chat, messages, 3, true, &text);
+        status = chat_render(chat, messages, 3, true, &text, NULL);
         if (status != KVERN_OK && (text.text.size != size || text.part_count != parts))
             status = KVERN_ERR_BUSY;
     }

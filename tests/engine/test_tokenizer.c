@@ -197,6 +197,86 @@ static void control_tokens_only_where_allowed(void **state)
     tokenizer_destroy(t);
 }
 
+// --- Marks
+
+enum { MARK_START = 4, MARK_END, TAG, PLAIN_MARK, PLAIN_TAG };
+
+// A vocabulary whose marks have other types than control.
+static tokenizer *with_marks(const char *model, const char *template)
+{
+    static const char *const texts[] = {
+        "a", "b", "<", "|", "<|im_start|>", "<end>", "<b>", "<|x|>", "<|y|>",
+        "e", "n", "d", ">", "im",           "x",     "<|x", "|>"};
+    static const int32_t types[] = {1, 1, 1, 1, 4, 4, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const float scores[sizeof types / sizeof *types] = {0};
+    tokenizer *t;
+    engine_error error = {0};
+    gguf_builder *builder = gguf_builder_create();
+    gguf_builder_string(builder, "tokenizer.ggml.model", model);
+    gguf_builder_string(builder, "tokenizer.ggml.pre", "gpt-2");
+    gguf_builder_strings(builder, "tokenizer.ggml.tokens", texts, 17);
+    gguf_builder_array(builder, "tokenizer.ggml.token_type", GGUF_INT32, types, 17);
+    gguf_builder_array(builder, "tokenizer.ggml.scores", GGUF_FLOAT32, scores, 17);
+    gguf_builder_strings(builder, "tokenizer.ggml.merges", NULL, 0);
+    gguf_builder_bool(builder, "tokenizer.ggml.add_space_prefix", false);
+    if (template)
+        gguf_builder_string(builder, "tokenizer.chat_template", template);
+    if (tiny_tokenizer_build(builder, &t, &error) != KVERN_OK)
+        fail_msg("%s", error.text);
+    return t;
+}
+
+// Tokens that the template has, and those that every template of a kind has, are control tokens;
+// tags that it does not have stay part of ordinary text.
+static void marks_are_control_tokens(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gpt2", "llama"};
+    for (size_t i = 0; i < 2; i++) {
+        tokenizer *t = with_marks(models[i], "x <end> <|x|> </b> {{ '<' }}");
+        assert_true(tokenizer_is_mark(t, MARK_START)); // known
+        assert_true(tokenizer_is_mark(t, MARK_END));
+        assert_true(tokenizer_is_mark(t, PLAIN_MARK));
+        assert_false(tokenizer_is_mark(t, TAG));
+        assert_false(tokenizer_is_mark(t, PLAIN_TAG));
+        assert_false(tokenizer_is_mark(t, 0));
+        assert_false(tokenizer_is_mark(t, -1));
+        assert_encodes(t, "<end><b>", 0, IDS(2, 9, 10, 11, 12, TAG));
+        assert_encodes(t, "<end><b>", TOKENIZER_PARSE_SPECIAL, IDS(MARK_END, TAG));
+        assert_encodes(t, "<|x|>", TOKENIZER_PARSE_SPECIAL, IDS(PLAIN_MARK));
+        assert_int_equal(tokenizer_piece(t, PLAIN_MARK).size, 0); // is not shown
+        assert_int_equal(tokenizer_piece(t, MARK_END).size, 5);   // as "<think>", which is
+        tokenizer_destroy(t);
+        t = with_marks(models[i], NULL);
+        assert_true(tokenizer_is_mark(t, MARK_START));
+        assert_false(tokenizer_is_mark(t, MARK_END));
+        assert_encodes(t, "<end>", 0, IDS(MARK_END));
+        tokenizer_destroy(t);
+    }
+}
+
+// "<|im_end|>" ends an answer whatever its type, if it is a mark.
+static void marks_end_an_answer(void **state)
+{
+    (void)state;
+    for (int32_t type = 1; type <= 4; type += 3) {
+        gguf_builder *builder = gguf_builder_create();
+        tokenizer *t;
+        gguf_builder_string(builder, "tokenizer.ggml.model", "gpt2");
+        gguf_builder_string(builder, "tokenizer.ggml.pre", "gpt-2");
+        gguf_builder_strings(builder, "tokenizer.ggml.tokens",
+                             (const char *[]){"<|im_end|>", "</s>", "<|eot_id|>"}, 3);
+        gguf_builder_array(builder, "tokenizer.ggml.token_type", GGUF_INT32,
+                           (int32_t[]){type, type, type}, 3);
+        gguf_builder_strings(builder, "tokenizer.ggml.merges", NULL, 0);
+        assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
+        assert_true(tokenizer_is_end(t, 0));
+        assert_false(tokenizer_is_end(t, 1)); // a tag of texts, unless a template has it
+        assert_true(tokenizer_is_end(t, 2));
+        tokenizer_destroy(t);
+    }
+}
+
 // The last merge makes the control token "evil": what a user types must not get there.
 static void merges_make_no_control_token(void **state)
 {
@@ -451,6 +531,8 @@ int main(void)
         cmocka_unit_test(merging_equals_the_definition),
         cmocka_unit_test(whole_words_where_the_pre_tokenizer_says_so),
         cmocka_unit_test(control_tokens_only_where_allowed),
+        cmocka_unit_test(marks_are_control_tokens),
+        cmocka_unit_test(marks_end_an_answer),
         cmocka_unit_test(merges_make_no_control_token),
         cmocka_unit_test(user_defined_tokens_everywhere_and_the_longest),
         cmocka_unit_test(parts_separate_marks_from_what_a_user_wrote),

@@ -66,25 +66,26 @@ static void the_template_is_recognised(void **state)
     (void)state;
     chat_template *chat;
     engine_error error = {0};
-    if (chat_template_detect(real.file, &chat, &error) != KVERN_OK)
+    if (chat_template_detect(real.file, real.tokens, &chat, &error) != KVERN_OK)
         fail_msg("%s", error.text);
     assert_string_equal(chat_template_name(chat), "chatml");
-    assert_string_equal(chat_template_default_system(chat),
-                        "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
+    assert_int_equal(chat_turn_end(chat, real.tokens), tokenizer_eos(real.tokens));
     chat_template_destroy(chat);
 }
 
-// The template that test_chat.c renders is the one in the file.
+// The template that test_jinja.c renders is the one in the file.
 static void the_golden_template_is_the_files(void **state)
 {
     (void)state;
-    json_t *golden = golden_json_open("chat/conversations.json", 1);
-    const json_t *expected = json_object_get(json_array_get(golden, 0), "template");
+    char expected[1024];
+    FILE *file = fopen(KVERN_TESTS_DIR "/golden/chat/templates/smollm2.jinja", "rb");
+    assert_non_null(file);
+    const size_t bytes = fread(expected, 1, sizeof expected, file);
+    fclose(file);
     gguf_string template;
     assert_true(gguf_get_string(gguf_find(real.file, "tokenizer.chat_template"), &template));
-    assert_int_equal(template.size, json_string_length(expected));
-    assert_memory_equal(template.data, json_string_value(expected), template.size);
-    json_decref(golden);
+    assert_int_equal(template.size, bytes);
+    assert_memory_equal(template.data, expected, bytes);
 }
 
 static void end_tokens(void **state)

@@ -92,11 +92,10 @@ static void write_conversation(const gguf_file *file, const tokenizer *t)
     chat_template *chat;
     engine_error error = {0};
     chat_text text = CHAT_TEXT_INIT;
-    const kvern_status status = chat_template_detect(file, &chat, &error);
+    const kvern_status status = chat_template_detect(file, t, &chat, &error);
     check_status(status, chat, &error);
-    if (chat && chat_render(chat, messages, 2, true, &text) != KVERN_OK)
-        abort();
-    if (chat && t)
+    const bool rendered = chat && chat_render(chat, messages, 2, true, &text, &error) == KVERN_OK;
+    if (rendered && t)
         write_text(t, text.text.data, text.text.size, &text);
     chat_text_free(&text);
     chat_template_destroy(chat);

@@ -59,6 +59,9 @@ static void write_vocabulary(small_writer *writer)
         tokens[256 + i] = OTHERS[i];
         types[256 + i] = i < 2 ? 1 : 3; // ordinary, control
     }
+    if (writer->options->mark_type) {
+        types[SMALL_MODEL_IM_START] = types[SMALL_MODEL_IM_END] = writer->options->mark_type;
+    }
     static const char *const MERGES[] = {"h e", "l l"};
     gguf_builder_string(writer->builder, "tokenizer.ggml.model", "gpt2");
     gguf_builder_string(writer->builder, "tokenizer.ggml.pre", "smollm");
@@ -67,7 +70,8 @@ static void write_vocabulary(small_writer *writer)
                        SMALL_MODEL_VOCABULARY);
     gguf_builder_strings(writer->builder, "tokenizer.ggml.merges", MERGES, 2);
     gguf_builder_u32(writer->builder, "tokenizer.ggml.bos_token_id", SMALL_MODEL_IM_START);
-    gguf_builder_u32(writer->builder, "tokenizer.ggml.eos_token_id", SMALL_MODEL_IM_END);
+    gguf_builder_u32(writer->builder, "tokenizer.ggml.eos_token_id",
+                     writer->options->other_end ? SMALL_MODEL_END_OF_TEXT : SMALL_MODEL_IM_END);
     gguf_builder_bool(writer->builder, "tokenizer.ggml.add_bos_token", false);
 }
 
@@ -160,7 +164,7 @@ static void write_chain_output(small_writer *writer)
     const unsigned char *answer = (const unsigned char *)writer->options->answer;
     size_t next[SMALL_MODEL_VOCABULARY];
     for (size_t t = 0; t < SMALL_MODEL_VOCABULARY; t++) {
-        next[t] = SMALL_MODEL_IM_END;
+        next[t] = writer->options->turn_end ? writer->options->turn_end : SMALL_MODEL_IM_END;
     }
     size_t from = '\n';
     for (size_t i = 0; answer[i]; i++) {
