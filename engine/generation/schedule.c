@@ -52,6 +52,16 @@ static size_t step_tokens(const schedule *s)
     return s->options.most_rows + (drafts > s->options.chunk ? drafts : s->options.chunk);
 }
 
+// Logits that are held at once: of a whole sequence at least. More of them are no faster.
+#define LOGITS_AT_ONCE 64
+
+static size_t most_logits(const schedule_options *options)
+{
+    const size_t each = 1 + options->draft_tokens;
+    const size_t least = each > LOGITS_AT_ONCE ? each : LOGITS_AT_ONCE;
+    return options->most_rows < least / each ? options->most_rows * each : least;
+}
+
 static kvern_status make_arrays(schedule *s, engine_error *error)
 {
     const size_t rows = s->capacity, drafts = s->options.draft_tokens;
@@ -65,9 +75,10 @@ static kvern_status make_arrays(schedule *s, engine_error *error)
     s->counts = calloc(rows, sizeof *s->counts);
     s->logits_counts = calloc(rows, sizeof *s->logits_counts);
     s->order = calloc(rows, sizeof *s->order);
-    s->logits = calloc(s->options.most_rows * (1 + drafts), vocabulary * sizeof *s->logits);
-    if (!s->rows || !s->keeps || !s->tokens || !s->drafted || !s->requests || !s->settled ||
-        !s->counts || !s->logits_counts || !s->order || !s->logits) {
+    s->indices = calloc(s->logits_room, sizeof *s->indices);
+    s->logits = calloc(s->logits_room, vocabulary * sizeof *s->logits);
+    if (!s->indices || !s->rows || !s->keeps || !s->tokens || !s->drafted || !s->requests ||
+        !s->settled || !s->counts || !s->logits_counts || !s->order || !s->logits) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to schedule %zu rows", rows);
     }
     return KVERN_OK;
@@ -114,6 +125,7 @@ kvern_status schedule_create(const model *model, kvern_composition *composition,
     s->context = model_context(model);
     s->options = complete;
     s->capacity = complete.most_rows + complete.most_kept;
+    s->logits_room = most_logits(&complete);
     s->shares = schedule_prefix_possible(composition);
     s->end = &s->first;
     status = prepare(s, composition, error);
@@ -194,6 +206,7 @@ void schedule_destroy(schedule *s)
     free(s->counts);
     free(s->logits_counts);
     free(s->order);
+    free(s->indices);
     free(s->logits);
     free(s);
 }
@@ -325,7 +338,10 @@ static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, e
 
 static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
 {
-    kvern_status status = choose_row(s, q, row, error);
+    kvern_status status = schedule_sequence_seat(s, q, error);
+    if (status == KVERN_OK) {
+        status = choose_row(s, q, row, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
@@ -467,9 +483,7 @@ static kvern_status forward(schedule *s, engine_error *error)
     const bool window = s->plan.prompts || s->plan.drafts;
     const model_step step = {.phase = window ? KVERN_PHASE_WINDOW : KVERN_PHASE_DECODE,
                              .tokens = s->tokens,
-                             .counts = s->counts,
-                             .logits = s->logits,
-                             .logits_counts = s->logits_counts};
+                             .counts = s->counts};
     return model_forward(s->model, s->workspace, s->state, &step, error);
 }
 
@@ -535,14 +549,53 @@ static void deliver_row(schedule *s, size_t row, const float *logits)
     s->statistics.generated_tokens += q->answer.tokens - before;
 }
 
-static void deliver(schedule *s)
+// Rows from `begin` on whose logits are held at once; *count of them. Returns where they end.
+static size_t gather_logits(schedule *s, size_t begin, size_t *token, size_t *count)
 {
+    size_t row = begin;
+    *count = 0;
+    while (row < kvern_state_rows(s->state) &&
+           (size_t)s->logits_counts[row] <= s->logits_room - *count) {
+        *token += (size_t)s->counts[row];
+        for (size_t i = (size_t)s->logits_counts[row]; i > 0; i--) {
+            s->indices[(*count)++] = *token - i;
+        }
+        row++;
+    }
+    return row;
+}
+
+// The logits of a row's tokens, which are forwarded, cannot be had.
+static void fail_row(schedule *s, size_t row, const engine_error *error)
+{
+    schedule_sequence *q = s->rows[row];
+    q->forwarded += in_prompt(q) ? (size_t)s->counts[row] : 0;
+    q->over = true;
+    schedule_sequence_fail(q, error);
+}
+
+static void deliver_rows(schedule *s, size_t begin, size_t end, size_t count)
+{
+    engine_error error;
     const float *logits = s->logits;
-    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->counts[r] > 0) {
+    const kvern_status status =
+        model_logits(s->model, s->workspace, s->indices, count, s->logits, &error);
+    for (size_t r = begin; r < end; r++) {
+        if (s->counts[r] > 0 && s->logits_counts[r] > 0 && status != KVERN_OK) {
+            fail_row(s, r, &error);
+        } else if (s->counts[r] > 0) {
             deliver_row(s, r, logits);
         }
         logits += (size_t)s->logits_counts[r] * model_get_facts(s->model)->vocabulary;
+    }
+}
+
+static void deliver(schedule *s)
+{
+    size_t token = 0, count;
+    for (size_t begin = 0, end; begin < kvern_state_rows(s->state); begin = end) {
+        end = gather_logits(s, begin, &token, &count);
+        deliver_rows(s, begin, end, count);
     }
 }
 

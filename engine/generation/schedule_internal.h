@@ -88,7 +88,9 @@ struct schedule {
     int64_t *settled;        // [capacity] tokens that stay of a round
     int64_t *logits_counts;  // [capacity]
     size_t *order;           // [capacity]
-    float *logits;           // [most_rows * (1 + draft_tokens), vocabulary]
+    size_t logits_room;      // of these at once
+    size_t *indices;         // [logits_room] their tokens in the step
+    float *logits;           // [logits_room, vocabulary]
     schedule_statistics statistics;
 };
 
@@ -118,6 +120,10 @@ void schedule_kept_destroy(kept_sequence *k);
 KVERN_CHECK kvern_status schedule_sequence_create(const schedule *s,
                                                   const schedule_request *request,
                                                   schedule_sequence **out, engine_error *error);
+
+// Takes what a sequence needs to run, before it is given a row. Nothing happens the second time.
+KVERN_CHECK kvern_status schedule_sequence_seat(const schedule *s, schedule_sequence *q,
+                                                engine_error *error);
 
 // NULL is allowed. Tells nobody.
 void schedule_sequence_destroy(schedule_sequence *q);

@@ -75,8 +75,7 @@ static kvern_status make_parts(const schedule *s, schedule_sequence *q, engine_e
     q->stop = request->stop;
     kvern_status status = copy_tokens(q, error);
     if (status == KVERN_OK && !q->sampler) {
-        status = sampler_create(&request->sampling, model_get_facts(s->model)->vocabulary,
-                                &q->sampler, error);
+        status = sampler_check(&request->sampling, model_get_facts(s->model)->vocabulary, error);
     }
     if (status == KVERN_OK && !q->stop) {
         status = stop_matcher_create(request->stops, request->stop_count, &q->stop, error);
@@ -128,6 +127,14 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
                                                .context_length = s->options.context_length});
     *out = q;
     return KVERN_OK;
+}
+
+// A sampler has scratch for the whole vocabulary, which a long queue does not need.
+kvern_status schedule_sequence_seat(const schedule *s, schedule_sequence *q, engine_error *error)
+{
+    return q->sampler ? KVERN_OK
+                      : sampler_create(&q->request.sampling, model_get_facts(s->model)->vocabulary,
+                                       &q->sampler, error);
 }
 
 void schedule_sequence_destroy(schedule_sequence *q)

@@ -18,6 +18,7 @@
 struct model_workspace {
     size_t max_tokens;
     size_t max_rows;
+    size_t tokens;                  // of the newest step; 0 while it runs and after a failure
     float *array[SCRATCH_ARRAYS];   // [tokens, its width]: what the families' layers ask for
     float *rotary[MODEL_MAX_ROPES]; // [tokens, engine_rope_row] the rotary tables of the step
     float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens

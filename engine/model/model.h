@@ -192,4 +192,12 @@ KVERN_CHECK kvern_status model_forward(const model *model, model_workspace *work
                                        kvern_state *state, const model_step *step,
                                        engine_error *error);
 
+// Logits of `count` tokens of the workspace's newest step, which succeeded: of those at
+// indices[0], ... of its `tokens`, into logits[count, vocabulary]. For callers that want more
+// logits than they want to hold at once. Errors: KVERN_ERR_RANGE (an index that the step did not
+// have, more of them than the workspace has room for).
+KVERN_CHECK kvern_status model_logits(const model *model, model_workspace *workspace,
+                                      const size_t *indices, size_t count, float *logits,
+                                      engine_error *error);
+
 #endif

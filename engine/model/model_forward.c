@@ -120,19 +120,25 @@ static void embed_rows(const forward_pass *pass, const void *arg, size_t begin, 
     }
 }
 
-// Norms the wanted tokens into the input of the output matrix, one after the other.
-static void norm_wanted(const model *model, const forward_pass *pass, const model_step *step)
+// Norms a token into a row of the input of the output matrix.
+static void norm_token(const model *model, const forward_pass *pass, size_t token, size_t row)
 {
     const model_workspace *w = pass->workspace;
-    size_t width = model->facts.width;
+    const size_t width = model->facts.width;
+    model->ops->rms_norm(w->array[SCRATCH_X] + token * width, model->parts.output_norm,
+                         model->facts.norm_epsilon, width, w->scratch);
+    linear_input_row(&w->input, row, w->scratch);
+}
+
+// Norms the wanted tokens, one after the other.
+static void norm_wanted(const model *model, const forward_pass *pass, const model_step *step)
+{
     size_t end = 0;
     size_t row = 0;
     for (size_t r = 0; r < kvern_state_rows(pass->state); r++) {
         end += (size_t)step->counts[r];
         for (size_t t = end - (size_t)wanted_tokens(step, r); t < end; t++) {
-            model->ops->rms_norm(w->array[SCRATCH_X] + t * width, model->parts.output_norm,
-                                 model->facts.norm_epsilon, width, w->scratch);
-            linear_input_row(&w->input, row++, w->scratch);
+            norm_token(model, pass, t, row++);
         }
     }
 }
@@ -156,6 +162,24 @@ static void softcap_rows(const forward_pass *pass, const void *arg, size_t begin
     }
 }
 
+static void begin_logits(const model *model, const forward_pass *pass, size_t wanted)
+{
+    const linear *output = &model->parts.output;
+    forward_begin_input(pass, wanted, model->facts.width, &output, 1);
+}
+
+// The logits of `wanted` tokens that were normed.
+static kvern_status finish_logits(const model *model, const forward_pass *pass, size_t wanted,
+                                  float *logits, engine_error *error)
+{
+    const linear_job job = forward_product(pass, &model->parts.output, NULL, logits, false);
+    kvern_status status = forward_apply(pass, &job, 1, error);
+    if (status == KVERN_OK && model->facts.logit_softcap > 0) {
+        forward_each_token(pass, wanted, model->facts.vocabulary, softcap_rows, &logits);
+    }
+    return status;
+}
+
 static kvern_status write_logits(const model *model, const forward_pass *pass,
                                  const model_step *step, engine_error *error)
 {
@@ -163,15 +187,9 @@ static kvern_status write_logits(const model *model, const forward_pass *pass,
     if (wanted == 0) {
         return KVERN_OK;
     }
-    const linear *output = &model->parts.output;
-    forward_begin_input(pass, wanted, model->facts.width, &output, 1);
+    begin_logits(model, pass, wanted);
     norm_wanted(model, pass, step);
-    const linear_job job = forward_product(pass, output, NULL, step->logits, false);
-    kvern_status status = forward_apply(pass, &job, 1, error);
-    if (status == KVERN_OK && model->facts.logit_softcap > 0) {
-        forward_each_token(pass, wanted, model->facts.vocabulary, softcap_rows, &step->logits);
-    }
-    return status;
+    return finish_logits(model, pass, wanted, step->logits, error);
 }
 
 static kvern_status run_step(const model *model, const forward_pass *pass, const model_step *step,
@@ -196,16 +214,22 @@ static kvern_status run_step(const model *model, const forward_pass *pass, const
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "ending a step");
 }
 
+static forward_pass make_pass(const model *model, model_workspace *workspace, kvern_state *state)
+{
+    return (forward_pass){.facts = &model->facts,
+                          .executor = model->executor,
+                          .ops = model->ops,
+                          .features = model->features,
+                          .ropes = model->ropes,
+                          .workspace = workspace,
+                          .state = state};
+}
+
 kvern_status model_forward(const model *model, model_workspace *workspace, kvern_state *state,
                            const model_step *step, engine_error *error)
 {
-    forward_pass pass = {.facts = &model->facts,
-                         .executor = model->executor,
-                         .ops = model->ops,
-                         .features = model->features,
-                         .ropes = model->ropes,
-                         .workspace = workspace,
-                         .state = state};
+    forward_pass pass = make_pass(model, workspace, state);
+    workspace->tokens = 0;
     kvern_status status = check_geometry(model, kvern_state_composition(state), error);
     if (status == KVERN_OK) {
         status = check_counts(workspace, kvern_state_rows(state), step, &pass.tokens, error);
@@ -223,6 +247,33 @@ kvern_status model_forward(const model *model, model_workspace *workspace, kvern
     status = run_step(model, &pass, step, error);
     if (status != KVERN_OK) {
         kvern_step_abandon(state);
+        return status;
     }
-    return status;
+    workspace->tokens = pass.tokens;
+    return KVERN_OK;
+}
+
+kvern_status model_logits(const model *model, model_workspace *workspace, const size_t *indices,
+                          size_t count, float *logits, engine_error *error)
+{
+    const forward_pass pass = make_pass(model, workspace, NULL);
+    if (count > workspace->max_tokens) {
+        return engine_fail(error, KVERN_ERR_RANGE,
+                           "logits of %zu tokens, but the workspace has room for %zu", count,
+                           workspace->max_tokens);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (indices[i] >= workspace->tokens) {
+            return engine_fail(error, KVERN_ERR_RANGE, "logits of token %zu of a step of %zu",
+                               indices[i], workspace->tokens);
+        }
+    }
+    if (count == 0) {
+        return KVERN_OK;
+    }
+    begin_logits(model, &pass, count);
+    for (size_t i = 0; i < count; i++) {
+        norm_token(model, &pass, indices[i], i);
+    }
+    return finish_logits(model, &pass, count, logits, error);
 }

@@ -47,10 +47,8 @@ static kvern_status check_options(const sampler_options *options, engine_error *
     return penalties_check(&options->penalties, error);
 }
 
-kvern_status sampler_create(const sampler_options *options, size_t vocabulary, sampler **out,
-                            engine_error *error)
+kvern_status sampler_check(const sampler_options *options, size_t vocabulary, engine_error *error)
 {
-    *out = NULL;
     kvern_status status = check_options(options, error);
     if (status == KVERN_OK)
         status = biases_check(options->biases, options->bias_count, vocabulary, error);
@@ -59,6 +57,16 @@ kvern_status sampler_create(const sampler_options *options, size_t vocabulary, s
     if (vocabulary == 0 || vocabulary > INT32_MAX)
         return engine_fail(error, KVERN_ERR_ARGUMENT,
                            "a vocabulary of %zu tokens cannot be sampled", vocabulary);
+    return KVERN_OK;
+}
+
+kvern_status sampler_create(const sampler_options *options, size_t vocabulary, sampler **out,
+                            engine_error *error)
+{
+    *out = NULL;
+    const kvern_status status = sampler_check(options, vocabulary, error);
+    if (status != KVERN_OK)
+        return status;
     sampler *s = calloc(1, sizeof *s);
     if (s) {
         s->heap = calloc(vocabulary, sizeof *s->heap);

@@ -35,6 +35,11 @@ typedef struct sampler_options {
 // temperature 0, the filters, penalties and biases off, seed 0.
 sampler_options sampler_default_options(void);
 
+// Whether a sampler of these options can be made: KVERN_ERR_ARGUMENT names the one that is out of
+// its range.
+KVERN_CHECK kvern_status sampler_check(const sampler_options *options, size_t vocabulary,
+                                       engine_error *error);
+
 // `vocabulary` is the number of logits of every call. Takes all memory that the sampler will need.
 // On failure *out is NULL: KVERN_ERR_ARGUMENT names the option that is out of its range,
 // KVERN_ERR_MEMORY.

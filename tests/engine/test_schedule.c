@@ -381,6 +381,35 @@ static void a_short_prompt_does_not_wait_for_a_long_one(void **state)
     close_bed(&b);
 }
 
+// More rows in a step than logits are held at once.
+static void many_rows_take_their_logits_in_turns(void **state)
+{
+    (void)state;
+    enum { MANY = 150 };
+    test_random random = test_random_seed(11);
+    asked *requests = calloc(MANY, sizeof *requests);
+    bed b = open_llama(NULL, NULL);
+    assert_non_null(requests);
+    for (size_t drafts = 0; drafts < 6; drafts += 5) {
+        start_with_drafts(&b, MANY, 128, 64, drafts);
+        for (size_t i = 0; i < MANY; i++) {
+            asked_fill(&requests[i], b.engine.model, 1 + i % 5, 0, &random);
+            requests[i].max_tokens = 1 + (int64_t)(i % 7);
+            asked_submit(&requests[i], b.schedule);
+        }
+        run_all(&b);
+        for (size_t i = 0; i < MANY; i++) {
+            asked_expect_alone(&requests[i], &b.alone, 64, 128);
+            asked_free(&requests[i]);
+            requests[i] = (asked){0};
+        }
+        assert_true(schedule_get_statistics(b.schedule).peak_rows > 64);
+        finish(&b);
+    }
+    close_bed(&b);
+    free(requests);
+}
+
 static void destroying_ends_all(void **state)
 {
     (void)state;
@@ -784,6 +813,7 @@ int main(void)
         cmocka_unit_test(every_reason_to_end),
         cmocka_unit_test(cancelled_wherever_it_is),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
+        cmocka_unit_test(many_rows_take_their_logits_in_turns),
         cmocka_unit_test(destroying_ends_all),
         cmocka_unit_test(callbacks_submit_and_cancel),
         cmocka_unit_test(refused_requests_leave_no_trace),
