@@ -14,20 +14,23 @@ target_link_libraries(kvern_engine PUBLIC kvern_flags kvern_static
                                           PkgConfig::JANSSON PkgConfig::PCRE2
                                            PkgConfig::XXHASH)
 
-# What `kvern bench` measures with: timing, the machine's limits, peers.
-file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/measure/*.c)
-kvern_set_isa_flags(MEASURE_SOURCES ${MEASURE_GLOB})
-add_library(kvern_measure STATIC ${MEASURE_SOURCES})
-target_link_libraries(kvern_measure PUBLIC kvern_engine m)
-
 # The program's parts are a library, so that tests can call them.
-file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c
-                                                ${PROJECT_SOURCE_DIR}/bench/program/*.c)
+file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 if(CLI_SOURCES)
     list(REMOVE_ITEM CLI_SOURCES ${PROJECT_SOURCE_DIR}/cli/main.c)
     add_library(kvern_cli STATIC ${CLI_SOURCES})
-    target_link_libraries(kvern_cli PUBLIC kvern_measure kvern_engine PkgConfig::LIBEDIT)
+    target_link_libraries(kvern_cli PUBLIC kvern_engine PkgConfig::LIBEDIT)
     add_executable(kvern_program ${PROJECT_SOURCE_DIR}/cli/main.c)
     set_target_properties(kvern_program PROPERTIES OUTPUT_NAME kvern)
     target_link_libraries(kvern_program PRIVATE kvern_cli)
+endif()
+
+# kvern-bench measures speed: timing, the machine's limits, peers. `kvern bench` starts it.
+file(GLOB MEASURE_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/measure/*.c)
+file(GLOB BENCH_PROGRAM_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/program/*.c)
+kvern_set_isa_flags(MEASURE_SOURCES ${MEASURE_GLOB})
+if(BENCH_PROGRAM_SOURCES)
+    add_executable(kvern_bench ${BENCH_PROGRAM_SOURCES} ${MEASURE_SOURCES})
+    set_target_properties(kvern_bench PROPERTIES OUTPUT_NAME kvern-bench)
+    target_link_libraries(kvern_bench PRIVATE kvern_cli m)
 endif()

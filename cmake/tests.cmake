@@ -96,7 +96,7 @@ foreach(file IN LISTS TEST_SOURCES)
     endif()
     kvern_add_test(${area} ${name} ${target})
     if(area STREQUAL "cli" AND TEST ${KVERN_TEST_PREFIX}${area}/${name})
-        add_dependencies(${target} kvern_program) # which these tests run
+        add_dependencies(${target} kvern_program kvern_bench) # which these tests run
         set_property(TEST ${KVERN_TEST_PREFIX}${area}/${name} APPEND PROPERTY ENVIRONMENT
                      KVERN_PROGRAM=$<TARGET_FILE:kvern_program>)
     endif()

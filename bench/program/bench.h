@@ -2,9 +2,7 @@
 #ifndef KVERN_BENCH_BENCH_H
 #define KVERN_BENCH_BENCH_H
 
-#include "cli/commands/command.h"
-
-// What `kvern bench` measures; argv[0] is the title. The result is an exit code.
+// What kvern-bench measures; argv[0] is the title. The result is an exit code (cli/io/report.h).
 int bench_attention(int argc, char **argv);
 int bench_draft(int argc, char **argv);
 int bench_model(int argc, char **argv);

@@ -95,7 +95,8 @@ void help_print(FILE *out, const char *title, const struct argp *command)
     static const struct argp_option HELP[] = {{.name = "help", .key = 'h', .doc = "Show this help"},
                                               {0}};
     const char *before = NULL, *doc = command->doc, *rest = strchr(doc, '\v');
-    fprintf(out, "Usage: %s [OPTION...] %s\n\n", title, command->args_doc ? command->args_doc : "");
+    fprintf(out, "Usage: %s [OPTION...]%s%s\n\n", title, command->args_doc ? " " : "",
+            command->args_doc ? command->args_doc : "");
     help_fill(out, doc, rest ? (size_t)(rest - doc) : strlen(doc));
     print_group(out, command->options, "Options", &before);
     for (const struct argp_child *c = command->children; c && c->argp; c++) {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -395,8 +396,9 @@ static void test_sharing(void **state)
 static void test_usage(void **state)
 {
     (void)state;
-    program_expect_usage(&(program_call){.arguments = {"bench"}}, "what to measure is missing");
-    program_expect_usage(&(program_call){.arguments = {"bench", "luck"}}, "'luck' is none of");
+    program_expect_usage(&(program_call){.arguments = {"bench"}}, "no measurement given");
+    program_expect_usage(&(program_call){.arguments = {"bench", "luck"}},
+                         "unknown measurement 'luck'");
     program_expect_usage(&(program_call){.arguments = {"bench", "model"}}, "no model file given");
     program_expect_usage(&(program_call){.arguments = {"bench", "overhead"}},
                          "no model file given");
@@ -430,6 +432,34 @@ static void test_usage(void **state)
         program_expect_usage(
             &(program_call){.arguments = {"bench", "attention", CASES[i][0], CASES[i][1]}},
             CASES[i][2]);
+}
+
+// kvern alone starts what it finds in PATH, or says what is missing.
+static void test_program_of_its_own(void **state)
+{
+    (void)state;
+    size_t bytes;
+    char program[512], path[4096], *before = strdup(getenv("PATH"));
+    snprintf(program, sizeof program, "%s", getenv("KVERN_PROGRAM"));
+    char *binary = program_read(program, &bytes);
+    const char *alone = program_write("kvern-alone", binary, bytes);
+    free(binary);
+    assert_int_equal(chmod(alone, 0700), 0);
+    setenv("KVERN_PROGRAM", alone, 1);
+    setenv("PATH", "/nonexistent", 1);
+    program_expect_failure(&(program_call){.arguments = {"bench", "sharing", "--help"}},
+                           "kvern-bench, which is neither beside kvern nor in PATH");
+    const char *slash = strrchr(program, '/');
+    assert_non_null(slash);
+    snprintf(path, sizeof path, "/nonexistent:%.*s", (int)(slash - program), program);
+    setenv("PATH", path, 1);
+    program_result result =
+        program_run_well(&(program_call){.arguments = {"bench", "sharing", "--help"}});
+    program_expect_part(result.out, "Usage: kvern bench sharing [OPTION...]\n");
+    program_free(&result);
+    setenv("KVERN_PROGRAM", program, 1);
+    setenv("PATH", before, 1);
+    free(before);
 }
 
 static void test_help(void **state)
@@ -467,7 +497,8 @@ int main(void)
         cmocka_unit_test(test_model),          cmocka_unit_test(test_model_batch),
         cmocka_unit_test(test_model_storage),  cmocka_unit_test(test_model_peers),
         cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_usage),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_program_of_its_own),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

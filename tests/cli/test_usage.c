@@ -126,7 +126,8 @@ static void test_wrong_commands(void **state)
     program_expect_usage(&(program_call){.arguments = {"help", "walk"}},
                          "kvern: unknown command 'walk'");
     program_expect_usage(&(program_call){.arguments = {"help", "run", "a", "b"}}, "one command");
-    program_expect_usage(&(program_call){.arguments = {"help", "bench", "walk"}}, "'walk' is none");
+    program_expect_usage(&(program_call){.arguments = {"help", "bench", "walk"}},
+                         "unknown measurement 'walk'");
 }
 
 static void test_what_was_meant(void **state)
