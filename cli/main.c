@@ -15,7 +15,7 @@
 
 static const command *const COMMANDS[] = {&command_run,  &command_batch,    &command_inspect,
                                           &command_fit,  &command_tokenize, &command_logits,
-                                          &command_eval, &command_bench};
+                                          &command_eval, &command_pull,     &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static const char DESCRIPTION[] =

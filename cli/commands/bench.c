@@ -2,41 +2,23 @@
 // kvern bench: the benchmarks are a program of their own, kvern-bench, which this starts.
 
 #include "cli/commands/command.h"
+#include "cli/io/program_files.h"
 #include "cli/io/report.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define BENCH_PROGRAM "kvern-bench"
-
-// The program beside this one. False: it is not known where this one is.
-static bool find_beside(char path[PATH_MAX])
-{
-    const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof BENCH_PROGRAM);
-    if (length <= 0) {
-        return false;
-    }
-    path[length] = 0;
-    char *slash = strrchr(path, '/');
-    if (!slash) {
-        return false;
-    }
-    strcpy(slash + 1, BENCH_PROGRAM);
-    return true;
-}
 
 static int run_bench(int argc, char **argv)
 {
     char path[PATH_MAX], program[] = BENCH_PROGRAM;
     (void)argc;
     argv[0] = program;
-    if (find_beside(path)) {
+    if (program_file(BENCH_PROGRAM, path)) {
         execv(path, argv);
-    }
-    if (errno == ENOENT) {
+    } else {
         execvp(program, argv);
     }
     if (errno == ENOENT) {

@@ -2,7 +2,7 @@
 #ifndef KVERN_CLI_COMMAND_H
 #define KVERN_CLI_COMMAND_H
 
-// The subcommands of the program. Each file cli/NAME.c defines `command_NAME`.
+// The subcommands of the program. Each file cli/commands/NAME.c defines `command_NAME`.
 
 typedef struct command {
     const char *name;
@@ -20,5 +20,6 @@ extern const command command_fit;
 extern const command command_eval;
 extern const command command_batch;
 extern const command command_bench;
+extern const command command_pull;
 
 #endif

@@ -5,6 +5,7 @@
 #include "cli/io/progress.h"
 #include "cli/io/report.h"
 #include "cli/options/help.h"
+#include "cli/options/model_name.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -60,6 +61,13 @@ void options_parse(const struct argp *command, int argc, char **argv, cli_option
     }
     if (options->quiet) {
         progress_disable();
+    }
+    static char model[PATH_MAX], draft[PATH_MAX];
+    if (options->model) {
+        options->model = model_name_resolve(options->model, model);
+    }
+    if (options->draft.source) {
+        options->draft.source = model_name_resolve(options->draft.source, draft);
     }
 }
 

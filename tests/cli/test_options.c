@@ -10,7 +10,9 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -235,6 +237,51 @@ static void test_quiet(void **state)
                            "none");
 }
 
+// A name stands for a file of the folder of models, unless there is a file of that name.
+static void test_models_by_name(void **state)
+{
+    (void)state;
+    setenv("KVERN_MODELS", program_folder(), 1);
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"run", "short", "-p", "hi", "--temp", "0", "-md", "short"}});
+    assert_string_equal(result.out, "abc\n");
+    program_expect_part(result.err, "\ndrafts      ");
+    program_free(&result);
+    program_expect_failure(&(program_call){.arguments = {"run", "other", "-p", "hi"}},
+                           "other: No such file");
+    program_expect_failure(&(program_call){.arguments = {"run", "./short", "-p", "hi"}},
+                           "./short: No such file");
+    unsetenv("KVERN_MODELS");
+}
+
+// What is there already is not fetched again, and can be used by its name then.
+static void test_pull(void **state)
+{
+    (void)state;
+    program_result result = program_run_well(&(program_call){.arguments = {"pull", "--list"}});
+    assert_memory_equal(result.out, "smollm2 ", 8);
+    program_expect_part(result.out, "\ngemma3-270m ");
+    program_free(&result);
+    program_expect_usage(&(program_call){.arguments = {"pull"}}, "no model given");
+    result = program_run(&(program_call){.arguments = {"pull", "nothing"}});
+    assert_int_equal(result.code, 2);
+    program_expect_part(result.err, "unknown model 'nothing'");
+    program_free(&result);
+    const char *file = program_write_text("SmolLM2-135M-Instruct.Q4_1.gguf", "");
+    assert_int_equal(truncate(file, 98362432), 0);
+    setenv("KVERN_MODELS", program_folder(), 1);
+    result = program_run_well(&(program_call){.arguments = {"pull", "smollm2"}});
+    char expected[200];
+    snprintf(expected, sizeof expected, "%s\n", file);
+    assert_string_equal(result.out, expected);
+    assert_string_equal(result.err, "");
+    program_free(&result);
+    char link[100] = "";
+    assert_true(readlink(program_path("smollm2.gguf"), link, sizeof link - 1) > 0);
+    assert_string_equal(link, "SmolLM2-135M-Instruct.Q4_1.gguf");
+    unsetenv("KVERN_MODELS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +292,8 @@ int main(void)
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_ignore_eos),
         cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_models_by_name),
+        cmocka_unit_test(test_pull),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

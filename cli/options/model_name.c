@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#include "cli/options/model_name.h"
+
+#include "cli/io/program_files.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *model_name_resolve(const char *name, char path[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    if (!name[0] || strchr(name, '/') || access(name, F_OK) == 0 || !models_folder(folder)) {
+        return name;
+    }
+    const int length = snprintf(path, PATH_MAX, "%s/%s.gguf", folder, name);
+    return length < PATH_MAX && access(path, F_OK) == 0 ? path : name;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CLI_MODEL_NAME_H
+#define KVERN_CLI_MODEL_NAME_H
+
+// Models by name: what `kvern pull` has fetched, and whatever else lies in its folder.
+
+#include <limits.h>
+
+// The file that a model argument stands for: itself if there is such a file or it is a path, else
+// NAME.gguf in the folder of models if that exists. Otherwise it stays what it is, and opening it
+// will fail. The result is `name` or `path`.
+const char *model_name_resolve(const char *name, char path[PATH_MAX]);
+
+#endif
