@@ -8,7 +8,7 @@ install(TARGETS kvern_static kvern_shared EXPORT kvern_targets)
 if(TARGET kvern_program)
     install(TARGETS kvern_program)
     # `kvern pull` starts it.
-    install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/fetch-model
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/fetch-model
             DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/kvern)
 endif()
 if(TARGET kvern_bench)

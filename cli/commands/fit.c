@@ -26,7 +26,10 @@ static const struct argp FIT_ARGP = {
         "Shows the bytes of a KV cache of --ctx tokens (default: what the model was made for) by "
         "kind of layer, whether it fits --budget, and the longest context that does. Without "
         "--budget the memory of this machine counts, the weights taken off. No weight is read. "
-        "The exit code is 1 when the context does not fit.",
+        "The exit code is 3 when the context does not fit."
+        "\v"
+        "  kvern fit MODEL -c 32768 --kv q4\n"
+        "  kvern fit MODEL --budget 8G",
     .children = FIT_CHILDREN,
 };
 
@@ -85,16 +88,16 @@ static kvern_status check_fit(fit_report *report, engine_error *error)
 {
     const cli_options *options = &report->options;
     const size_t most = report->facts.context_length;
-    kvern_status status = room_try(options, &report->facts, report->tokens, error);
+    kvern_status status = memory_fit_try(options, &report->facts, report->tokens, error);
     if (status != KVERN_OK && status != KVERN_ERR_BUDGET) {
         return status;
     }
     report->fits = status == KVERN_OK;
-    report->needed = room_bytes(options, &report->facts, report->tokens);
-    if (room_try(options, &report->facts, most, NULL) == KVERN_OK) {
+    report->needed = memory_fit_bytes(options, &report->facts, report->tokens);
+    if (memory_fit_try(options, &report->facts, most, NULL) == KVERN_OK) {
         report->longest = most;
     } else {
-        report->longest = room_longest(options, &report->facts, most);
+        report->longest = memory_fit_longest(options, &report->facts, most);
     }
     return KVERN_OK;
 }
@@ -187,7 +190,7 @@ static int run_fit(int argc, char **argv)
         } else {
             print_text(&report);
         }
-        code = report.fits ? code : CLI_FAILURE;
+        code = report.fits || code != CLI_SUCCESS ? code : CLI_NO_FIT;
     }
     kvern_composition_release(report.composition);
     kvern_context_release(report.context);

@@ -12,6 +12,7 @@
 #define CLI_SUCCESS 0
 #define CLI_FAILURE 1
 #define CLI_USAGE 2
+#define CLI_NO_FIT 3   // `kvern fit`: the context does not fit
 #define CLI_SIGNAL 128 // and the number of the signal that ended a job
 
 // Makes descriptors 0 to 2 safe to use even when the caller closed them, turns a closed pipe into

@@ -92,7 +92,7 @@ static kvern_status rest_of_budget(const cli_options *options, const loaded_mode
         return KVERN_OK;
     }
     const uint64_t taken =
-        room_bytes(options, model_get_facts(loaded->model), loaded->context_length);
+        memory_fit_bytes(options, model_get_facts(loaded->model), loaded->context_length);
     if (taken >= options->budget) {
         return fail_room(options, loaded, 0, error);
     }

@@ -49,7 +49,8 @@ static kvern_status refuse_context(const cli_options *options, const model_facts
     return engine_fail(error, KVERN_ERR_BUDGET,
                        "a context of %zu tokens needs %" PRIu64 " bytes (%" PRIu64
                        " of KV cache), and the budget is %" PRIu64 " bytes; %s",
-                       tokens, room_bytes(options, facts, tokens), cache, options->budget, advice);
+                       tokens, memory_fit_bytes(options, facts, tokens), cache, options->budget,
+                       advice);
 }
 
 // A context that was asked for fits or is refused; without --ctx it is as long as the budget lets
@@ -60,9 +61,9 @@ static kvern_status apply_budget(const cli_options *options, const model_facts *
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    kvern_status status = room_try(options, facts, loaded->context_length, error);
+    kvern_status status = memory_fit_try(options, facts, loaded->context_length, error);
     if (status == KVERN_ERR_BUDGET) {
-        size_t fits = room_longest(options, facts, loaded->context_length);
+        size_t fits = memory_fit_longest(options, facts, loaded->context_length);
         if (fits == 0 || options->context) {
             return refuse_context(options, facts, loaded, fits, error);
         }
@@ -70,7 +71,7 @@ static kvern_status apply_budget(const cli_options *options, const model_facts *
         status = KVERN_OK;
     }
     return status == KVERN_OK
-               ? room_take(options, facts, loaded->context, loaded->context_length, error)
+               ? memory_fit_take(options, facts, loaded->context, loaded->context_length, error)
                : status;
 }
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -114,25 +115,25 @@ static void test_table(void **state)
     program_free(&result);
 }
 
-// A context that does not fit: the report all the same, and code 1.
+// A context that does not fit: the report all the same, and code 3.
 static void test_does_not_fit(void **state)
 {
     (void)state;
     program_call call = {.arguments = {"fit", program_path("llama.gguf"), "--budget", "1M"}};
     program_result result = program_run(&call);
-    assert_int_equal(result.code, 1);
+    assert_int_equal(result.code, 3);
     program_expect_part(result.out, "fits                         no\n");
     program_expect_part(result.out, "context                    3000 tokens\n");
     program_free(&result);
     call.arguments[4] = "--json";
-    json_t *report = program_json(&call, 1);
+    json_t *report = program_json(&call, 3);
     assert_true(json_is_false(json_object_get(report, "fits")));
     assert_true(json_integer_at(report, "needed_bytes") > 1 << 20);
     const json_int_t longest = json_integer_at(report, "longest_context");
     assert_true(longest > 64 && longest < 3000);
     json_decref(report);
     call.arguments[3] = "10K";
-    report = program_json(&call, 1);
+    report = program_json(&call, 3);
     assert_int_equal(json_integer_at(report, "longest_context"), 0);
     json_decref(report);
 }
@@ -192,6 +193,28 @@ static void test_longest(void **state)
     }
 }
 
+// 2^31 - 1 tokens in 64 layers are seen not to fit, and the longest context is found, without
+// reserving what is not there.
+static void test_long_contexts(void **state)
+{
+    (void)state;
+    struct timespec before, after;
+    tiny_llama llama = tiny_llama_default(GGUF_TYPE_F32);
+    llama.layers = 64;
+    llama.context_length = INT32_MAX;
+    tiny_llama_save(&llama, program_path("long.gguf"));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    json_t *report =
+        program_json(&(program_call){.arguments = {"fit", program_path("long.gguf"), "--json",
+                                                   "--budget", "1G", "-t", "1"}},
+                     3);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(json_integer_at(report, "needed_bytes") >= json_integer_at(report, "kv_bytes"));
+    assert_true(json_integer_at(report, "longest_context") > 10000);
+    assert_true(after.tv_sec - before.tv_sec < 5);
+    json_decref(report);
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -205,9 +228,10 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),    cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_does_not_fit),
-        cmocka_unit_test(test_longest), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_table),    cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_longest),  cmocka_unit_test(test_long_contexts),
+        cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }
