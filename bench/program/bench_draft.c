@@ -266,7 +266,7 @@ static kvern_status open_bench(draft_bench *bench, engine_error *error)
     if (!bench->samples || !bench->tokens)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory");
     if (!model_tokenizer(bench->loaded.model))
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer", common.model);
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s has no tokenizer", common.model);
     return KVERN_OK;
 }
 

@@ -128,8 +128,8 @@ static kvern_status load(batch_job *job, engine_error *error)
         status = load_model(&options->common, &job->loaded, error);
     }
     if (status == KVERN_OK && !model_tokenizer(job->loaded.model)) {
-        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
-                             options->common.model);
+        status =
+            engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s has no tokenizer", options->common.model);
     }
     if (status == KVERN_OK) {
         status = session_template(options, job->loaded.model, false, &job->chat, error);

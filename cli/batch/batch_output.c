@@ -25,8 +25,8 @@ static kvern_status fail_io(const batch_output *out, engine_error *error)
 static kvern_status fail_line(const batch_output *out, size_t number, engine_error *error)
 {
     return engine_fail(error, KVERN_ERR_FORMAT,
-                       "%s, line %zu: this is no result of a batch, so nothing is written to this "
-                       "file",
+                       "%s, line %zu: this is not a result of kvern batch, so the file is left "
+                       "alone",
                        out->path, number);
 }
 
@@ -60,7 +60,7 @@ static kvern_status take_line(batch_output *out, const char *line, size_t bytes,
         free(key);
         return engine_fail(error, KVERN_ERR_ARGUMENT,
                            "%s, line %zu: this result comes from another model or other options, "
-                           "so nothing is written to this file",
+                           "so the file is left alone",
                            out->path, number);
     }
     const bool kept = json_object_set_new_nocheck(out->done, key, json_true()) == 0;
@@ -132,7 +132,8 @@ static kvern_status open_file(batch_output *out, engine_error *error)
         return KVERN_OK;
     }
     if (flock(out->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        return engine_fail(error, KVERN_ERR_BUSY, "%s: another job writes to this file", out->path);
+        return engine_fail(error, KVERN_ERR_BUSY, "%s: another job is writing to this file",
+                           out->path);
     }
     return read_file(out, error);
 }

@@ -23,13 +23,13 @@ enum { KEY_PROMPTS = OPTIONS_KEY_COMMAND, KEY_OUT, KEY_PARALLEL };
 static void check_batch(const struct argp_state *state, const batch_options *options)
 {
     if (!options->prompts) {
-        options_fail(state, "--prompts FILE is missing");
+        options_fail(state, "no prompts given (--prompts FILE)");
     }
     if (!options->out) {
-        options_fail(state, "--out FILE is missing");
+        options_fail(state, "no output file given (--out FILE)");
     }
     if (strcmp(options->out, "-") == 0) {
-        options_fail(state, "--out takes a file that a job can go on with, not '-'");
+        options_fail(state, "--out takes a file that the job can be resumed from, not '-'");
     }
 }
 
@@ -90,15 +90,20 @@ static const struct argp BATCH_ARGP = {
     .args_doc = "MODEL",
     .doc = "Answers the prompts of a file, many at once. Each answer is the one that kvern run "
            "gives with the same options, whatever runs beside it."
-           "\vA prompt is a line {\"id\": ..., \"prompt\": \"...\"}, or with \"messages\" "
+           "\v"
+           "  kvern batch MODEL --prompts in.jsonl --out out.jsonl -n 200\n"
+           "  kvern batch MODEL --prompts in.jsonl --out out.jsonl --parallel 32 --budget 4G -n "
+           "200\n\n"
+           "A prompt is a line {\"id\": ..., \"prompt\": \"...\"}, or with \"messages\" "
            "[{\"role\": \"user\", \"content\": \"...\"}] instead; the id is a string or a number. "
-           "\"max_tokens\", \"temperature\", \"seed\" and \"stop\" go before the options. An "
-           "answer is a line {\"id\", \"text\", \"finish\", \"prompt_tokens\", "
+           "\"max_tokens\", \"temperature\", \"top_p\", \"seed\", \"stop\" and the other keys of "
+           "sampling go before the options. An answer is a line {\"id\", \"text\", \"finish\", "
+           "\"prompt_tokens\", "
            "\"generated_tokens\"}, written when it is finished. A job that was interrupted goes "
-           "on when it is started again. Lines that are no prompts are reported and left out; the "
+           "on when it is started again. Bad lines are reported and left out; the "
            "exit code is 1 then. With --budget, "
            "give -n: a prompt that may fill the whole context "
-           "takes the room of it.",
+           "takes the room for it.",
     .children = BATCH_CHILDREN,
 };
 
@@ -135,22 +140,30 @@ static int print_json(const batch_job *job)
     const schedule_statistics *sums = &job->statistics;
     const sampler_options *sampling = &job->options->session.sampling;
     char storage[STORAGE_TEXT];
-    return json_print(json_pack(
-        "{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:f, s:I, s:I, s:s, "
-        "s:I, s:I, "
-        "s:f, s:I}",
-        "answered", (json_int_t)job->done, "skipped", (json_int_t)job->skipped, "bad_lines",
-        (json_int_t)job->bad, "failed", (json_int_t)job->failed, "interrupted",
-        job->interrupted != 0, "prompt_tokens", (json_int_t)sums->prompt_tokens, "shared_tokens",
-        (json_int_t)sums->shared_tokens, "generated_tokens", (json_int_t)sums->generated_tokens,
-        "seconds", sums->seconds, "tokens_per_s",
-        number_per_second(sums->generated_tokens, sums->seconds), "forward_passes",
-        (json_int_t)sums->steps, "rows_per_pass", rows_per_step(sums), "most_rows",
-        (json_int_t)sums->peak_rows, "queue_seconds", sums->queue_seconds, "drafted",
-        (json_int_t)sums->drafted, "accepted", (json_int_t)sums->accepted, "kv",
-        storage_text(&job->options->session.common.storage, storage), "kv_bytes",
-        (json_int_t)sums->peak_kv_bytes, "context", (json_int_t)job->loaded.context_length,
-        "temperature", (double)sampling->temperature, "seed", (json_int_t)sampling->seed));
+    json_t *object = json_object();
+    json_put_size(&object, "answered", job->done);
+    json_put_size(&object, "skipped", job->skipped);
+    json_put_size(&object, "bad_lines", job->bad);
+    json_put_size(&object, "failed", job->failed);
+    json_put_bool(&object, "interrupted", job->interrupted != 0);
+    json_put_size(&object, "prompt_tokens", sums->prompt_tokens);
+    json_put_size(&object, "shared_tokens", sums->shared_tokens);
+    json_put_size(&object, "generated_tokens", sums->generated_tokens);
+    json_put_real(&object, "seconds", sums->seconds);
+    json_put_real(&object, "tokens_per_s",
+                  number_per_second(sums->generated_tokens, sums->seconds));
+    json_put_size(&object, "forward_passes", sums->steps);
+    json_put_real(&object, "rows_per_pass", rows_per_step(sums));
+    json_put_size(&object, "most_rows", sums->peak_rows);
+    json_put_real(&object, "queue_seconds", sums->queue_seconds);
+    json_put_size(&object, "drafted", sums->drafted);
+    json_put_size(&object, "accepted", sums->accepted);
+    json_put_text(&object, "kv", storage_text(&job->options->session.common.storage, storage));
+    json_put_size(&object, "kv_bytes", sums->peak_kv_bytes);
+    json_put_size(&object, "context", job->loaded.context_length);
+    json_put_real(&object, "temperature", (double)sampling->temperature);
+    json_put_size(&object, "seed", sampling->seed);
+    return json_print(object);
 }
 
 // What a job came to, as an exit code; what was not reported yet is.
@@ -165,7 +178,7 @@ static int conclude(const batch_job *job)
     if (job->broken.status != KVERN_OK) {
         code = report_engine_error(&job->broken);
     } else if (job->interrupted) {
-        report_error("interrupted; run the same command again to go on");
+        report_error("interrupted; run the same command again to resume");
         return CLI_SIGNAL + job->interrupted;
     }
     return job->bad + job->failed > 0 ? CLI_FAILURE : code;

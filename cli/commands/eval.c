@@ -91,7 +91,7 @@ static error_t parse_eval(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (!options->text) {
-            options_fail(state, "--text FILE is missing");
+            options_fail(state, "no text given (--text FILE)");
         }
         complete_storages(options);
         return 0;
@@ -133,7 +133,10 @@ static const struct argp EVAL_ARGP = {
     .doc = "Measures what a storage of the KV cache costs a model: the perplexity of a text, and "
            "against the same model with bf16 the KL divergence of its predictions (mean, 99% of "
            "all positions, largest; in nats) and how often the most likely token is the same."
-           "\vThe text is cut into windows of --ctx tokens, each begun anew; the "
+           "\v"
+           "  kvern eval MODEL --text wiki.txt --kv bf16,q8,q4\n"
+           "  kvern eval MODEL --text wiki.txt --kv q8/q4,kv_config.json --windows 20\n\n"
+           "The text is cut into windows of --ctx tokens, each begun anew; the "
            "second half of a window is scored, the first half is its context.",
     .children = EVAL_CHILDREN,
 };
@@ -163,7 +166,7 @@ static kvern_status read_text(eval_run *run, engine_error *error)
     const tokenizer *tokens = model_tokenizer(run->loaded.model);
     text_buffer text = TEXT_BUFFER_INIT;
     if (!tokens) {
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s has no tokenizer",
                            run->options->common.model);
     }
     kvern_status status = text_read_file(run->options->text, &text, error);

@@ -162,13 +162,17 @@ static int print_json(const fit_report *report)
                                         (json_int_t)group->token_bytes, "bytes",
                                         (json_int_t)group->context_bytes));
     }
-    return json_print(json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:b, s:I}", "context", (json_int_t)report->tokens, "layers",
-        groups, "kv_bytes",
-        (json_int_t)kvern_composition_row_bytes(report->composition, report->tokens),
-        "needed_bytes", (json_int_t)report->needed, "weight_bytes",
-        (json_int_t)report->facts.tensor_bytes, "budget_bytes", (json_int_t)report->options.budget,
-        "fits", (int)report->fits, "longest_context", (json_int_t)report->longest));
+    json_t *object = json_object();
+    json_put_size(&object, "context", report->tokens);
+    json_put(&object, "layers", groups);
+    json_put_size(&object, "kv_bytes",
+                  kvern_composition_row_bytes(report->composition, report->tokens));
+    json_put_size(&object, "needed_bytes", report->needed);
+    json_put_size(&object, "weight_bytes", report->facts.tensor_bytes);
+    json_put_size(&object, "budget_bytes", report->options.budget);
+    json_put_bool(&object, "fits", report->fits);
+    json_put_size(&object, "longest_context", report->longest);
+    return json_print(object);
 }
 
 static int run_fit(int argc, char **argv)

@@ -26,7 +26,10 @@ static const struct argp INSPECT_ARGP = {
     .args_doc = "MODEL",
     .doc = "Shows what a model file holds: geometry, tensor types, tokenizer, chat template, and "
            "the bytes of its KV cache per token and at full context (or at --ctx). No weight is "
-           "read.",
+           "read."
+           "\v"
+           "  kvern inspect MODEL\n"
+           "  kvern inspect MODEL -c 8192 --kv q4 --json",
     .children = INSPECT_CHILDREN,
 };
 
@@ -446,17 +449,21 @@ static json_t *keys_json(const inspection *found)
 static int print_json(const inspection *found)
 {
     const model_facts *facts = &found->facts;
-    const char *path = found->options->model;
-    return json_print(
-        json_pack("{s:o, s:i, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:s?, s:o, s:o}", "file",
-                  json_text(path, strlen(path)), "gguf_version", (int)gguf_version(found->file),
-                  "file_bytes", (json_int_t)facts->file_bytes, "weight_bytes",
-                  (json_int_t)facts->tensor_bytes, "architecture", string_json(facts->architecture),
-                  "name", string_json(facts->name), "parameters", (json_int_t)facts->parameters,
-                  "geometry", found->runnable ? geometry_json(facts) : json_null(), "tensors",
-                  types_json(facts), "tokenizer", tokenizer_json(found), "template",
-                  found->chat ? chat_template_name(found->chat) : NULL, "kv",
-                  found->runnable ? cache_json(found) : json_null(), "keys", keys_json(found)));
+    json_t *object = json_object();
+    json_put_text(&object, "file", found->options->model);
+    json_put_size(&object, "gguf_version", gguf_version(found->file));
+    json_put_size(&object, "file_bytes", facts->file_bytes);
+    json_put_size(&object, "weight_bytes", facts->tensor_bytes);
+    json_put(&object, "architecture", string_json(facts->architecture));
+    json_put(&object, "name", string_json(facts->name));
+    json_put_size(&object, "parameters", facts->parameters);
+    json_put(&object, "geometry", found->runnable ? geometry_json(facts) : json_null());
+    json_put(&object, "tensors", types_json(facts));
+    json_put(&object, "tokenizer", tokenizer_json(found));
+    json_put_text(&object, "template", found->chat ? chat_template_name(found->chat) : NULL);
+    json_put(&object, "kv", found->runnable ? cache_json(found) : json_null());
+    json_put(&object, "keys", keys_json(found));
+    return json_print(object);
 }
 
 static int run_inspect(int argc, char **argv)

@@ -54,14 +54,14 @@ static void check_logits(struct argp_state *state, const logits_options *options
 {
     bool text = options->common.prompt || options->common.file;
     if (options->tokens.count && (text || options->common.template_name)) {
-        options_fail(state, "--tokens excludes -p, --file and --template");
+        options_fail(state, "--tokens cannot be used with -p, -f or --template");
     }
     if (!options->tokens.count && prompt_is_missing(&options->common)) {
-        options_fail(state, "the text is missing: -p TEXT, --file FILE, --tokens 1,2,3 or "
+        options_fail(state, "no text given: use -p TEXT, -f FILE, --tokens 1,2,3 or "
                             "standard input");
     }
     if (!options->out) {
-        options_fail(state, "--out FILE is missing");
+        options_fail(state, "no output file given (--out FILE)");
     }
 }
 
@@ -114,7 +114,10 @@ static const struct argp LOGITS_ARGP = {
     .args_doc = "MODEL --out FILE",
     .doc = "Writes the logits of every position of a text as a NumPy file: float32, "
            "[positions, vocabulary]; row i follows from the tokens up to i."
-           "\vThe text is that of -p, --file or standard input, used as it is, control tokens "
+           "\v"
+           "  kvern logits MODEL -f text.txt --out logits.npy\n"
+           "  kvern logits MODEL --tokens 1,2,3 --out logits.npy\n\n"
+           "The text is that of -p, -f or standard input, used as it is, control tokens "
            "recognised, unless --template says otherwise. The file appears when it is whole; a "
            "failure leaves none.",
     .children = LOGITS_CHILDREN,
@@ -143,7 +146,7 @@ static kvern_status read_tokens(logits_run *run, const cli_options *options, eng
     const tokenizer *tokens = model_tokenizer(run->model);
     if (!tokens) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "%s holds no tokenizer; --tokens takes numbers", options->model);
+                           "%s has no tokenizer; --tokens takes numbers", options->model);
     }
     text_buffer text = TEXT_BUFFER_INIT;
     kvern_status status = prompt_read(options, &text, error);

@@ -22,11 +22,11 @@ static void check_run(const struct argp_state *state, const session_options *opt
         return;
     }
     if (options->common.json) {
-        options_fail(state, "--json needs a prompt: -p TEXT, --file FILE or standard input");
+        options_fail(state, "--json needs a prompt: -p TEXT, -f FILE or standard input");
     }
     if (!isatty(STDOUT_FILENO)) {
         options_fail(state, "a conversation needs a terminal for its output; otherwise give a "
-                            "prompt: -p TEXT, --file FILE or standard input");
+                            "prompt: -p TEXT, -f FILE or standard input");
     }
 }
 
@@ -173,6 +173,6 @@ static int run(int argc, char **argv)
 const command command_run = {
     .name = "run",
     .title = "kvern run",
-    .summary = "answer a prompt, or converse on a terminal",
+    .summary = "answer a prompt, or hold a conversation",
     .run = run,
 };

@@ -16,7 +16,7 @@ static error_t parse_tokenize(int key, char *argument, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_END:
         if (prompt_is_missing(state->input)) {
-            options_fail(state, "the text is missing: -p TEXT, --file FILE or standard input");
+            options_fail(state, "no text given: use -p TEXT, -f FILE or standard input");
         }
         return 0;
     default:
@@ -34,7 +34,10 @@ static const struct argp TOKENIZE_ARGP = {
     .parser = parse_tokenize,
     .args_doc = "MODEL",
     .doc = "Shows the tokens of a text: one per line, its number, a tab, and what it stands for."
-           "\vWithout -p and --file the text is standard input. It is used as it is, control "
+           "\v"
+           "  kvern tokenize MODEL -p \"some text\"\n"
+           "  kvern tokenize MODEL -f FILE --json\n\n"
+           "Without -p and -f the text is standard input. It is used as it is, control "
            "tokens recognised, unless --template says otherwise. In the list a backslash begins an "
            "escape: \\n, \\t, \\r, \\\\, or \\xHH for any other control character and for bytes "
            "that are part of a character only. --json gives "

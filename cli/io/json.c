@@ -18,6 +18,37 @@ json_t *json_text(const char *data, size_t size)
     return value;
 }
 
+void json_put(json_t **object, const char *key, json_t *value)
+{
+    if (!*object || !value || json_object_set_new_nocheck(*object, key, value) != 0) {
+        if (!*object) {
+            json_decref(value); // json_object_set_new_nocheck would have released it
+        }
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
+void json_put_size(json_t **object, const char *key, uint64_t value)
+{
+    json_put(object, key, json_integer((json_int_t)value));
+}
+
+void json_put_real(json_t **object, const char *key, double value)
+{
+    json_put(object, key, json_real(value));
+}
+
+void json_put_bool(json_t **object, const char *key, bool value)
+{
+    json_put(object, key, json_boolean(value));
+}
+
+void json_put_text(json_t **object, const char *key, const char *value)
+{
+    json_put(object, key, value ? json_text(value, strlen(value)) : json_null());
+}
+
 int json_print(json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;

@@ -5,10 +5,21 @@
 // JSON on stdout.
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 // A string of any bytes: what is no UTF-8 becomes U+FFFD. NULL: no memory.
 json_t *json_text(const char *data, size_t size);
+
+// Members of an object, in the order in which they are put. When there is no memory the object is
+// released and becomes NULL, and stays NULL from then on.
+void json_put(json_t **object, const char *key,
+              json_t *value); // takes `value` over; NULL: no memory
+void json_put_size(json_t **object, const char *key, uint64_t value);
+void json_put_real(json_t **object, const char *key, double value);
+void json_put_bool(json_t **object, const char *key, bool value);
+void json_put_text(json_t **object, const char *key, const char *value); // any bytes; NULL: null
 
 // Prints a value and a newline on stdout, and releases it. NULL means that there was no memory to
 // build it. Returns an exit code; a failure was reported.

@@ -26,7 +26,7 @@ static kvern_status choose_completion(const session_options *options, bool conve
         &options->common,
         engine_fail(error, KVERN_ERR_UNSUPPORTED,
                     "this file has no chat template, so its model continues a text (-p TEXT) and "
-                    "knows no %s; --template NAME makes it try",
+                    "cannot handle a %s; --template NAME makes it try",
                     conversation ? "conversation" : "system message"),
         error);
 }
@@ -100,8 +100,8 @@ kvern_status session_open(const session_options *options, run_session *session, 
         status = load_model(&options->common, &session->loaded, error);
     }
     if (status == KVERN_OK && !model_tokenizer(session->loaded.model)) {
-        status = engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s holds no tokenizer",
-                             options->common.model);
+        status =
+            engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s has no tokenizer", options->common.model);
     }
     if (status == KVERN_OK) {
         status = session_template(options, session->loaded.model,
@@ -276,19 +276,24 @@ int session_print_json(const run_session *session)
     const sampler_options *sampling = &session->options->sampling;
     char storage[STORAGE_TEXT];
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
-    json_t *object = json_pack(
-        "{s:o, s:s, s:I, s:f, s:f, s:I, s:f, s:f, s:s, s:I, s:I, s:I, s:s?, s:f, s:I}", "text",
-        json_text(session->answer.data, session->answer.size), "finish",
-        generate_reason_name(last->reason), "prompt_tokens", (json_int_t)last->prompt_tokens,
-        "prompt_seconds", last->prompt_seconds, "prompt_tokens_per_s",
-        number_per_second(last->prompt_tokens, last->prompt_seconds), "generated_tokens",
-        (json_int_t)last->generated_tokens, "generation_seconds", last->decode_seconds,
-        "generation_tokens_per_s", number_per_second(last->decode_tokens, last->decode_seconds),
-        "kv", storage_text(&session->options->common.storage, storage), "kv_bytes",
-        (json_int_t)kv_bytes, "kv_positions", (json_int_t)generator_length(session->generator),
-        "context", (json_int_t)session->loaded.context_length, "template",
-        session->chat ? chat_template_name(session->chat) : NULL, "temperature",
-        (double)sampling->temperature, "seed", (json_int_t)sampling->seed);
-    json_object_set_new(object, "drafts", drafts_json(session));
+    json_t *object = json_object();
+    json_put(&object, "text", json_text(session->answer.data, session->answer.size));
+    json_put_text(&object, "finish", generate_reason_name(last->reason));
+    json_put_size(&object, "prompt_tokens", last->prompt_tokens);
+    json_put_real(&object, "prompt_seconds", last->prompt_seconds);
+    json_put_real(&object, "prompt_tokens_per_s",
+                  number_per_second(last->prompt_tokens, last->prompt_seconds));
+    json_put_size(&object, "generated_tokens", last->generated_tokens);
+    json_put_real(&object, "generation_seconds", last->decode_seconds);
+    json_put_real(&object, "generation_tokens_per_s",
+                  number_per_second(last->decode_tokens, last->decode_seconds));
+    json_put_text(&object, "kv", storage_text(&session->options->common.storage, storage));
+    json_put_size(&object, "kv_bytes", kv_bytes);
+    json_put_size(&object, "kv_positions", (uint64_t)generator_length(session->generator));
+    json_put_size(&object, "context", session->loaded.context_length);
+    json_put_text(&object, "template", session->chat ? chat_template_name(session->chat) : NULL);
+    json_put_real(&object, "temperature", (double)sampling->temperature);
+    json_put_size(&object, "seed", sampling->seed);
+    json_put(&object, "drafts", drafts_json(session));
     return json_print(object);
 }

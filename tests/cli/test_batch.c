@@ -602,7 +602,7 @@ static void test_other_files_are_left_alone(void **state)
         const char *out = program_write_text("other.txt", others[i]);
         program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
                                                              "--prompts", prompts, "--out", out}},
-                               "no result of a batch");
+                               "not a result of kvern batch");
         char *text = program_read(out, NULL);
         assert_string_equal(text, others[i]);
         free(text);
@@ -666,7 +666,7 @@ static void test_failures_before_the_first_prompt(void **state)
         {"one.jsonl", "-n", "1", "one.jsonl: "},
         {"chain.gguf", "--budget", "1K", "budget"},
         {"chain.gguf", "--kv-config", "none.json", "none.json: No such file"},
-        {"plain.gguf", "--system", "be brief", "knows no system message"},
+        {"plain.gguf", "--system", "be brief", "cannot handle a system message"},
     };
     static const char torn[] = "{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"te";
     const char *prompts = program_write_text("one.jsonl", "{\"id\": 1, \"prompt\": \"hi\"}\n");
@@ -699,8 +699,8 @@ static void fault_prompts_taken_for_a_torn_line(void **state)
         unlink(link_to);
     }
     const char *other = program_write_text("other.jsonl", texts[0]);
-    expect_left_alone(good, NULL, other, "line 1: this is no result of a batch");
-    expect_left_alone("-", texts[0], other, "line 1: this is no result of a batch");
+    expect_left_alone(good, NULL, other, "line 1: this is not a result of kvern batch");
+    expect_left_alone("-", texts[0], other, "line 1: this is not a result of kvern batch");
 }
 
 static void test_out_is_a_file(void **state)
@@ -721,7 +721,7 @@ static void test_one_job_at_a_time(void **state)
     assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
     program_expect_failure(&(program_call){.arguments = {"batch", program_path("chain.gguf"),
                                                          "--prompts", prompts, "--out", out}},
-                           "another job");
+                           "another job is writing");
     close(fd);
 }
 
@@ -807,9 +807,9 @@ static void test_usage(void **state)
 {
     (void)state;
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--out", "o"}},
-                         "--prompts FILE");
+                         "--prompts FILE)");
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p"}},
-                         "--out FILE");
+                         "(--out FILE)");
     program_expect_usage(&(program_call){.arguments = {"batch", "--prompts", "p", "--out", "o"}},
                          "model");
     program_expect_usage(&(program_call){.arguments = {"batch", "m", "--prompts", "p", "--out", "o",

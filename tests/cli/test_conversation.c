@@ -517,7 +517,7 @@ static void test_conversation_needs_a_template(void **state)
     (void)state;
     start(program_path("base.gguf"), NULL);
     expect("no chat template");
-    expect("knows no conversation");
+    expect("cannot handle a conversation");
     expect_exit(1);
 }
 

@@ -291,7 +291,8 @@ static void test_usage(void **state)
     program_result result = program_run(&(program_call){.arguments = {"eval", "--help"}});
     program_expect_part(result.out, "-c, --ctx=N                 Tokens of a window");
     program_free(&result);
-    program_expect_usage(&(program_call){.arguments = {"eval", "m"}}, "--text FILE is missing");
+    program_expect_usage(&(program_call){.arguments = {"eval", "m"}},
+                         "no text given (--text FILE)");
 }
 
 int main(void)

@@ -247,7 +247,7 @@ static void test_options_that_exclude_each_other(void **state)
     program_expect_usage(&(program_call){.arguments = {"logits", "m", "-p", "x"}}, "--out");
     program_expect_usage(
         &(program_call){.arguments = {"logits", "m", "-p", "x", "--tokens", "1", "--out", "o"}},
-        "--tokens excludes");
+        "--tokens cannot be used");
     static const char *const LISTS[] = {"",  ",",  "1,",  ",1",        "1,,2",
                                         "a", "-1", "1;2", "2147483648"};
     for (size_t i = 0; i < sizeof LISTS / sizeof LISTS[0]; i++) {
