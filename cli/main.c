@@ -89,7 +89,7 @@ static int run_command(const command *chosen, int argc, char **argv)
 
 // `kvern help COMMAND WORD...` is `kvern COMMAND WORD... --help`. `words` is what stands behind
 // "help"; the place of that word is free.
-static int run_help(int count, char **words)
+static int help_command(int count, char **words)
 {
     static char flag[] = "--help";
     if (count == 0 || is_one_of(words[0], "help", "version", "--help")) {
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         return print_version();
     }
     if (strcmp(word, "help") == 0) {
-        return run_help(argc - 2, argv + 2);
+        return help_command(argc - 2, argv + 2);
     }
     const command *chosen = find_command(word);
     if (!chosen) {

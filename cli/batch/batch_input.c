@@ -23,8 +23,8 @@ static kvern_status read_id(batch_prompt *p, const json_t *line, engine_error *e
     return p->key ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the line");
 }
 
-static kvern_status read_line(batch_prompt *p, json_t *line, const session_options *options,
-                              engine_error *error)
+static kvern_status read_request_line(batch_prompt *p, json_t *line, const session_options *options,
+                                      engine_error *error)
 {
     const chat_request_defaults defaults = {.system = options->system,
                                             .max_tokens = options->max_tokens,
@@ -48,7 +48,7 @@ kvern_status batch_prompt_parse(const char *text, size_t bytes, const session_op
     } else if (!json_is_object(line)) {
         status = engine_fail(error, KVERN_ERR_FORMAT, "not a JSON object");
     } else {
-        status = read_line(out, line, options, error);
+        status = read_request_line(out, line, options, error);
     }
     json_decref(line);
     if (status != KVERN_OK) {

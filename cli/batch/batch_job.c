@@ -185,7 +185,7 @@ static void free_item(batch_item *item)
     free(item);
 }
 
-static kvern_status take_text(void *user, const char *text, size_t bytes)
+static kvern_status keep_text(void *user, const char *text, size_t bytes)
 {
     batch_item *item = user;
     return text_buffer_append(&item->text, text, bytes);
@@ -252,7 +252,7 @@ static kvern_status submit(batch_item *item, engine_error *error)
                                           .stops = prompt->request.stops,
                                           .stop_count = prompt->request.stop_count,
                                           .user = item,
-                                          .on_text = take_text,
+                                          .on_text = keep_text,
                                           .on_end = take_end};
         uint64_t id;
         status = schedule_submit(job->schedule, &request, &id, error);
@@ -264,7 +264,7 @@ static kvern_status submit(batch_item *item, engine_error *error)
 // ---- Feeding ----
 
 // Whether the id is new in the file of prompts; it is remembered.
-static kvern_status remember(batch_item *item, engine_error *error)
+static kvern_status remember_id(batch_item *item, engine_error *error)
 {
     json_t *seen = item->job->seen;
     const json_t *before = json_object_get(seen, item->prompt.key);
@@ -288,15 +288,15 @@ static void report_key(void *user, const char *key)
 }
 
 // Takes a line in. *submitted: its answer will come. Otherwise it was done before.
-static kvern_status take_line(batch_item *item, const char *line, size_t bytes, bool *submitted,
-                              engine_error *error)
+static kvern_status take_prompt_line(batch_item *item, const char *line, size_t bytes,
+                                     bool *submitted, engine_error *error)
 {
     batch_job *job = item->job;
     *submitted = false;
     kvern_status status =
         batch_prompt_parse(line, bytes, &job->options->session, &item->prompt, error);
     if (status == KVERN_OK) {
-        status = remember(item, error);
+        status = remember_id(item, error);
     }
     if (status != KVERN_OK) {
         return status;
@@ -321,7 +321,7 @@ static void feed_line(batch_job *job, const char *line, size_t bytes)
         return;
     }
     *item = (batch_item){.job = job, .line = job->line};
-    if (take_line(item, line, bytes, &submitted, &error) != KVERN_OK) {
+    if (take_prompt_line(item, line, bytes, &submitted, &error) != KVERN_OK) {
         job->bad++;
         report_line(job, job->line, error.text);
     }

@@ -46,8 +46,8 @@ static bool is_of_job(const json_t *value, const char *job)
     return !other || strcmp(other, job) == 0;
 }
 
-static kvern_status take_line(batch_output *out, const char *line, size_t bytes, size_t number,
-                              engine_error *error)
+static kvern_status take_result_line(batch_output *out, const char *line, size_t bytes,
+                                     size_t number, engine_error *error)
 {
     json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
     char *key = result_key(value);
@@ -84,13 +84,14 @@ static bool is_torn(const char *tail, size_t bytes)
     return torn;
 }
 
-static kvern_status take_lines(batch_output *out, const text_buffer *text, engine_error *error)
+static kvern_status take_result_lines(batch_output *out, const text_buffer *text,
+                                      engine_error *error)
 {
     size_t at = 0, number = 1;
     const char *newline;
     while (at < text->size && (newline = memchr(text->data + at, '\n', text->size - at))) {
         const size_t bytes = (size_t)(newline - text->data) - at;
-        kvern_status status = take_line(out, text->data + at, bytes, number++, error);
+        kvern_status status = take_result_line(out, text->data + at, bytes, number++, error);
         if (status != KVERN_OK) {
             return status;
         }
@@ -108,7 +109,7 @@ static kvern_status read_file(batch_output *out, engine_error *error)
     text_buffer text = TEXT_BUFFER_INIT;
     kvern_status status = text_read_file(out->path, &text, error);
     if (status == KVERN_OK) {
-        status = take_lines(out, &text, error);
+        status = take_result_lines(out, &text, error);
     }
     text_buffer_free(&text);
     if (status == KVERN_OK && lseek(out->fd, out->size, SEEK_SET) < 0) {

@@ -135,7 +135,7 @@ static void print_facts(const batch_job *job)
     sampling_print(&job->options->session.sampling);
 }
 
-static int print_json(const batch_job *job)
+static int print_batch_json(const batch_job *job)
 {
     const schedule_statistics *sums = &job->statistics;
     const sampler_options *sampling = &job->options->session.sampling;
@@ -171,7 +171,7 @@ static int conclude(const batch_job *job)
 {
     int code = CLI_SUCCESS;
     if (job->options->session.common.json) {
-        code = print_json(job);
+        code = print_batch_json(job);
     } else if (!job->options->session.common.quiet) {
         print_facts(job);
     }
@@ -199,7 +199,7 @@ static int run_batch(const batch_options *options)
     return code;
 }
 
-static int run(int argc, char **argv)
+static int run_batch_command(int argc, char **argv)
 {
     batch_options options = {.parallel = SCHEDULE_ROWS};
     if (!sampling_init(&options.session, argc)) {
@@ -215,5 +215,5 @@ const command command_batch = {
     .name = "batch",
     .title = "kvern batch",
     .summary = "answer the prompts of a file, many at once",
-    .run = run,
+    .run = run_batch_command,
 };

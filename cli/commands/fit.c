@@ -134,7 +134,7 @@ static void print_bytes(const char *name, uint64_t bytes)
     printf("%-14s %16" PRIu64 " (%s)\n", name, bytes, number_format_bytes(bytes, text));
 }
 
-static void print_text(const fit_report *report)
+static void print_fit_text(const fit_report *report)
 {
     printf("%-6s %-63s %12s %16s\n", "layers", "storage", "bytes/token", "bytes");
     for (size_t i = 0; i < report->group_count; i++) {
@@ -151,7 +151,7 @@ static void print_text(const fit_report *report)
     printf("%-14s %16zu tokens\n", "longest", report->longest);
 }
 
-static int print_json(const fit_report *report)
+static int print_fit_json(const fit_report *report)
 {
     json_t *groups = json_array();
     for (size_t i = 0; i < report->group_count; i++) {
@@ -190,9 +190,9 @@ static int run_fit(int argc, char **argv)
         code = report_engine_error(&error);
     } else {
         if (report.options.json) {
-            code = print_json(&report);
+            code = print_fit_json(&report);
         } else {
-            print_text(&report);
+            print_fit_text(&report);
         }
         code = report.fits || code != CLI_SUCCESS ? code : CLI_NO_FIT;
     }

@@ -308,7 +308,7 @@ static void show_keys(const inspection *found)
     }
 }
 
-static int print_text(const inspection *found)
+static int print_inspection_text(const inspection *found)
 {
     const model_facts *facts = &found->facts;
     show("file", "%s, GGUF %" PRIu32, found->options->model, gguf_version(found->file));
@@ -446,7 +446,7 @@ static json_t *keys_json(const inspection *found)
 }
 
 // What is unknown or cannot be used is null.
-static int print_json(const inspection *found)
+static int print_inspection_json(const inspection *found)
 {
     const model_facts *facts = &found->facts;
     json_t *object = json_object();
@@ -476,7 +476,7 @@ static int run_inspect(int argc, char **argv)
         return report_engine_error(&error);
     }
     collect(&found);
-    int code = options.json ? print_json(&found) : print_text(&found);
+    int code = options.json ? print_inspection_json(&found) : print_inspection_text(&found);
     if (!found.runnable) {
         (void)load_name_file(&options, KVERN_ERR_FORMAT, &found.facts_error);
         code = report_engine_error(&found.facts_error);

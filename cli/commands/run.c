@@ -114,7 +114,7 @@ static kvern_status answer_once(run_session *session, text_buffer *text, engine_
     return status;
 }
 
-static int run_once(run_session *session, text_buffer *text)
+static int answer_and_report(run_session *session, text_buffer *text)
 {
     engine_error error;
     if (answer_once(session, text, &error) != KVERN_OK) {
@@ -139,7 +139,7 @@ static int run_session_with(const session_options *options, text_buffer *text)
     if (session_open(options, &session, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
-    int code = text ? run_once(&session, text) : converse(&session);
+    int code = text ? answer_and_report(&session, text) : converse(&session);
     session_close(&session);
     return code;
 }
@@ -157,7 +157,7 @@ static int run_prompt(const session_options *options)
     return code;
 }
 
-static int run(int argc, char **argv)
+static int run_run(int argc, char **argv)
 {
     session_options options;
     if (!sampling_init(&options, argc)) {
@@ -174,5 +174,5 @@ const command command_run = {
     .name = "run",
     .title = "kvern run",
     .summary = "answer a prompt, or hold a conversation",
-    .run = run,
+    .run = run_run,
 };

@@ -45,7 +45,7 @@ static const struct argp TOKENIZE_ARGP = {
     .children = TOKENIZE_CHILDREN,
 };
 
-static int print_lines(const tokenizer *tokens, const token_buffer *ids)
+static int print_token_lines(const tokenizer *tokens, const token_buffer *ids)
 {
     text_buffer line = TEXT_BUFFER_INIT;
     int code = CLI_SUCCESS;
@@ -63,7 +63,7 @@ static int print_lines(const tokenizer *tokens, const token_buffer *ids)
     return code;
 }
 
-static int print_json(const tokenizer *tokens, const token_buffer *ids)
+static int print_tokens_json(const tokenizer *tokens, const token_buffer *ids)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < ids->count; i++) {
@@ -100,8 +100,8 @@ static int tokenize(const cli_options *options, const tokenizer *tokens)
         status = prompt_encode_plain(options, tokens, &text, &ids, &error);
     }
     int code = status != KVERN_OK ? report_engine_error(&error)
-               : options->json    ? print_json(tokens, &ids)
-                                  : print_lines(tokens, &ids);
+               : options->json    ? print_tokens_json(tokens, &ids)
+                                  : print_token_lines(tokens, &ids);
     token_buffer_free(&ids);
     text_buffer_free(&text);
     return code;

@@ -129,16 +129,16 @@ typedef struct talk_command {
     kvern_status (*run)(conversation *talk, const char *argument, bool *over, engine_error *error);
 } talk_command;
 
-static kvern_status run_clear(conversation *talk, const char *argument, bool *over,
-                              engine_error *error)
+static kvern_status talk_clear(conversation *talk, const char *argument, bool *over,
+                               engine_error *error)
 {
     (void)argument;
     (void)over;
     return start_again(talk, error);
 }
 
-static kvern_status run_exit(conversation *talk, const char *argument, bool *over,
-                             engine_error *error)
+static kvern_status talk_exit(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
 {
     (void)talk;
     (void)argument;
@@ -148,8 +148,8 @@ static kvern_status run_exit(conversation *talk, const char *argument, bool *ove
 }
 
 // The messages are computed again, for what followed the question may have left a window already.
-static kvern_status run_regen(conversation *talk, const char *argument, bool *over,
-                              engine_error *error)
+static kvern_status talk_regen(conversation *talk, const char *argument, bool *over,
+                               engine_error *error)
 {
     (void)argument;
     (void)over;
@@ -209,25 +209,25 @@ static kvern_status set_opening(conversation *talk, const char *system, engine_e
     return forget_cache(talk, error);
 }
 
-static kvern_status run_system(conversation *talk, const char *argument, bool *over,
-                               engine_error *error)
+static kvern_status talk_system(conversation *talk, const char *argument, bool *over,
+                                engine_error *error)
 {
     (void)over;
     kvern_status status = argument[0] ? check_system(talk, argument, error) : KVERN_OK;
     return status == KVERN_OK ? set_opening(talk, argument, error) : status;
 }
 
-static kvern_status run_help(conversation *talk, const char *argument, bool *over,
-                             engine_error *error);
+static kvern_status talk_help(conversation *talk, const char *argument, bool *over,
+                              engine_error *error);
 
 static const talk_command COMMANDS[] = {
-    {"/clear", NULL, "forgets everything said so far", run_clear},
-    {"/regen", NULL, "answers the last message once more", run_regen},
-    {"/system", "TEXT", "changes the system message; without TEXT there is none", run_system},
-    {"/help", NULL, "shows this list", run_help},
-    {"/exit", NULL, "ends the conversation, as do /quit and /bye", run_exit},
-    {"/quit", NULL, NULL, run_exit},
-    {"/bye", NULL, NULL, run_exit},
+    {"/clear", NULL, "forgets everything said so far", talk_clear},
+    {"/regen", NULL, "answers the last message once more", talk_regen},
+    {"/system", "TEXT", "changes the system message; without TEXT there is none", talk_system},
+    {"/help", NULL, "shows this list", talk_help},
+    {"/exit", NULL, "ends the conversation, as do /quit and /bye", talk_exit},
+    {"/quit", NULL, NULL, talk_exit},
+    {"/bye", NULL, NULL, talk_exit},
 };
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
@@ -237,8 +237,8 @@ static const char KEYS[] = "  //TEXT        sends /TEXT, a message that begins w
                            "  Ctrl-C        ends the running answer\n"
                            "  Ctrl-D        on an empty line: ends the conversation\n";
 
-static kvern_status run_help(conversation *talk, const char *argument, bool *over,
-                             engine_error *error)
+static kvern_status talk_help(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
 {
     (void)talk;
     (void)argument;

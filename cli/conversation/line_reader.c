@@ -220,7 +220,7 @@ static void save_history(line_reader *reader)
     }
 }
 
-static void remember(line_reader *reader, const char *line)
+static void remember_line(line_reader *reader, const char *line)
 {
     HistEvent event;
     if (line[strspn(line, " \t\n")]) {
@@ -292,7 +292,7 @@ void line_reader_close(line_reader *reader)
 // ---- Lines ----
 
 // One line without its newline; NULL at the end of the input or after Ctrl-C.
-static const char *read_line(line_reader *reader, size_t *size)
+static const char *read_typed_line(line_reader *reader, size_t *size)
 {
     int count = 0;
     reader->interrupted = false;
@@ -318,8 +318,8 @@ static bool ends_in_quotes(const char *line, size_t size)
 }
 
 // Takes a line of a message in. *quoted: it lies between quotes; *more: it goes on.
-static kvern_status take_line(text_buffer *message, const char *line, size_t size, bool *quoted,
-                              bool *more)
+static kvern_status take_typed_line(text_buffer *message, const char *line, size_t size,
+                                    bool *quoted, bool *more)
 {
     const bool first = !*more;
     if (first && size >= QUOTES_SIZE && memcmp(line, QUOTES, QUOTES_SIZE) == 0) {
@@ -358,14 +358,14 @@ line_result line_reader_next(line_reader *reader, text_buffer *message)
     atomic_store(reader->interrupt, false);
     do {
         size_t size;
-        const char *line = read_line(reader, &size);
+        const char *line = read_typed_line(reader, &size);
         if (!line) {
             putchar('\n');
             atomic_store(reader->interrupt, false);
             return reader->interrupted ? LINE_INTERRUPTED : LINE_END;
         }
-        remember(reader, line);
-        if (take_line(message, line, size, &quoted, &more) != KVERN_OK) {
+        remember_line(reader, line);
+        if (take_typed_line(message, line, size, &quoted, &more) != KVERN_OK) {
             return LINE_NO_MEMORY;
         }
         reader->continued = more;

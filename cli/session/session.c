@@ -162,7 +162,7 @@ static void show_text(run_session *session, const char *text, size_t bytes)
 }
 
 // A reader that is gone, a full disk or a lack of memory ends the answer.
-static void take_text(void *user, const char *text, size_t bytes)
+static void stream_text(void *user, const char *text, size_t bytes)
 {
     run_session *session = user;
     if (!session->options->common.json && !session->write_failed) {
@@ -204,7 +204,7 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
         .user = session,
         .on_prompt = show_prompt_progress,
         .on_token = end_prompt_progress,
-        .on_text = take_text,
+        .on_text = stream_text,
     };
     text_buffer_clear(&session->answer);
     session->text_lost = false;

@@ -29,7 +29,7 @@ static const measurement MEASUREMENTS[] = {
 };
 #define MEASUREMENT_COUNT (sizeof MEASUREMENTS / sizeof MEASUREMENTS[0])
 
-static int print_help(void)
+static int print_measurements(void)
 {
     static const char doc[] = "Measures the speed of this machine.\n\n";
     fputs("Usage: kvern bench MEASUREMENT [OPTION...]\n\n", stdout);
@@ -42,7 +42,7 @@ static int print_help(void)
     return CLI_SUCCESS;
 }
 
-static int fail_usage(const char *word)
+static int fail_measurement(const char *word)
 {
     const char *names[MEASUREMENT_COUNT];
     for (size_t i = 0; i < MEASUREMENT_COUNT; i++) {
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = CLI_USAGE;
     const char *word = argc > 1 ? argv[1] : NULL;
     if (word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
-        return print_help();
+        return print_measurements();
     }
     for (size_t i = 0; word && i < MEASUREMENT_COUNT; i++) {
         if (strcmp(word, MEASUREMENTS[i].name) == 0) {
@@ -73,5 +73,5 @@ int main(int argc, char **argv)
             return MEASUREMENTS[i].run(argc - 1, argv + 1);
         }
     }
-    return fail_usage(word);
+    return fail_measurement(word);
 }
