@@ -102,10 +102,10 @@ static kvern_status check_fit(fit_report *report, engine_error *error)
     return KVERN_OK;
 }
 
-static kvern_status make_report(const gguf_file *file, fit_report *report, engine_error *error)
+static kvern_status make_report(const model_source *source, fit_report *report, engine_error *error)
 {
     cli_options *options = &report->options;
-    kvern_status status = model_read_facts(file, &report->facts, error);
+    kvern_status status = model_read_facts(source, &report->facts, error);
     if (status != KVERN_OK) {
         return status;
     }
@@ -178,14 +178,14 @@ static int print_fit_json(const fit_report *report)
 static int run_fit(int argc, char **argv)
 {
     static fit_report report;
-    gguf_file *file;
+    model_source *source;
     engine_error error = {0};
     options_parse(&FIT_ARGP, argc, argv, &report.options);
-    if (gguf_open(report.options.model, &file, &error) != KVERN_OK) {
+    if (model_source_open(report.options.model, &source, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
     int code = CLI_SUCCESS;
-    if (make_report(file, &report, &error) != KVERN_OK) {
+    if (make_report(source, &report, &error) != KVERN_OK) {
         (void)load_name_file(&report.options, KVERN_ERR_FORMAT, &error);
         code = report_engine_error(&error);
     } else {
@@ -198,7 +198,7 @@ static int run_fit(int argc, char **argv)
     }
     kvern_composition_release(report.composition);
     kvern_context_release(report.context);
-    gguf_close(file);
+    model_source_close(source);
     return code;
 }
 

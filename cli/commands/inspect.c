@@ -37,7 +37,8 @@ static const struct argp INSPECT_ARGP = {
 // says so instead.
 typedef struct inspection {
     const cli_options *options;
-    gguf_file *file;
+    model_source *source;
+    const gguf_file *file; // NULL: another format
     model_facts facts;
     bool runnable; // facts are complete; otherwise facts_error says why
     engine_error facts_error;
@@ -73,18 +74,21 @@ static kvern_status measure_cache(inspection *found, engine_error *error)
 // A file that cannot be run is inspected as far as it can be understood.
 static void collect(inspection *found)
 {
-    kvern_status status = model_read_facts(found->file, &found->facts, &found->facts_error);
+    kvern_status status = model_read_facts(found->source, &found->facts, &found->facts_error);
     if (status == KVERN_OK) {
         int64_t wanted = found->options->context;
         found->kv_context = wanted ? (size_t)wanted : found->facts.context_length;
         status = measure_cache(found, &found->facts_error);
     }
     found->runnable = status == KVERN_OK;
-    if (tokenizer_create(found->file, &found->tokens, &found->tokenizer_error) != KVERN_OK) {
+    const engine_error none = {.text = "a directory has none that is read"};
+    found->tokenizer_error = found->template_error = none;
+    if (found->file &&
+        tokenizer_create(found->file, &found->tokens, &found->tokenizer_error) != KVERN_OK) {
         found->tokens = NULL;
     }
-    if (chat_template_detect(found->file, found->tokens, &found->chat, &found->template_error) !=
-        KVERN_OK) {
+    if (found->file && chat_template_detect(found->file, found->tokens, &found->chat,
+                                            &found->template_error) != KVERN_OK) {
         found->chat = NULL;
     }
 }
@@ -93,7 +97,7 @@ static void discard(inspection *found)
 {
     chat_template_destroy(found->chat);
     tokenizer_destroy(found->tokens);
-    gguf_close(found->file);
+    model_source_close(found->source);
 }
 
 // One "name  value" line.
@@ -297,7 +301,7 @@ static void show_cache(const inspection *found)
 static void show_keys(const inspection *found)
 {
     model_key key;
-    for (size_t i = 0; model_judge_key(found->file, i, &key); i++) {
+    for (size_t i = 0; model_judge_key(found->source, i, &key); i++) {
         text_buffer name = TEXT_BUFFER_INIT;
         if (text_append_escaped(&name, key.name.data, key.name.size) == KVERN_OK) {
             show(i == 0 ? "keys" : "", "%-9s %.*s%s%s%s", key_verdict_name(key.verdict),
@@ -308,10 +312,24 @@ static void show_keys(const inspection *found)
     }
 }
 
+static void show_file(const inspection *found)
+{
+    const char *path = found->options->model;
+    if (!found->file) {
+        show("directory", "%s, safetensors", path);
+        return;
+    }
+    size_t parts = gguf_file_parts(found->file);
+    show("file", "%s, GGUF %" PRIu32, path, gguf_version(found->file));
+    if (parts > 1) {
+        show("", "the first of %zu parts", parts);
+    }
+}
+
 static int print_inspection_text(const inspection *found)
 {
     const model_facts *facts = &found->facts;
-    show("file", "%s, GGUF %" PRIu32, found->options->model, gguf_version(found->file));
+    show_file(found);
     show_bytes("file bytes", facts->file_bytes);
     show_bytes("weight bytes", facts->tensor_bytes);
     show_string("architecture", facts->architecture);
@@ -433,7 +451,7 @@ static json_t *keys_json(const inspection *found)
 {
     json_t *list = json_array();
     model_key key;
-    for (size_t i = 0; list && model_judge_key(found->file, i, &key); i++) {
+    for (size_t i = 0; list && model_judge_key(found->source, i, &key); i++) {
         json_t *entry =
             json_pack("{s:o, s:s, s:s?}", "key", json_text(key.name.data, key.name.size), "verdict",
                       key_verdict_name(key.verdict), "why", key.why);
@@ -451,7 +469,8 @@ static int print_inspection_json(const inspection *found)
     const model_facts *facts = &found->facts;
     json_t *object = json_object();
     json_put_text(&object, "file", found->options->model);
-    json_put_size(&object, "gguf_version", gguf_version(found->file));
+    json_put(&object, "gguf_version",
+             found->file ? json_integer((json_int_t)gguf_version(found->file)) : json_null());
     json_put_size(&object, "file_bytes", facts->file_bytes);
     json_put_size(&object, "weight_bytes", facts->tensor_bytes);
     json_put(&object, "architecture", string_json(facts->architecture));
@@ -472,9 +491,10 @@ static int run_inspect(int argc, char **argv)
     options_parse(&INSPECT_ARGP, argc, argv, &options);
     inspection found = {.options = &options};
     engine_error error;
-    if (gguf_open(options.model, &found.file, &error) != KVERN_OK) {
+    if (model_source_open(options.model, &found.source, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
+    found.file = model_source_gguf(found.source);
     collect(&found);
     int code = options.json ? print_inspection_json(&found) : print_inspection_text(&found);
     if (!found.runnable) {

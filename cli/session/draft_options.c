@@ -58,18 +58,18 @@ static bool is_ngram(const cli_options *options)
 
 kvern_status check_draft(const cli_options *options, engine_error *error)
 {
-    gguf_file *file;
+    model_source *source;
     model_facts facts;
     if (!options->draft.source || is_ngram(options)) {
         return KVERN_OK;
     }
     const cli_options own = {.model = options->draft.source};
-    kvern_status status = gguf_open(own.model, &file, error);
+    kvern_status status = model_source_open(own.model, &source, error);
     if (status != KVERN_OK) {
         return status;
     }
-    status = load_name_file(&own, model_read_facts(file, &facts, error), error);
-    gguf_close(file);
+    status = load_name_file(&own, model_read_facts(source, &facts, error), error);
+    model_source_close(source);
     return status;
 }
 

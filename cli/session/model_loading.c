@@ -95,21 +95,21 @@ static void show_loading(void *user, uint64_t done, uint64_t total)
     progress_update(user, done, total);
 }
 
-static kvern_status load_weights(gguf_file *file, loaded_model *loaded, engine_error *error)
+static kvern_status load_weights(model_source *source, loaded_model *loaded, engine_error *error)
 {
     progress bar = progress_start("loading", NULL);
     kvern_status status =
-        model_load(file, loaded->context, show_loading, &bar, &loaded->model, error);
+        model_load(source, loaded->context, show_loading, &bar, &loaded->model, error);
     progress_end(&bar);
     return status;
 }
 
 // Everything that follows the opening of the file, which stays the caller's on failure.
-static kvern_status load_file(const cli_options *options, gguf_file *file, loaded_model *loaded,
-                              engine_error *error)
+static kvern_status load_source(const cli_options *options, model_source *source,
+                                loaded_model *loaded, engine_error *error)
 {
     model_facts facts;
-    kvern_status status = model_read_facts(file, &facts, error);
+    kvern_status status = model_read_facts(source, &facts, error);
     if (status != KVERN_OK) {
         return load_name_file(options, status, error);
     }
@@ -124,7 +124,7 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
                                 error);
     }
     if (status == KVERN_OK) {
-        status = load_name_file(options, load_weights(file, loaded, error), error);
+        status = load_name_file(options, load_weights(source, loaded, error), error);
     }
     return status;
 }
@@ -132,15 +132,15 @@ static kvern_status load_file(const cli_options *options, gguf_file *file, loade
 kvern_status load_model_in(const cli_options *options, kvern_context *context, loaded_model *loaded,
                            engine_error *error)
 {
-    gguf_file *file = NULL;
+    model_source *source = NULL;
     *loaded = (loaded_model){.context = context};
-    kvern_status status = gguf_open(options->model, &file, error);
+    kvern_status status = model_source_open(options->model, &source, error);
     if (status == KVERN_OK) {
-        status = load_file(options, file, loaded, error);
+        status = load_source(options, source, loaded, error);
     }
     loaded->context = NULL;
     if (status != KVERN_OK) {
-        gguf_close(file);
+        model_source_close(source);
         unload_model(loaded);
     }
     return status;

@@ -2,13 +2,8 @@
 #include "engine/base/little_endian.h"
 #include "engine/gguf/gguf_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static kvern_status take_magic(gguf_cursor *cursor)
 {
@@ -55,8 +50,8 @@ static kvern_status take_header(gguf_cursor *cursor, gguf_file *file)
 static kvern_status parse(gguf_file *file, const char *name, engine_error *error)
 {
     gguf_cursor cursor = {
-        .data = file->data, .bytes = file->bytes, .file_name = name, .error = error};
-    if (file->bytes == 0) {
+        .data = file->file.data, .bytes = file->file.bytes, .file_name = name, .error = error};
+    if (file->file.bytes == 0) {
         return engine_fail(error, KVERN_ERR_FORMAT, "%s: the file is empty", name);
     }
     kvern_status status = take_header(&cursor, file);
@@ -70,17 +65,15 @@ static kvern_status parse(gguf_file *file, const char *name, engine_error *error
 }
 
 // Takes over the mapping, also when it fails.
-static kvern_status open_bytes(const void *data, size_t bytes, bool mapped, const char *name,
-                               gguf_file **out, engine_error *error)
+static kvern_status open_mapping(mapped_file mapping, const char *name, gguf_file **out,
+                                 engine_error *error)
 {
     gguf_file *file = calloc(1, sizeof *file);
     if (!file) {
-        if (mapped) {
-            munmap((void *)data, bytes);
-        }
+        mapped_file_close(&mapping);
         return engine_fail(error, KVERN_ERR_MEMORY, "%s: no memory to open it", name);
     }
-    *file = (gguf_file){.data = data, .bytes = bytes, .mapped = mapped};
+    file->file = mapping;
     kvern_status status = parse(file, name, error);
     if (status != KVERN_OK) {
         gguf_close(file);
@@ -90,57 +83,37 @@ static kvern_status open_bytes(const void *data, size_t bytes, bool mapped, cons
     return KVERN_OK;
 }
 
-// Maps an open descriptor. *data is NULL for an empty file, which cannot be mapped.
-static kvern_status map_file(int descriptor, const char *path, void **data, size_t *bytes,
-                             engine_error *error)
+kvern_status gguf_open_part(const char *path, gguf_file **out, engine_error *error)
 {
-    struct stat facts;
-    *data = NULL;
-    *bytes = 0;
-    if (fstat(descriptor, &facts) != 0) {
-        return engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(errno));
+    mapped_file mapping;
+    *out = NULL;
+    kvern_status status = mapped_file_open(path, &mapping, error);
+    return status == KVERN_OK ? open_mapping(mapping, path, out, error) : status;
+}
+
+// The whole of a model that may be split.
+static kvern_status finish_opening(const char *path, gguf_file **out, engine_error *error)
+{
+    kvern_status status = gguf_join_parts(*out, path, error);
+    if (status != KVERN_OK) {
+        gguf_close(*out);
+        *out = NULL;
     }
-    if (!S_ISREG(facts.st_mode)) {
-        return engine_fail(error, KVERN_ERR_IO, "%s: %s", path,
-                           S_ISDIR(facts.st_mode) ? "is a directory" : "is not a regular file");
-    }
-    if ((uintmax_t)facts.st_size > SIZE_MAX / 2) {
-        return engine_fail(error, KVERN_ERR_OVERFLOW, "%s: too large for this machine", path);
-    }
-    if (facts.st_size == 0) {
-        return KVERN_OK;
-    }
-    void *mapping = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (mapping == MAP_FAILED) {
-        return engine_fail(error, KVERN_ERR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
-    }
-    *data = mapping;
-    *bytes = (size_t)facts.st_size;
-    return KVERN_OK;
+    return status;
 }
 
 kvern_status gguf_open(const char *path, gguf_file **out, engine_error *error)
 {
-    *out = NULL;
-    // Without O_NONBLOCK, opening a named pipe would wait for a writer.
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) {
-        return engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    void *data;
-    size_t bytes;
-    kvern_status status = map_file(descriptor, path, &data, &bytes, error);
-    close(descriptor);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    return open_bytes(data, bytes, data != NULL, path, out, error);
+    kvern_status status = gguf_open_part(path, out, error);
+    return status == KVERN_OK ? finish_opening(path, out, error) : status;
 }
 
 kvern_status gguf_open_memory(const void *data, size_t bytes, gguf_file **out, engine_error *error)
 {
     *out = NULL;
-    return open_bytes(data, bytes, false, "memory", out, error);
+    const mapped_file memory = {.data = data, .bytes = bytes};
+    kvern_status status = open_mapping(memory, "memory", out, error);
+    return status == KVERN_OK ? finish_opening(NULL, out, error) : status;
 }
 
 void gguf_close(gguf_file *file)
@@ -148,16 +121,18 @@ void gguf_close(gguf_file *file)
     if (!file) {
         return;
     }
+    for (size_t i = 0; i < file->part_count; i++) {
+        gguf_close(file->parts[i]);
+    }
+    free(file->parts);
     for (size_t i = 0; file->entries && i < file->entry_count; i++) {
         free(file->entries[i].string_starts);
     }
     free(file->entries);
-    free(file->entry_names.sorted);
+    name_index_free(&file->entry_names);
     free(file->tensors);
-    free(file->tensor_names.sorted);
-    if (file->mapped) {
-        munmap((void *)file->data, file->bytes);
-    }
+    name_index_free(&file->tensor_names);
+    mapped_file_close(&file->file);
     free(file);
 }
 
@@ -168,20 +143,27 @@ uint32_t gguf_version(const gguf_file *file)
 
 size_t gguf_file_bytes(const gguf_file *file)
 {
-    return file->bytes;
+    size_t bytes = file->file.bytes;
+    for (size_t i = 0; i < file->part_count; i++) {
+        bytes += file->parts[i]->file.bytes;
+    }
+    return bytes;
+}
+
+size_t gguf_file_parts(const gguf_file *file)
+{
+    return 1 + file->part_count;
 }
 
 void gguf_drop_pages(const gguf_file *file, const void *data, size_t bytes)
 {
-    if (!file->mapped || bytes == 0) {
-        return;
+    const gguf_file *owner = file;
+    for (size_t i = 0; i < file->part_count && !mapped_file_holds(&owner->file, data); i++) {
+        owner = file->parts[i];
     }
-    // Outwards to whole pages: a neighbour's page that goes with it is read again when it is
-    // needed, and many small tensors leave nothing behind.
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t start = (size_t)((const unsigned char *)data - file->data);
-    size_t first = start / page * page;
-    madvise((void *)(file->data + first), start + bytes - first, MADV_DONTNEED);
+    if (mapped_file_holds(&owner->file, data)) {
+        mapped_file_drop(&owner->file, data, bytes);
+    }
 }
 
 size_t gguf_entry_count(const gguf_file *file)
@@ -196,7 +178,7 @@ const gguf_entry *gguf_entry_at(const gguf_file *file, size_t index)
 
 const gguf_entry *gguf_find(const gguf_file *file, const char *key)
 {
-    return (const gguf_entry *)gguf_names_find(&file->entry_names, key);
+    return (const gguf_entry *)name_index_find(&file->entry_names, text_view_of(key));
 }
 
 gguf_string gguf_entry_key(const gguf_entry *entry)
@@ -221,5 +203,5 @@ const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t index)
 
 const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name)
 {
-    return (const gguf_tensor *)gguf_names_find(&file->tensor_names, name);
+    return (const gguf_tensor *)name_index_find(&file->tensor_names, text_view_of(name));
 }

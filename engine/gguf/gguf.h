@@ -68,11 +68,14 @@ enum gguf_type {
 // or to a page if that is less.
 typedef weights_tensor gguf_tensor;
 
-// Opens and validates a file. On success *out owns the mapping (gguf_close). On failure *out is
-// NULL and *error names the file and the first fault.
+// Opens and validates a file. A model that is split over several files (split.count) is opened by
+// its first one, which must be named "...-00001-of-0000N.gguf", with the others beside it; its
+// metadata are those of the first, its tensors those of all. On success *out owns the mapping
+// (gguf_close). On failure *out is NULL and *error names the file and the first fault.
 KVERN_CHECK kvern_status gguf_open(const char *path, gguf_file **out, engine_error *error);
 
 // The same over memory that the caller keeps alive and unchanged until gguf_close (tests, fuzzing).
+// A part of a split model is refused.
 // Tensor data is as aligned as the memory is.
 KVERN_CHECK kvern_status gguf_open_memory(const void *data, size_t bytes, gguf_file **out,
                                           engine_error *error);
@@ -81,7 +84,8 @@ KVERN_CHECK kvern_status gguf_open_memory(const void *data, size_t bytes, gguf_f
 void gguf_close(gguf_file *file);
 
 uint32_t gguf_version(const gguf_file *file);
-size_t gguf_file_bytes(const gguf_file *file);
+size_t gguf_file_bytes(const gguf_file *file); // of all parts
+size_t gguf_file_parts(const gguf_file *file); // 1, or the files of a split model
 
 // Tells the operating system that these bytes of a tensor's data are not needed any more (they were
 // repacked); reading them again stays valid. Does nothing for gguf_open_memory.

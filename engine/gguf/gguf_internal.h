@@ -8,11 +8,13 @@
 //   gguf_cursor.c    bounds-checked reading, error sentences
 //   gguf_metadata.c  the metadata section
 //   gguf_tensors.c   tensor descriptions and where their data lies
-//   gguf_names.c     sorted names
+//   gguf_split.c     models in several files
 //   gguf_values.c    value types and the access to values
 //   gguf_weights.c   the file as a source of weights
 
+#include "engine/base/mapped_file.h"
 #include "engine/gguf/gguf.h"
+#include "engine/weights/name_index.h"
 
 // The smallest number of bytes that one item can take in a file. A count is compared with the bytes
 // left divided by this before anything of that count is allocated.
@@ -27,7 +29,7 @@
 #define GGUF_MAX_TENSOR_NAME_BYTES 64
 
 struct gguf_entry {
-    gguf_string key; // first: gguf_names points at it
+    gguf_string key; // first: name_index points at it
     gguf_value_type type;
     gguf_value_type element;    // of an array
     size_t count;               // of an array, otherwise 0
@@ -37,30 +39,23 @@ struct gguf_entry {
 
 // A tensor with what its checks need and its users do not.
 typedef struct gguf_placed_tensor {
-    gguf_tensor tensor;    // first, and its name is first in it: gguf_names points at it
+    gguf_tensor tensor;    // first, and its name is first in it: name_index points at it
     uint64_t offset;       // in the data section
     size_t description_at; // where in the file the tensor is described, for error sentences
 } gguf_placed_tensor;
 
-// Names in sorted order. Each pointer is to the gguf_string at the start of a gguf_entry or of a
-// gguf_placed_tensor, so it converts to a pointer to that.
-typedef struct gguf_names {
-    const gguf_string **sorted;
-    size_t count;
-} gguf_names;
-
 struct gguf_file {
-    const unsigned char *data;
-    size_t bytes;
-    bool mapped; // data is ours to unmap
+    mapped_file file;
     uint32_t version;
     size_t alignment;
     gguf_entry *entries;
     size_t entry_count;
-    gguf_names entry_names;
-    gguf_placed_tensor *tensors;
+    name_index entry_names;
+    gguf_placed_tensor *tensors; // of all parts
     size_t tensor_count;
-    gguf_names tensor_names;
+    name_index tensor_names;
+    gguf_file **parts; // of a split model, those after the first, owned
+    size_t part_count;
 };
 
 // Where the reader is, and what it is reading: the latter goes into error sentences.
@@ -104,11 +99,12 @@ KVERN_CHECK kvern_status gguf_take_count(gguf_cursor *cursor, const char *what, 
 KVERN_CHECK kvern_status gguf_parse_metadata(gguf_cursor *cursor, gguf_file *file);
 KVERN_CHECK kvern_status gguf_parse_tensors(gguf_cursor *cursor, gguf_file *file);
 
-// Sorts `count` names that begin structs of `stride` bytes at `first`. *repeated is set to a name
-// that occurs twice, or to NULL. False when memory is missing.
-KVERN_CHECK bool gguf_names_build(gguf_names *names, const void *first, size_t stride, size_t count,
-                                  const gguf_string **repeated);
-const gguf_string *gguf_names_find(const gguf_names *names, const char *name);
+// Opens a file by itself, as part of a split model too.
+KVERN_CHECK kvern_status gguf_open_part(const char *path, gguf_file **out, engine_error *error);
+
+// Opens the other parts of a split model beside its first, which `path` names (NULL: memory), and
+// takes their tensors. Leaves a model in one file alone.
+KVERN_CHECK kvern_status gguf_join_parts(gguf_file *file, const char *path, engine_error *error);
 
 // Bytes of a number or bool of this type in the file; 0 for strings, arrays and unknown types.
 size_t gguf_scalar_bytes(uint32_t type);

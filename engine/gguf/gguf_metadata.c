@@ -121,7 +121,7 @@ static kvern_status take_entries(gguf_cursor *cursor, gguf_file *file)
 static kvern_status sort_keys(gguf_cursor *cursor, gguf_file *file)
 {
     const gguf_string *repeated;
-    if (!gguf_names_build(&file->entry_names, file->entries, sizeof *file->entries,
+    if (!name_index_build(&file->entry_names, file->entries, sizeof *file->entries,
                           file->entry_count, &repeated)) {
         return gguf_fail(cursor, KVERN_ERR_MEMORY, cursor->at, "no memory for %zu keys",
                          file->entry_count);

@@ -104,7 +104,7 @@ static void return_to(gguf_cursor *cursor, const gguf_file *file, const gguf_pla
 static kvern_status sort_names(gguf_cursor *cursor, gguf_file *file)
 {
     const gguf_string *repeated;
-    if (!gguf_names_build(&file->tensor_names, file->tensors, sizeof *file->tensors,
+    if (!name_index_build(&file->tensor_names, file->tensors, sizeof *file->tensors,
                           file->tensor_count, &repeated)) {
         return gguf_fail(cursor, KVERN_ERR_MEMORY, cursor->at, "no memory for %zu tensor names",
                          file->tensor_count);

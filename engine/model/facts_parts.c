@@ -106,7 +106,8 @@ static kvern_status read_rope_type(facts_reader *reader, float factor, text_view
     }
     *type = text_view_of(scaled ? "linear" : "none");
     if (found.kind == CONFIG_TEXT) {
-        *type = found.text;
+        bool none = reader->source->format->hf_names && text_view_is(found.text, "default");
+        *type = none ? text_view_of("none") : found.text;
     }
     if (scaled && text_view_is(*type, "none")) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT,

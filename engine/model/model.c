@@ -53,8 +53,7 @@ static kvern_status load_parts(model *m, model_loader *loader)
 
 static kvern_status load_tensors(model *m, model_progress progress, void *user, engine_error *error)
 {
-    const weights source = gguf_weights(m->file);
-    model_loader loader = {.source = &source,
+    model_loader loader = {.source = model_source_weights(m->source),
                            .facts = &m->facts,
                            .executor = &m->executor,
                            .features = m->features,
@@ -90,13 +89,14 @@ static kvern_status plan_layers(model *m, engine_error *error)
 // A file without any tokenizer key is a model for programs that bring token ids.
 static kvern_status load_tokenizer(model *m, engine_error *error)
 {
-    if (!gguf_find(m->file, "tokenizer.ggml.model")) {
+    const gguf_file *file = model_source_gguf(m->source);
+    if (!file || !gguf_find(file, "tokenizer.ggml.model")) {
         return KVERN_OK;
     }
-    return tokenizer_create(m->file, &m->tokenizer, error);
+    return tokenizer_create(file, &m->tokenizer, error);
 }
 
-// Everything but the file, which a failed load gives back to the caller.
+// Everything but the source, which a failed load gives back to the caller.
 static void release(model *m)
 {
     if (m->facts.family) {
@@ -112,7 +112,7 @@ static void release(model *m)
     free(m);
 }
 
-kvern_status model_load(gguf_file *file, kvern_context *context, model_progress progress,
+kvern_status model_load(model_source *source, kvern_context *context, model_progress progress,
                         void *user, model **out, engine_error *error)
 {
     *out = NULL;
@@ -120,12 +120,12 @@ kvern_status model_load(gguf_file *file, kvern_context *context, model_progress 
     if (!m) {
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a model");
     }
-    m->file = file;
+    m->source = source;
     m->context = context;
     m->executor = kvern_context_executor(context);
     m->features = kvern_context_cpu_features(context);
     m->ops = engine_ops_select(m->features);
-    kvern_status status = model_read_facts(file, &m->facts, error);
+    kvern_status status = model_read_facts(source, &m->facts, error);
     if (status == KVERN_OK) {
         status = load_tokenizer(m, error);
     }
@@ -146,15 +146,15 @@ kvern_status model_load(gguf_file *file, kvern_context *context, model_progress 
 kvern_status model_open(const char *path, kvern_context *context, model_progress progress,
                         void *user, model **out, engine_error *error)
 {
-    gguf_file *file;
+    model_source *source;
     *out = NULL;
-    kvern_status status = gguf_open(path, &file, error);
+    kvern_status status = model_source_open(path, &source, error);
     if (status != KVERN_OK) {
         return status;
     }
-    status = model_load(file, context, progress, user, out, error);
+    status = model_load(source, context, progress, user, out, error);
     if (status != KVERN_OK) {
-        gguf_close(file);
+        model_source_close(source);
     }
     return status;
 }
@@ -164,9 +164,9 @@ void model_close(model *m)
     if (!m) {
         return;
     }
-    gguf_file *file = m->file;
+    model_source *source = m->source;
     release(m);
-    gguf_close(file);
+    model_source_close(source);
 }
 
 const model_facts *model_get_facts(const model *m)
@@ -176,7 +176,7 @@ const model_facts *model_get_facts(const model *m)
 
 const gguf_file *model_file(const model *m)
 {
-    return m->file;
+    return model_source_gguf(m->source);
 }
 
 void model_add_end(model *m, int32_t token)

@@ -2,15 +2,15 @@
 #ifndef KVERN_ENGINE_MODEL_H
 #define KVERN_ENGINE_MODEL_H
 
-// A language model from a GGUF file: its facts, its weights in memory, and the forward pass over a
-// kvern_state.
+// A language model from a file or a directory: its facts, its weights in memory, and the forward
+// pass over a kvern_state.
 //
-//   gguf_file *file;                      what the file holds               engine/gguf/gguf.h
-//   model_facts facts;                    geometry; no weights needed       model_read_facts
-//   kvern_composition *plan;              what the KV cache keeps           model_composition
-//   model *model;                         weights, ready to multiply        model_open, model_load
-//   model_workspace *workspace;           scratch of one forward pass       model_workspace_create
-//   model_forward(model, workspace, state, step, error)
+//   model_source *source;                 what is on disk engine/model/model_source.h model_facts
+//   facts;                    geometry; no weights needed       model_read_facts kvern_composition
+//   *plan;              what the KV cache keeps           model_composition model *model; weights,
+//   ready to multiply        model_open, model_load model_workspace *workspace;           scratch
+//   of one forward pass       model_workspace_create model_forward(model, workspace, state, step,
+//   error)
 //
 // A model is immutable once it is open and may serve several threads; a workspace and a state
 // belong to one thread at a time.
@@ -19,7 +19,7 @@
 // how they were cut into steps, on other rows, on threads, or on the instruction set.
 // docs/engine.md states the arithmetic.
 
-#include "engine/gguf/gguf.h"
+#include "engine/model/model_source.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/key_table.h"
 
@@ -98,13 +98,13 @@ typedef struct model_facts {
     model_type_count type[MODEL_MAX_TYPES];
 } model_facts;
 
-// Reads the facts of an open file without touching its weights, and checks that its tensors are
+// Reads the facts of an open model without touching its weights, and checks that its tensors are
 // those of such a model. Errors: KVERN_ERR_UNSUPPORTED (an
 // architecture, rope scaling or key that this engine does not know; the text names it, and the
 // architectures and scalings that it knows), KVERN_ERR_FORMAT (a key is missing, out of range or
 // contradicts another one). On failure the general facts (strings, bytes, type counts) are filled
 // in all the same.
-KVERN_CHECK kvern_status model_read_facts(const gguf_file *file, model_facts *facts,
+KVERN_CHECK kvern_status model_read_facts(const model_source *source, model_facts *facts,
                                           engine_error *error);
 
 // What is done with a key of a file.
@@ -116,7 +116,7 @@ typedef struct model_key {
 
 // The verdict on the key `index` of a file, in the file's order. False when there is no such key,
 // or the file is of an unknown architecture.
-bool model_judge_key(const gguf_file *file, size_t index, model_key *key);
+bool model_judge_key(const model_source *source, size_t index, model_key *key);
 
 // The plan of the KV cache for a model of these facts, stored as `storage` says (NULL: bf16). On
 // success *out holds one reference (kvern_composition_release). On failure *out is NULL and the
@@ -132,16 +132,16 @@ typedef void (*model_progress)(void *user, uint64_t done, uint64_t total);
 
 // Opens a file and loads its weights. The model borrows the context until model_close and uses its
 // executor and its instruction sets. `progress` may be NULL. On failure *out is NULL. Errors: those
-// of gguf_open, model_read_facts and the tokenizer; KVERN_ERR_FORMAT (a tensor is missing or has
-// another shape than the facts demand: the text names it), KVERN_ERR_UNSUPPORTED (a tensor type or
-// a tensor that changes the computation and is unknown here), KVERN_ERR_MEMORY.
+// of model_source_open, model_read_facts and the tokenizer; KVERN_ERR_FORMAT (a tensor is missing
+// or has another shape than the facts demand: the text names it), KVERN_ERR_UNSUPPORTED (a tensor
+// type or a tensor that changes the computation and is unknown here), KVERN_ERR_MEMORY.
 KVERN_CHECK kvern_status model_open(const char *path, kvern_context *context,
                                     model_progress progress, void *user, model **out,
                                     engine_error *error);
 
-// The same for a file that the caller has opened. On success the model owns `file` and closes it;
-// on failure it stays the caller's.
-KVERN_CHECK kvern_status model_load(gguf_file *file, kvern_context *context,
+// The same for a source that the caller has opened. On success the model owns it and closes it; on
+// failure it stays the caller's.
+KVERN_CHECK kvern_status model_load(model_source *source, kvern_context *context,
                                     model_progress progress, void *user, model **out,
                                     engine_error *error);
 
@@ -149,6 +149,7 @@ KVERN_CHECK kvern_status model_load(gguf_file *file, kvern_context *context,
 void model_close(model *model);
 
 const model_facts *model_get_facts(const model *model);
+// NULL when the model comes from another format.
 const gguf_file *model_file(const model *model);
 // NULL when the file has no tokenizer at all: such a model takes token ids only.
 const tokenizer *model_tokenizer(const model *model);

@@ -141,45 +141,65 @@ static kvern_status find_family(model_facts *facts, engine_error *error)
 static kvern_status check_keys(const weights *source, const model_facts *facts, engine_error *error)
 {
     const key_table *tables[MODEL_KEY_TABLES];
-    model_family_key_tables(facts->family, tables);
+    size_t count = model_family_key_tables(facts->family, source->format, tables);
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < weights_key_count(source) && status == KVERN_OK; i++) {
         text_view key;
         config_value value = weights_key_at(source, i, &key);
-        status = key_check(tables, MODEL_KEY_TABLES, facts->architecture, key, &value, error);
+        status = key_check(tables, count, facts->architecture, key, &value, error);
     }
     return status;
 }
 
-kvern_status model_read_facts(const gguf_file *file, model_facts *facts, engine_error *error)
+// A file that says whether the output matrix is the embedding must have it or not.
+static kvern_status check_output(facts_reader *reader, const model_facts *facts)
 {
-    const weights source = gguf_weights(file);
+    config_value stated = facts_find(reader, "tied_output");
+    if (stated.kind == CONFIG_ABSENT ||
+        (stated.kind == CONFIG_FLAG && stated.flag == facts->tied_output)) {
+        return KVERN_OK;
+    }
+    char name[MODEL_NAME_BYTES];
+    const weights *w = reader->source;
+    w->format->tensor_name(w->file, "output.weight", name, sizeof name);
+    return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                       facts->tied_output ? "%s is false, but there is no tensor %s"
+                                          : "%s is true, but there is a tensor %s",
+                       reader->key, name);
+}
+
+kvern_status model_read_facts(const model_source *source, model_facts *facts, engine_error *error)
+{
+    const weights *w = model_source_weights(source);
     *facts = (model_facts){.embedding_scale = 1};
-    read_general(&source, facts);
+    read_general(w, facts);
     kvern_status status = find_family(facts, error);
     if (status == KVERN_OK) {
-        status = check_keys(&source, facts, error);
+        status = check_keys(w, facts, error);
     }
-    facts_reader reader = {.source = &source, .error = error, .key = ""};
+    facts_reader reader = {.source = w, .error = error, .key = ""};
     if (status == KVERN_OK) {
         status = check_version(&reader);
+    }
+    if (status == KVERN_OK) {
+        status = check_output(&reader, facts);
     }
     return status == KVERN_OK ? read_model(&reader, facts) : status;
 }
 
-bool model_judge_key(const gguf_file *file, size_t index, model_key *key)
+bool model_judge_key(const model_source *source, size_t index, model_key *key)
 {
-    const weights source = gguf_weights(file);
-    const text_view architecture = text_of(&source, "general.architecture");
+    const weights *w = model_source_weights(source);
+    const text_view architecture = text_of(w, "general.architecture");
     const model_family *family = model_family_find(architecture);
-    if (!family || index >= weights_key_count(&source)) {
+    if (!family || index >= weights_key_count(w)) {
         return false;
     }
     const key_table *tables[MODEL_KEY_TABLES];
-    model_family_key_tables(family, tables);
+    size_t count = model_family_key_tables(family, w->format, tables);
     const key_row *row;
-    config_value value = weights_key_at(&source, index, &key->name);
-    key->verdict = key_judge(tables, MODEL_KEY_TABLES, architecture, key->name, &value, &row);
+    config_value value = weights_key_at(w, index, &key->name);
+    key->verdict = key_judge(tables, count, architecture, key->name, &value, &row);
     key->why = row ? row->why : NULL;
     return true;
 }

@@ -7,7 +7,7 @@
 #include "engine/model/families/model_family.h"
 
 struct model {
-    gguf_file *file; // owned
+    model_source *source; // owned
     kvern_context *context;
     kvern_executor executor;
     uint32_t features;

@@ -51,7 +51,7 @@ static const key_row *find_in(const key_table *table, text_view name)
 const key_row *key_find(const key_table *const *tables, size_t count, text_view architecture,
                         text_view key, bool *open)
 {
-    bool prefixed = false;
+    bool prefixed = false, known = false;
     *open = false;
     for (size_t i = 0; i < count; i++) {
         text_view name = key;
@@ -63,10 +63,11 @@ const key_row *key_find(const key_table *const *tables, size_t count, text_view 
         if (row) {
             return row;
         }
-        prefixed = true;
+        prefixed = prefixed || !rest;
+        known = true;
         *open = *open || tables[i]->open;
     }
-    *open = *open || !prefixed;
+    *open = *open || !known;
     return NULL;
 }
 

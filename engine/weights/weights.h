@@ -38,6 +38,8 @@ typedef struct weights_format {
     bool paired_rows;
     bool whole_norms;
 
+    bool hf_names; // keys and tensors are called as Hugging Face calls them, not as GGUF does
+
     // Tensors in the file's order, and by the engine's name; NULL when there is none.
     size_t (*tensor_count)(const void *file);
     const weights_tensor *(*tensor_at)(const void *file, size_t index);

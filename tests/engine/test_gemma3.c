@@ -261,7 +261,6 @@ static void a_cancelled_prompt_leaves_windows_as_they_were(void **state)
 static kvern_status read_facts(const tiny_gemma3 *model, const char *key, uint32_t value,
                                model_facts *facts, engine_error *error)
 {
-    gguf_file *file;
     size_t bytes;
     gguf_builder *builder = gguf_builder_create();
     tiny_gemma3_add(model, builder);
@@ -270,9 +269,9 @@ static kvern_status read_facts(const tiny_gemma3 *model, const char *key, uint32
     }
     void *data = gguf_builder_finish(builder, &bytes);
     gguf_builder_destroy(builder);
-    assert_int_equal(gguf_open_memory(data, bytes, &file, error), KVERN_OK);
-    kvern_status status = model_read_facts(file, facts, error);
-    gguf_close(file);
+    model_source *source = engine_fixture_source(data, bytes);
+    kvern_status status = model_read_facts(source, facts, error);
+    model_source_close(source);
     free(data);
     return status;
 }

@@ -2,6 +2,7 @@
 // Facts of model files, and files that are refused with a sentence that names the fault.
 
 #include "engine/model/model.h"
+#include "tests/support/engine_fixture.h"
 #include "tests/support/tiny_llama.h"
 
 #include <setjmp.h>
@@ -27,16 +28,14 @@ static kvern_status load(const gguf_builder *builder, engine_error *error)
     size_t bytes;
     void *data = gguf_builder_finish(builder, &bytes);
     kvern_context *context = make_context();
-    gguf_file *file;
+    model_source *source = engine_fixture_source(data, bytes);
     model *model;
-    kvern_status status = gguf_open_memory(data, bytes, &file, error);
-    assert_int_equal(status, KVERN_OK);
-    status = model_load(file, context, NULL, NULL, &model, error);
+    kvern_status status = model_load(source, context, NULL, NULL, &model, error);
     if (status == KVERN_OK) {
         model_close(model);
     } else {
         assert_null(model);
-        gguf_close(file);
+        model_source_close(source);
     }
     kvern_context_release(context);
     free(data);
@@ -61,11 +60,10 @@ static void facts_are_those_of_the_file(void **state)
     model.rope_linear = 4;
     size_t bytes;
     void *data = tiny_llama_build(&model, &bytes);
-    gguf_file *file;
     model_facts facts;
     engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
-    assert_int_equal(model_read_facts(file, &facts, &error), KVERN_OK);
+    model_source *source = engine_fixture_source(data, bytes);
+    assert_int_equal(model_read_facts(source, &facts, &error), KVERN_OK);
     assert_memory_equal(facts.architecture.data, "llama", facts.architecture.size);
     assert_memory_equal(facts.name.data, "tiny", facts.name.size);
     assert_memory_equal(facts.tokenizer.data, "gpt2", facts.tokenizer.size);
@@ -95,7 +93,7 @@ static void facts_are_those_of_the_file(void **state)
     size_t matrices = 300 * 64 + 2 * (4 * 16 + 2 * 2 * 16 + 4 * 16 + 3 * 96) * 64;
     assert_int_equal(facts.parameters, matrices + 5 * 64);
     assert_int_equal(facts.type[0].bytes, matrices / 32 * 20);
-    gguf_close(file);
+    model_source_close(source);
     free(data);
 }
 
@@ -105,11 +103,10 @@ static void the_plan_has_the_geometry(void **state)
     tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
     size_t bytes;
     void *data = tiny_llama_build(&model, &bytes);
-    gguf_file *file;
     model_facts facts;
     engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
-    assert_int_equal(model_read_facts(file, &facts, &error), KVERN_OK);
+    model_source *source = engine_fixture_source(data, bytes);
+    assert_int_equal(model_read_facts(source, &facts, &error), KVERN_OK);
     kvern_context *context = make_context();
     kvern_composition *plan;
     kvern_storage storage = kvern_storage_default();
@@ -127,7 +124,7 @@ static void the_plan_has_the_geometry(void **state)
     assert_int_equal(kvern_composition_bytes_per_token(plan), 2 * 2 * 16 * (2 + 2));
     kvern_composition_release(plan);
     kvern_context_release(context);
-    gguf_close(file);
+    model_source_close(source);
     free(data);
 }
 
@@ -146,13 +143,12 @@ static void loading_reports_progress(void **state)
     tiny_llama options = tiny_llama_default(GGUF_TYPE_Q8_0);
     size_t bytes;
     void *data = tiny_llama_build(&options, &bytes);
-    gguf_file *file;
     engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
+    model_source *source = engine_fixture_source(data, bytes);
     kvern_context *context = make_context();
     uint64_t seen[2] = {0, 0};
     model *model;
-    assert_int_equal(model_load(file, context, add_progress, seen, &model, &error), KVERN_OK);
+    assert_int_equal(model_load(source, context, add_progress, seen, &model, &error), KVERN_OK);
     assert_int_equal(seen[0], seen[1]);
     assert_int_equal(seen[1], model_get_facts(model)->tensor_bytes);
     assert_true(model_weight_bytes(model) >= model_get_facts(model)->type[0].bytes);
@@ -354,13 +350,12 @@ static void facts_of_a_file_without_a_tensor_fail(void **state)
             data[i + 13] = 'x';
         }
     }
-    gguf_file *file;
     model_facts facts;
     engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
-    assert_int_equal(model_read_facts(file, &facts, &error), KVERN_ERR_FORMAT);
+    model_source *source = engine_fixture_source(data, bytes);
+    assert_int_equal(model_read_facts(source, &facts, &error), KVERN_ERR_FORMAT);
     assert_non_null(strstr(error.text, "lacks the tensor blk.1.attn_v.weight"));
-    gguf_close(file);
+    model_source_close(source);
     free(data);
 }
 
@@ -383,13 +378,12 @@ static void workspaces_are_checked(void **state)
     tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
     size_t bytes;
     void *data = tiny_llama_build(&options, &bytes);
-    gguf_file *file;
     engine_error error;
     model *model;
     model_workspace *workspace;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
+    model_source *source = engine_fixture_source(data, bytes);
     kvern_context *context = make_context();
-    assert_int_equal(model_load(file, context, NULL, NULL, &model, &error), KVERN_OK);
+    assert_int_equal(model_load(source, context, NULL, NULL, &model, &error), KVERN_OK);
     assert_int_equal(model_workspace_create(model, 0, 1, &workspace, &error), KVERN_ERR_ARGUMENT);
     assert_int_equal(model_workspace_create(model, 1, 0, &workspace, &error), KVERN_ERR_ARGUMENT);
     assert_int_equal(model_workspace_create(model, SIZE_MAX / 8, 1, &workspace, &error),

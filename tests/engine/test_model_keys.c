@@ -79,10 +79,9 @@ static kvern_status read_facts(gguf_builder *builder, model_facts *facts, engine
     size_t bytes;
     void *data = gguf_builder_finish(builder, &bytes);
     gguf_builder_destroy(builder);
-    gguf_file *file;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, error), KVERN_OK);
-    kvern_status status = model_read_facts(file, facts, error);
-    gguf_close(file);
+    model_source *source = engine_fixture_source(data, bytes);
+    kvern_status status = model_read_facts(source, facts, error);
+    model_source_close(source);
     free(data);
     return status;
 }
@@ -326,38 +325,36 @@ static void verdicts_are_told(void **state)
     size_t bytes;
     void *data = gguf_builder_finish(builder, &bytes);
     gguf_builder_destroy(builder);
-    gguf_file *file;
-    engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
-    size_t count = gguf_entry_count(file);
+    model_source *source = engine_fixture_source(data, bytes);
+    size_t count = gguf_entry_count(model_source_gguf(source));
     model_key key;
-    assert_true(model_judge_key(file, 0, &key));
+    assert_true(model_judge_key(source, 0, &key));
     assert_true(text_view_is(key.name, "general.architecture"));
     assert_int_equal(key.verdict, KEY_IS_USED);
-    assert_true(model_judge_key(file, count - 2, &key));
+    assert_true(model_judge_key(source, count - 2, &key));
     assert_int_equal(key.verdict, KEY_IS_REFUSED);
-    assert_true(model_judge_key(file, count - 1, &key));
+    assert_true(model_judge_key(source, count - 1, &key));
     assert_int_equal(key.verdict, KEY_IS_UNKNOWN);
-    assert_false(model_judge_key(file, count, &key));
-    gguf_close(file);
+    assert_false(model_judge_key(source, count, &key));
+    model_source_close(source);
     free(data);
 }
 
 static void keys_of_a_real_file_are_known(const char *path)
 {
-    gguf_file *file;
+    model_source *source;
     engine_error error;
-    assert_int_equal(gguf_open(path, &file, &error), KVERN_OK);
+    assert_int_equal(model_source_open(path, &source, &error), KVERN_OK);
     model_key key;
     size_t i = 0;
-    for (; model_judge_key(file, i, &key); i++) {
+    for (; model_judge_key(source, i, &key); i++) {
         if (key.verdict >= KEY_IS_REFUSED) {
             fail_msg("%.*s is %s", (int)key.name.size, key.name.data,
                      key_verdict_name(key.verdict));
         }
     }
-    assert_int_equal(i, gguf_entry_count(file));
-    gguf_close(file);
+    assert_int_equal(i, gguf_entry_count(model_source_gguf(source)));
+    model_source_close(source);
 }
 
 static void keys_of_smollm2_are_known(void **state)

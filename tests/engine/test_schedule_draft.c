@@ -76,10 +76,9 @@ static void store(engine_fixture *f, const storage *s)
 
 static model *load_beside(const engine_fixture *f, const void *data, size_t bytes)
 {
-    gguf_file *file;
     model *loaded;
-    assert_ok(gguf_open_memory(data, bytes, &file, NULL));
-    assert_ok(model_load(file, f->context, NULL, NULL, &loaded, NULL));
+    assert_ok(
+        model_load(engine_fixture_source(data, bytes), f->context, NULL, NULL, &loaded, NULL));
     return loaded;
 }
 

@@ -27,6 +27,15 @@ engine_fixture_options engine_fixture_default(const void *file_data, size_t file
     return options;
 }
 
+model_source *engine_fixture_source(const void *file_data, size_t file_bytes)
+{
+    gguf_file *file;
+    model_source *source = NULL;
+    MUST(gguf_open_memory(file_data, file_bytes, &file, &error));
+    MUST(model_source_of_gguf(file, &source, &error));
+    return source;
+}
+
 engine_fixture engine_fixture_open(const engine_fixture_options *options)
 {
     engine_fixture f = {0};
@@ -34,9 +43,8 @@ engine_fixture engine_fixture_open(const engine_fixture_options *options)
     if (options->path) {
         MUST(model_open(options->path, f.context, NULL, NULL, &f.model, &error));
     } else {
-        gguf_file *file;
-        MUST(gguf_open_memory(options->file_data, options->file_bytes, &file, &error));
-        MUST(model_load(file, f.context, NULL, NULL, &f.model, &error));
+        model_source *source = engine_fixture_source(options->file_data, options->file_bytes);
+        MUST(model_load(source, f.context, NULL, NULL, &f.model, &error));
     }
     f.facts = model_get_facts(f.model);
     kvern_storage storage = kvern_storage_default();

@@ -6,6 +6,9 @@
 
 #include "engine/model/model.h"
 
+// A GGUF file in memory as a model's source; the test fails when it is none.
+model_source *engine_fixture_source(const void *file_data, size_t file_bytes);
+
 typedef struct engine_fixture_options {
     const char *path; // a file, or NULL: file_data
     const void *file_data;

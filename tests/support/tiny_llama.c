@@ -93,7 +93,7 @@ static void add_size(const tiny_llama *options, gguf_builder *builder, const cha
     gguf_builder_array(builder, key, GGUF_UINT32, numbers, options->layers);
 }
 
-static void add_metadata(const tiny_llama *options, gguf_builder *builder)
+void tiny_llama_add_metadata(const tiny_llama *options, gguf_builder *builder)
 {
     gguf_builder_string(builder, "general.architecture", "llama");
     gguf_builder_string(builder, "general.name", "tiny");
@@ -176,7 +176,7 @@ void tiny_llama_add_tensors(const tiny_llama *options, gguf_builder *builder)
 
 void tiny_llama_add(const tiny_llama *options, gguf_builder *builder)
 {
-    add_metadata(options, builder);
+    tiny_llama_add_metadata(options, builder);
     tiny_llama_add_tensors(options, builder);
 }
 

@@ -40,7 +40,8 @@ tiny_llama tiny_llama_default(uint32_t type);
 
 // Adds everything to a builder, so that a test can add what a model should not have.
 void tiny_llama_add(const tiny_llama *options, gguf_builder *builder);
-// The tensors alone, without the metadata.
+// The metadata and the tensors alone.
+void tiny_llama_add_metadata(const tiny_llama *options, gguf_builder *builder);
 void tiny_llama_add_tensors(const tiny_llama *options, gguf_builder *builder);
 
 // The whole file; free().

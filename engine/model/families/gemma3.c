@@ -3,6 +3,7 @@
 
 #include "engine/model/attention_layer.h"
 #include "engine/model/facts_parts.h"
+#include "engine/model/families/model_keys.h"
 #include "engine/model/feed_forward_layer.h"
 
 #include <kvern/math.h>
@@ -31,6 +32,33 @@ static const key_row KEYS[] = {
     {"hidden_activation", .rule = KEY_NEUTRAL, .text = "gelu_pytorch_tanh"},
 };
 static const key_table gemma3_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
+
+static const hf_tensor_name HF_TENSORS[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    {NULL, NULL},
+};
+static const key_row HF_KEYS[] = {
+    {"query_pre_attn_scalar", .rule = KEY_USED, .canonical = "attention.query_scalar"},
+    {"attn_logit_softcapping", .rule = KEY_USED, .canonical = "attn_logit_softcapping"},
+    {"final_logit_softcapping", .rule = KEY_USED, .canonical = "final_logit_softcapping"},
+    {"sliding_window", .rule = KEY_USED, .canonical = "attention.sliding_window"},
+    {"layer_types", .rule = KEY_USED, .canonical = "attention.sliding_window_pattern"},
+    {"sliding_window_pattern", .rule = KEY_USED, .canonical = "attention.sliding_window_pattern"},
+    {"_sliding_window_pattern", .rule = KEY_USED, .canonical = "attention.sliding_window_pattern"},
+    {"rope_local_base_freq", .rule = KEY_USED, .canonical = "rope.freq_base_swa"},
+    {"hidden_activation", .rule = KEY_NEUTRAL, .text = "gelu_pytorch_tanh"},
+    {"hidden_act", .rule = KEY_NEUTRAL, .text = "gelu_pytorch_tanh"},
+};
+static const key_table gemma3_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
+                                         .open = false};
+static const hf_names gemma3_hf = {
+    .model_type = "gemma3_text",
+    .architecture = "gemma3",
+    .tensors = HF_TENSORS,
+    .keys = {&gemma3_hf_keys, &hf_common_keys},
+};
 
 typedef struct gemma3_layer {
     attention_layer attention;
@@ -69,15 +97,16 @@ static kvern_status read_window_list(const facts_reader *reader, const config_va
 {
     bool right = list->count == facts->layers;
     for (size_t i = 0; i < facts->layers && right; i++) {
-        config_value windowed = config_element(list, i);
-        right = windowed.kind == CONFIG_FLAG;
-        if (windowed.flag) {
+        config_value kind = config_element(list, i);
+        bool windowed = kind.flag || text_view_is(kind.text, "sliding_attention");
+        right = kind.kind == CONFIG_FLAG || windowed || text_view_is(kind.text, "full_attention");
+        if (windowed) {
             set_windowed(facts, i, window);
         }
     }
     return right ? KVERN_OK
                  : engine_fail(reader->error, KVERN_ERR_FORMAT,
-                               "%s must be a number, or a list of %zu booleans", reader->key,
+                               "%s must be a number, or a list of %zu kinds of layers", reader->key,
                                facts->layers);
 }
 
@@ -142,6 +171,19 @@ static kvern_status read_sizes(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? check_window_heads(reader, facts) : status;
 }
 
+// GGUF states the scale itself, config.json what it is the root of.
+static kvern_status read_scale(facts_reader *reader, model_facts *facts)
+{
+    float scalar = 0;
+    kvern_status status = facts_read_optional(reader, "attention.query_scalar", &scalar);
+    if (scalar > 0) {
+        facts->attention_scale = 1 / sqrtf(scalar);
+    }
+    return status == KVERN_OK
+               ? facts_read_positive(reader, "attention.scale", &facts->attention_scale)
+               : status;
+}
+
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = read_sizes(reader, facts);
@@ -150,7 +192,7 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
         facts->attention_scale = 1 / sqrtf((float)facts->width / (float)facts->heads);
     }
     if (status == KVERN_OK) {
-        status = facts_read_positive(reader, "attention.scale", &facts->attention_scale);
+        status = read_scale(reader, facts);
     }
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "attn_logit_softcapping", &facts->attention_softcap);
@@ -221,6 +263,7 @@ const model_family gemma3_family = {
     .rope_style = ENGINE_ROPE_HALVES,
     .norm_adds_one = true,
     .keys = &gemma3_keys,
+    .hf = &gemma3_hf,
     .read_facts = read_facts,
     .plan_layer = plan_layer,
     .layer_bytes = sizeof(gemma3_layer),

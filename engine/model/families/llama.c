@@ -3,6 +3,7 @@
 
 #include "engine/model/attention_layer.h"
 #include "engine/model/facts_parts.h"
+#include "engine/model/families/model_keys.h"
 #include "engine/model/feed_forward_layer.h"
 
 #include <kvern/math.h>
@@ -21,11 +22,44 @@ static const key_row KEYS[] = {
 };
 static const key_table llama_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
 
+static const hf_tensor_name HF_TENSORS[] = {
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {NULL, NULL},
+};
+static const key_row HF_KEYS[] = {
+    {"attention_bias", .rule = KEY_USED, .canonical = "attention.bias"},
+    {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
+};
+static const key_table llama_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
+                                        .open = false};
+static const hf_names llama_hf = {
+    .model_type = "llama",
+    .architecture = "llama",
+    .tensors = HF_TENSORS,
+    .keys = {&llama_hf_keys, &hf_common_keys},
+};
+
+// A format that says whether there are biases must have them or not.
+static kvern_status check_biases(facts_reader *reader)
+{
+    config_value stated = facts_find(reader, "attention.bias");
+    bool has = weights_find_tensor(reader->source, "blk.0.attn_q.bias") != NULL;
+    bool wanted = stated.kind == CONFIG_FLAG && stated.flag;
+    return !reader->source->format->hf_names || has == wanted
+               ? KVERN_OK
+               : engine_fail(reader->error, KVERN_ERR_FORMAT,
+                             "%s says that there are %sbiases, but the tensors do not", reader->key,
+                             wanted ? "" : "no ");
+}
+
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = facts_read_heads(reader, facts);
     if (status == KVERN_OK) {
         status = facts_read_feed_forward(reader, facts);
+    }
+    if (status == KVERN_OK) {
+        status = check_biases(reader);
     }
     return status == KVERN_OK ? facts_read_rope(reader, facts) : status;
 }
@@ -75,6 +109,7 @@ const model_family llama_family = {
     .architecture = "llama",
     .rope_style = ENGINE_ROPE_PAIRS,
     .keys = &llama_keys,
+    .hf = &llama_hf,
     .read_facts = read_facts,
     .plan_layer = plan_layer,
     .layer_bytes = sizeof(llama_layer),

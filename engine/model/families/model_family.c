@@ -21,12 +21,28 @@ const model_family *model_family_find(text_view architecture)
     return NULL;
 }
 
-void model_family_key_tables(const model_family *family, const key_table *tables[MODEL_KEY_TABLES])
+const hf_names *model_family_hf_names(text_view model_type)
 {
+    for (size_t i = 0; i < FAMILIES; i++) {
+        if (families[i]->hf && text_view_is(model_type, families[i]->hf->model_type)) {
+            return families[i]->hf;
+        }
+    }
+    return NULL;
+}
+
+size_t model_family_key_tables(const model_family *family, const weights_format *format,
+                               const key_table *tables[MODEL_KEY_TABLES])
+{
+    if (format->hf_names) {
+        memcpy(tables, family->hf->keys, sizeof family->hf->keys);
+        return HF_KEY_TABLES;
+    }
     tables[0] = family->keys;
     tables[1] = &model_common_keys;
     tables[2] = &model_general_keys;
     tables[3] = &model_other_keys;
+    return 4;
 }
 
 void model_family_list(char *text, size_t bytes)

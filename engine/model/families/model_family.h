@@ -10,6 +10,7 @@
 #include "engine/model/model_facts_reader.h"
 #include "engine/model/model_tensors.h"
 #include "engine/model/scratch.h"
+#include "engine/safetensors/hf_names.h"
 #include "engine/weights/key_table.h"
 
 typedef struct model_family {
@@ -21,6 +22,7 @@ typedef struct model_family {
     bool norm_adds_one; // norms multiply by 1 + weight; see weights_format.whole_norms
 
     const key_table *keys; // of a GGUF file, before model_common_keys
+    const hf_names *hf;    // of a directory of safetensors; NULL: the family is not read from them
 
     // Fills facts->layer[], ropes and scales: all that a file of the family says. Layers, width,
     // vocabulary, context and epsilon are there already.
@@ -44,9 +46,13 @@ typedef struct model_family {
 // NULL for an architecture that no family has.
 const model_family *model_family_find(text_view architecture);
 
-// The tables that judge the keys of a GGUF file of a family.
+// The names of the family of a config.json's model_type; NULL when there is none.
+const hf_names *model_family_hf_names(text_view model_type);
+
+// The tables that judge the keys of a family in a format; returns how many.
 #define MODEL_KEY_TABLES 4
-void model_family_key_tables(const model_family *family, const key_table *tables[MODEL_KEY_TABLES]);
+size_t model_family_key_tables(const model_family *family, const weights_format *format,
+                               const key_table *tables[MODEL_KEY_TABLES]);
 
 // Writes the known architectures, "llama, gemma3", into text[bytes]; cut when too long.
 void model_family_list(char *text, size_t bytes);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_MODEL_SOURCE_H
+#define KVERN_ENGINE_MODEL_SOURCE_H
+
+// An open model on disk, in one of the formats that the engine reads: a GGUF file (or the first of
+// the files that one is split into), or a directory with config.json and safetensors.
+
+#include "engine/gguf/gguf.h"
+#include "engine/weights/weights.h"
+
+typedef struct model_source model_source;
+
+// Opens a file or a directory. Nothing but its format is checked: what it says of its model is the
+// business of model_read_facts. On failure *out is NULL and the error names the file. Errors: those
+// of gguf_open and safetensors_model_open.
+KVERN_CHECK kvern_status model_source_open(const char *path, model_source **out,
+                                           engine_error *error);
+
+// Takes over an open GGUF file, which model_source_close closes. On failure it stays the caller's,
+// and *out is NULL. Errors: KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status model_source_of_gguf(gguf_file *file, model_source **out,
+                                              engine_error *error);
+
+// The same over the contents of a config.json and of one safetensors file, which the caller keeps.
+KVERN_CHECK kvern_status model_source_of_safetensors(const char *config, size_t config_bytes,
+                                                     const void *tensors, size_t tensor_bytes,
+                                                     model_source **out, engine_error *error);
+
+void model_source_close(model_source *source); // NULL is allowed
+
+const weights *model_source_weights(const model_source *source);
+
+// NULL when the model is in another format.
+const gguf_file *model_source_gguf(const model_source *source);
+
+#endif

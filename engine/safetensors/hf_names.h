@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ENGINE_HF_NAMES_H
+#define KVERN_ENGINE_HF_NAMES_H
+
+// What a family's tensors and configuration are called in a Hugging Face directory. The keys of a
+// config.json are judged by tables whose rows also say what the engine calls a key
+// (key_row.canonical); of several keys for one thing the first that the file has counts.
+
+#include "engine/weights/key_table.h"
+
+typedef struct hf_tensor_name {
+    const char *name; // the engine's; of a layer, what is behind "blk.3."
+    const char *file; // of a layer, what is behind "model.layers.3."
+} hf_tensor_name;
+
+#define HF_KEY_TABLES 2
+
+typedef struct hf_names {
+    const char *model_type;        // in config.json
+    const char *architecture;      // the engine's
+    const hf_tensor_name *tensors; // up to one without a name; hf_common_tensors come after them
+    const key_table *keys[HF_KEY_TABLES];
+} hf_names;
+
+// What all families call alike.
+extern const hf_tensor_name hf_common_tensors[];
+
+#endif

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT
+#include "engine/safetensors/safetensors_model.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/safetensors/config_json.h"
+#include "engine/safetensors/safetensors_file.h"
+#include "engine/weights/name_index.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+#define NAME_BYTES 320
+#define MOST_SHARDS 4096
+
+struct safetensors_model {
+    config_json *config;
+    uint64_t config_bytes;
+    const hf_names *names; // NULL: unknown
+    safetensors_file *shards;
+    size_t shard_count;
+    weights_tensor *tensors; // of all shards
+    size_t count;
+    name_index index;
+};
+
+// --- Opening
+
+static kvern_status open_failed(engine_error *error, const char *directory)
+{
+    return engine_fail(error, KVERN_ERR_MEMORY, "%s: no memory to open it", directory);
+}
+
+static kvern_status join_path(const char *directory, const char *file, char path[PATH_BYTES],
+                              engine_error *error)
+{
+    int size = snprintf(path, PATH_BYTES, "%s/%s", directory, file);
+    return size < PATH_BYTES
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_IO, "%.200s...: the name is too long", path);
+}
+
+static kvern_status read_config(safetensors_model *model, const char *directory,
+                                engine_error *error)
+{
+    char path[PATH_BYTES];
+    mapped_file file;
+    kvern_status status = join_path(directory, "config.json", path, error);
+    if (status == KVERN_OK) {
+        status = mapped_file_open(path, &file, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    model->config_bytes = file.bytes;
+    status = config_json_read(file.data ? (const char *)file.data : "", file.bytes, path,
+                              &model->config, error);
+    mapped_file_close(&file);
+    return status;
+}
+
+// Puts the tensors of all shards into one list.
+static kvern_status list_tensors(safetensors_model *model, const char *directory,
+                                 engine_error *error)
+{
+    for (size_t i = 0; i < model->shard_count; i++) {
+        model->count += model->shards[i].count;
+    }
+    model->tensors = calloc(model->count ? model->count : 1, sizeof *model->tensors);
+    if (!model->tensors) {
+        return open_failed(error, directory);
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < model->shard_count; i++) {
+        const safetensors_file *shard = &model->shards[i];
+        if (shard->count > 0) {
+            memcpy(model->tensors + at, shard->tensors, shard->count * sizeof *shard->tensors);
+        }
+        at += shard->count;
+    }
+    const text_view *repeated;
+    if (!name_index_build(&model->index, model->tensors, sizeof *model->tensors, model->count,
+                          &repeated)) {
+        return open_failed(error, directory);
+    }
+    return repeated ? engine_fail(error, KVERN_ERR_FORMAT, "%s: two files have the tensor %.*s",
+                                  directory, text_view_shown(*repeated, 128), repeated->data)
+                    : KVERN_OK;
+}
+
+static kvern_status open_single(safetensors_model *model, const char *path, engine_error *error)
+{
+    model->shards = calloc(1, sizeof *model->shards);
+    if (!model->shards) {
+        return open_failed(error, path);
+    }
+    kvern_status status = safetensors_file_open(path, model->shards, error);
+    model->shard_count = status == KVERN_OK;
+    return status;
+}
+
+// A file beside the index, and nothing else.
+static bool is_plain_name(const char *name)
+{
+    for (size_t i = 0; name && name[i]; i++) {
+        if (name[i] == '/' || name[i] < 0x20 || name[i] > 0x7e) {
+            return false;
+        }
+    }
+    return name && name[0] != '\0' && name[0] != '.';
+}
+
+// The shards that a weight_map names, each once: an object of names.
+static kvern_status list_shards(const json_t *map, const char *path, json_t *shards,
+                                engine_error *error)
+{
+    const char *tensor;
+    json_t *file;
+    if (json_object_size(map) == 0) {
+        return engine_fail(error, KVERN_ERR_FORMAT, "%s: it has no weight_map", path);
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, file)
+    {
+        const char *name = json_string_value(file);
+        if (!is_plain_name(name)) {
+            return engine_fail(error, KVERN_ERR_FORMAT, "%s: a tensor is not in a file beside it",
+                               path);
+        }
+        if (json_object_set_new(shards, name, json_true()) != 0) {
+            return open_failed(error, path);
+        }
+        if (json_object_size(shards) > MOST_SHARDS) {
+            return engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s: more than %d files", path,
+                               MOST_SHARDS);
+        }
+    }
+    return KVERN_OK;
+}
+
+// Every tensor of a shard is where the index says.
+static kvern_status check_shard(const safetensors_file *shard, const char *name, const json_t *map,
+                                const char *path, engine_error *error)
+{
+    for (size_t i = 0; i < shard->count; i++) {
+        const char *tensor = shard->tensors[i].name.data; // jansson ends its keys
+        const char *listed = json_string_value(json_object_get(map, tensor));
+        if (!listed || strcmp(listed, name) != 0) {
+            return engine_fail(error, KVERN_ERR_FORMAT,
+                               "%s: %s has the tensor %s, which is not "
+                               "listed there",
+                               path, name, tensor);
+        }
+    }
+    return KVERN_OK;
+}
+
+static kvern_status open_listed(safetensors_model *model, const char *directory, const char *path,
+                                const json_t *map, const json_t *shards, engine_error *error)
+{
+    const char *name;
+    json_t *unused;
+    model->shards = calloc(json_object_size(shards), sizeof *model->shards);
+    if (!model->shards) {
+        return open_failed(error, path);
+    }
+    size_t tensors = 0;
+    json_object_foreach((json_t *)(uintptr_t)shards, name, unused)
+    {
+        char file[PATH_BYTES];
+        safetensors_file *shard = &model->shards[model->shard_count];
+        kvern_status status = join_path(directory, name, file, error);
+        if (status == KVERN_OK) {
+            status = safetensors_file_open(file, shard, error);
+        }
+        if (status == KVERN_OK) {
+            model->shard_count++;
+            tensors += shard->count;
+            status = check_shard(shard, name, map, path, error);
+        }
+        if (status != KVERN_OK) {
+            return status;
+        }
+    }
+    return tensors == json_object_size(map)
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_FORMAT,
+                             "%s: it lists %zu tensors, but its files have %zu", path,
+                             json_object_size(map), tensors);
+}
+
+static kvern_status open_index(safetensors_model *model, const char *directory, const char *path,
+                               engine_error *error)
+{
+    mapped_file file;
+    json_error_t fault;
+    kvern_status status = mapped_file_open(path, &file, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    json_t *root = json_loadb(file.data ? (const char *)file.data : "", file.bytes,
+                              JSON_REJECT_DUPLICATES, &fault);
+    mapped_file_close(&file);
+    if (!root) {
+        return engine_fail(error, KVERN_ERR_FORMAT, "%s: line %d: %s", path, fault.line,
+                           fault.text);
+    }
+    json_t *shards = json_object();
+    const json_t *map = json_object_get(root, "weight_map");
+    status = shards ? list_shards(map, path, shards, error) : open_failed(error, path);
+    if (status == KVERN_OK) {
+        status = open_listed(model, directory, path, map, shards, error);
+    }
+    json_decref(shards);
+    json_decref(root);
+    return status;
+}
+
+static kvern_status open_shards(safetensors_model *model, const char *directory,
+                                engine_error *error)
+{
+    char path[PATH_BYTES], index[PATH_BYTES];
+    kvern_status status = join_path(directory, "model.safetensors", path, error);
+    if (status == KVERN_OK) {
+        status = join_path(directory, "model.safetensors.index.json", index, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    bool single = access(path, F_OK) == 0 || access(index, F_OK) != 0;
+    return single ? open_single(model, path, error) : open_index(model, directory, index, error);
+}
+
+static void find_names(safetensors_model *model, hf_names_find find)
+{
+    config_value type = config_json_find(model->config, "model_type");
+    model->names = type.kind == CONFIG_TEXT ? find(type.text) : NULL;
+}
+
+// Takes the model over when it failed.
+static kvern_status finish(safetensors_model *model, kvern_status status, safetensors_model **out)
+{
+    if (status != KVERN_OK) {
+        safetensors_model_close(model);
+        model = NULL;
+    }
+    *out = model;
+    return status;
+}
+
+kvern_status safetensors_model_open(const char *directory, hf_names_find find,
+                                    safetensors_model **out, engine_error *error)
+{
+    *out = NULL;
+    safetensors_model *model = calloc(1, sizeof *model);
+    if (!model) {
+        return open_failed(error, directory);
+    }
+    kvern_status status = read_config(model, directory, error);
+    if (status == KVERN_OK) {
+        find_names(model, find);
+        status = open_shards(model, directory, error);
+    }
+    if (status == KVERN_OK) {
+        status = list_tensors(model, directory, error);
+    }
+    return finish(model, status, out);
+}
+
+kvern_status safetensors_model_read(const char *config, size_t config_bytes, const void *tensors,
+                                    size_t tensor_bytes, hf_names_find find,
+                                    safetensors_model **out, engine_error *error)
+{
+    *out = NULL;
+    safetensors_model *model = calloc(1, sizeof *model);
+    if (!model) {
+        return open_failed(error, "memory");
+    }
+    model->config_bytes = config_bytes;
+    kvern_status status =
+        config_json_read(config, config_bytes, "config.json", &model->config, error);
+    model->shards = calloc(1, sizeof *model->shards);
+    if (status == KVERN_OK && !model->shards) {
+        status = open_failed(error, "memory");
+    }
+    if (status == KVERN_OK) {
+        find_names(model, find);
+        status = safetensors_file_read(tensors, tensor_bytes, "memory", model->shards, error);
+        model->shard_count = status == KVERN_OK;
+    }
+    if (status == KVERN_OK) {
+        status = list_tensors(model, "memory", error);
+    }
+    return finish(model, status, out);
+}
+
+void safetensors_model_close(safetensors_model *model)
+{
+    if (!model) {
+        return;
+    }
+    for (size_t i = 0; i < model->shard_count; i++) {
+        safetensors_file_close(&model->shards[i]);
+    }
+    free(model->shards);
+    free(model->tensors);
+    name_index_free(&model->index);
+    config_json_free(model->config);
+    free(model);
+}
+
+// --- As a source of weights
+
+static size_t tensor_count(const void *file)
+{
+    return ((const safetensors_model *)file)->count;
+}
+
+static const weights_tensor *tensor_at(const void *file, size_t index)
+{
+    const safetensors_model *model = file;
+    return index < model->count ? &model->tensors[index] : NULL;
+}
+
+static const char *translate(const hf_tensor_name *names, const char *name)
+{
+    for (; names->name; names++) {
+        if (strcmp(names->name, name) == 0) {
+            return names->file;
+        }
+    }
+    return NULL;
+}
+
+// What the engine calls "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight" there. A
+// name that the format does not have is left as it is, and not found.
+static void tensor_name(const void *file, const char *name, char *text, size_t bytes)
+{
+    const safetensors_model *model = file;
+    const char *rest = name;
+    int number = 0;
+    if (strncmp(name, "blk.", 4) == 0) {
+        number = (int)strcspn(name + 4, ".");
+        rest = name + 4 + number + (name[4 + number] == '.');
+    }
+    const char *found = model->names ? translate(model->names->tensors, rest) : NULL;
+    found = found ? found : translate(hf_common_tensors, rest);
+    if (!found) {
+        snprintf(text, bytes, "%s", name);
+    } else if (rest != name) {
+        snprintf(text, bytes, "model.layers.%.*s.%s", number, name + 4, found);
+    } else {
+        snprintf(text, bytes, "%s", found);
+    }
+}
+
+static const weights_tensor *find_tensor(const void *file, const char *name)
+{
+    const safetensors_model *model = file;
+    char text[NAME_BYTES];
+    tensor_name(file, name, text, sizeof text);
+    return (const weights_tensor *)name_index_find(&model->index, text_view_of(text));
+}
+
+static void drop_pages(const void *file, const void *data, size_t bytes)
+{
+    const safetensors_model *model = file;
+    for (size_t i = 0; i < model->shard_count; i++) {
+        if (mapped_file_holds(&model->shards[i].file, data)) {
+            mapped_file_drop(&model->shards[i].file, data, bytes);
+            return;
+        }
+    }
+}
+
+static size_t key_count(const void *file)
+{
+    return config_json_count(((const safetensors_model *)file)->config);
+}
+
+static config_value key_at(const void *file, size_t index, text_view *key)
+{
+    return config_json_at(((const safetensors_model *)file)->config, index, key);
+}
+
+// The first key for a thing that the file has, or else the first one.
+static const char *file_key(const safetensors_model *model, const char *name)
+{
+    const char *first = NULL;
+    for (size_t t = 0; model->names && t < HF_KEY_TABLES; t++) {
+        const key_table *table = model->names->keys[t];
+        for (size_t i = 0; i < table->count; i++) {
+            const key_row *row = &table->rows[i];
+            if (!row->canonical || strcmp(row->canonical, name) != 0) {
+                continue;
+            }
+            if (config_json_find(model->config, row->name).kind != CONFIG_ABSENT) {
+                return row->name;
+            }
+            first = first ? first : row->name;
+        }
+    }
+    return first;
+}
+
+static config_value find_key(const void *file, const char *name)
+{
+    const safetensors_model *model = file;
+    if (strcmp(name, "general.architecture") == 0) {
+        return model->names ? (config_value){.kind = CONFIG_TEXT,
+                                             .text = text_view_of(model->names->architecture)}
+                            : config_json_find(model->config, "model_type");
+    }
+    const char *key = file_key(model, name);
+    return key ? config_json_find(model->config, key) : (config_value){.kind = CONFIG_ABSENT};
+}
+
+static void key_name(const void *file, const char *name, char *text, size_t bytes)
+{
+    const char *key = file_key(file, name);
+    snprintf(text, bytes, "%s", key ? key : name);
+}
+
+static uint64_t file_bytes(const void *file)
+{
+    const safetensors_model *model = file;
+    uint64_t bytes = model->config_bytes;
+    for (size_t i = 0; i < model->shard_count; i++) {
+        bytes += model->shards[i].file.bytes;
+    }
+    return bytes;
+}
+
+static const weights_format FORMAT = {
+    .name = "safetensors",
+    .hf_names = true,
+    .tensor_count = tensor_count,
+    .tensor_at = tensor_at,
+    .find_tensor = find_tensor,
+    .drop_pages = drop_pages,
+    .key_count = key_count,
+    .key_at = key_at,
+    .find_key = find_key,
+    .key_name = key_name,
+    .tensor_name = tensor_name,
+    .file_bytes = file_bytes,
+};
+
+weights safetensors_weights(const safetensors_model *model)
+{
+    return (weights){&FORMAT, model};
+}
