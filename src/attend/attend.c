@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: MIT
 // How an attend is cut and scheduled. A plan lives in one scratch buffer: the tiles, one slot of
-// working memory per worker, and, when tiles are cut by spans, one slot per tile and span for
-// partial results. Workers fetch items from a shared counter; whoever finishes the last span of a
-// tile merges and writes its results.
+// working memory per worker, and what tiles that are cut by spans need. Which tiles are cut depends
+// on how long they are beside all others, so that a long row keeps all threads busy among short
+// ones as well as alone. Workers take spans of cut tiles first, then whole tiles.
 #include "src/attend/attend.h"
 
 #include "src/attend/sharing.h"
-#include "src/attend/tile.h"
+#include "src/attend/split.h"
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/math/fpenv.h"
 
 #include <string.h>
 
-// Tiles per thread that are enough to keep all threads busy to the end.
-#define TILES_PER_THREAD 4
-
-// Partial results take at most this much scratch; beyond it tiles are not cut by spans.
-#define MOST_PARTIAL_BYTES ((size_t)16 << 20)
+// Items of equal size per thread that are enough to keep all threads busy to the end.
+#define ITEMS_PER_THREAD 4
 
 // Products below which handing work to other threads costs more than it saves.
 #define LEAST_PARALLEL_WORK 200000.0
@@ -26,17 +24,18 @@ typedef struct plan {
     kvern_attend_job job;
     size_t most_heads; // KV heads that a tile may take
     size_t tile_count;
-    size_t span_count; // spans of the longest tile
-    bool split;        // an item is one span of a tile, not a whole tile
+    size_t most_spans;  // of a tile, at most
+    size_t total_spans; // of all tiles together
+    size_t whole_spans; // a tile with more is cut
     size_t workers;
     size_t slot_bytes;     // working memory of a worker
-    size_t partial_bytes;  // partial result of a tile and span
     const uint32_t *order; // rows with queries, those that share pages beside each other
     size_t order_count;
-    kvern_tile *tiles;
+    kvern_tile *tiles; // the cut ones in front
+    size_t placed_cut, placed_whole;
+    kvern_split split; // the cut ones
     char *slots;
-    char *partials;
-    _Atomic size_t next_item;
+    _Atomic size_t next_whole;
 } plan;
 
 // Queries of one tile are less than so many positions apart, where that matters.
@@ -67,8 +66,8 @@ static kvern_status look_at_rows(plan *p)
             return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
         if (!tiles)
             continue;
-        p->span_count =
-            kvern_max_size(p->span_count, kvern_most_visible_spans(window, length, TILE_REACH));
+        p->most_spans =
+            kvern_max_size(p->most_spans, kvern_most_visible_spans(window, length, TILE_REACH));
         work += (double)vectors * (double)kv_heads * (double)kvern_most_visible(window, length) *
                 (double)numbers_of(p->job.view->geometry);
     }
@@ -113,101 +112,104 @@ static void choose_tiles(plan *p)
 {
     p->most_heads = p->job.view->geometry->kv_heads;
     count_tiles(p);
-    while (p->workers > 1 && p->most_heads > 1 && p->span_count &&
-           p->tile_count < kvern_ceil_div(TILES_PER_THREAD * p->workers, p->span_count)) {
+    while (p->workers > 1 && p->most_heads > 1 && p->most_spans &&
+           p->tile_count < kvern_ceil_div(ITEMS_PER_THREAD * p->workers, p->most_spans)) {
         p->most_heads = kvern_ceil_div(p->most_heads, 2);
         count_tiles(p);
     }
 }
 
-// Whether tiles are cut by spans: only when there are too few of them for the threads.
-static bool wants_split(const plan *p)
-{
-    size_t slots, bytes;
-    if (p->workers == 1 || p->span_count < 2 || p->tile_count >= TILES_PER_THREAD * p->workers)
-        return false;
-    return kvern_size_mul(p->tile_count, p->span_count, &slots) &&
-           kvern_size_mul(slots, p->partial_bytes, &bytes) && bytes <= MOST_PARTIAL_BYTES;
-}
+// ---- Tiles ----
 
-static size_t item_count(const plan *p)
-{
-    return p->split ? p->tile_count * p->span_count : p->tile_count;
-}
+typedef void visit_tile(plan *p, const kvern_tile *tile);
 
-// Bytes of the scratch buffer with `partials` bytes of partial results; the three parts follow each
-// other, each aligned to a cache line.
-static kvern_status scratch_bytes(const plan *p, size_t partials, size_t *tiles, size_t *total)
-{
-    size_t slots;
-    if (!kvern_size_mul(p->tile_count, sizeof(kvern_tile), tiles) ||
-        !kvern_size_mul(p->workers, p->slot_bytes, &slots) || *tiles > SIZE_MAX - 64)
-        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
-    *tiles = (*tiles + 63) & ~(size_t)63;
-    if (!kvern_size_add(*tiles, slots, total) || !kvern_size_add(*total, partials, total))
-        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
-    return KVERN_OK;
-}
-
-// The tiles of `count` vectors of some rows from vector `first` on, all KV heads; returns how many.
-static size_t place_heads(const plan *p, kvern_tile *tiles, const uint32_t *rows, size_t row_count,
-                          size_t first, size_t count)
+// Visits the tiles of `count` vectors of some rows from vector `first` on, all KV heads.
+static void visit_heads(plan *p, const uint32_t *rows, size_t row_count, size_t first, size_t count,
+                        visit_tile *visit)
 {
     const size_t kv_heads = p->job.view->geometry->kv_heads, most = heads_of(p, count);
-    kvern_tile *tile = tiles;
-    for (size_t head = 0; head < kv_heads; head += most, tile++) {
-        tile->rows = rows;
-        tile->row_count = row_count;
-        tile->head = head;
-        tile->heads = kvern_min_size(most, kv_heads - head);
-        tile->first = first;
-        tile->count = count;
-        kvern_tile_place(&p->job, tile);
-        tile->pending = tile->spans;
+    for (size_t head = 0; head < kv_heads; head += most) {
+        kvern_tile tile = {
+            .rows = rows,
+            .row_count = row_count,
+            .head = head,
+            .heads = kvern_min_size(most, kv_heads - head),
+            .first = first,
+            .count = count,
+        };
+        kvern_tile_place(&p->job, &tile);
+        visit(p, &tile);
     }
-    return (size_t)(tile - tiles);
 }
 
-static void place_tiles(plan *p)
+static void visit_tiles(plan *p, visit_tile *visit)
 {
-    kvern_tile *tile = p->tiles;
     for (size_t at = 0, rows; at < p->order_count; at += rows) {
         rows = kvern_sharing_together(&p->job, p->order + at, p->order_count - at);
         const size_t vectors = vectors_of(p, p->order + at, rows);
         for (size_t first = 0; first < vectors; first += KVERN_TILE_VECTORS)
-            tile += place_heads(p, tile, p->order + at, rows, first,
-                                kvern_min_size(vectors - first, KVERN_TILE_VECTORS));
+            visit_heads(p, p->order + at, rows, first,
+                        kvern_min_size(vectors - first, KVERN_TILE_VECTORS), visit);
     }
 }
 
-static kvern_partial partial_of(const plan *p, size_t tile, size_t span)
+static void add_spans(plan *p, const kvern_tile *tile)
 {
-    const size_t slot = tile * p->span_count + span;
-    return kvern_partial_at(&p->job, p->partials + slot * p->partial_bytes);
+    p->total_spans += tile->spans;
 }
 
-static void run_split_item(plan *p, size_t item, kvern_workspace *work)
+static void count_if_cut(plan *p, const kvern_tile *tile)
 {
-    kvern_tile *tile = &p->tiles[item / p->span_count];
-    const size_t index = (size_t)(tile - p->tiles), span = item % p->span_count;
-    if (span >= tile->spans)
+    if (tile->spans <= p->whole_spans)
         return;
-    kvern_tile_load(&p->job, tile, work);
-    kvern_partial partial = partial_of(p, index, span);
-    kvern_tile_span(&p->job, tile, span, work, &partial);
-    if (atomic_fetch_sub(&tile->pending, 1) != 1)
-        return;
-    kvern_partial first = partial_of(p, index, 0);
-    for (size_t s = 1; s < tile->spans; s++) {
-        const kvern_partial next = partial_of(p, index, s);
-        kvern_tile_merge(&p->job, tile, s, work, &first, &next);
-    }
-    kvern_tile_finish(&p->job, tile, &first);
+    p->split.tile_count++;
+    p->split.span_count += tile->spans;
+    p->split.vectors = kvern_max_size(p->split.vectors, tile->heads * tile->count);
 }
 
-static void run_whole_item(plan *p, size_t item, kvern_workspace *work)
+// Of the whole tiles the last ones, which see the most positions, come first: largest first.
+static void place(plan *p, const kvern_tile *tile)
 {
-    kvern_tile *tile = &p->tiles[item];
+    if (tile->spans > p->whole_spans)
+        p->tiles[p->placed_cut++] = *tile;
+    else
+        p->tiles[p->tile_count - 1 - p->placed_whole++] = *tile;
+}
+
+// A tile is cut when it has more than a fair item's share of all spans. There are fewer such tiles
+// than items that are enough.
+static void choose_cut(plan *p)
+{
+    p->whole_spans = SIZE_MAX;
+    if (p->workers == 1 || p->most_spans < 2)
+        return;
+    visit_tiles(p, add_spans);
+    p->whole_spans = kvern_max_size(1, p->total_spans / (ITEMS_PER_THREAD * p->workers));
+    visit_tiles(p, count_if_cut);
+    KVERN_ASSERT(p->split.tile_count < ITEMS_PER_THREAD * p->workers);
+}
+
+// ---- Scratch ----
+
+// Bytes of the scratch buffer, and of the tiles in it. Its three parts follow each other, each
+// aligned to a cache line.
+static kvern_status scratch_bytes(const plan *p, size_t *tiles, size_t *total)
+{
+    size_t slots, split;
+    if (!kvern_size_mul(p->tile_count, sizeof(kvern_tile), tiles) ||
+        !kvern_size_mul(p->workers, p->slot_bytes, &slots) || *tiles > SIZE_MAX - 64)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
+    *tiles = (*tiles + 63) & ~(size_t)63;
+    if (!kvern_split_bytes(&p->split, &split) || !kvern_size_add(*tiles, slots, total) ||
+        !kvern_size_add(*total, split, total))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles do not fit memory", p->tile_count);
+    return KVERN_OK;
+}
+
+// ---- Work ----
+
+static void attend_whole(const plan *p, const kvern_tile *tile, kvern_workspace *work)
+{
     kvern_tile_load(&p->job, tile, work);
     kvern_tile_span(&p->job, tile, 0, work, &work->total);
     for (size_t s = 1; s < tile->spans; s++) {
@@ -222,16 +224,11 @@ static void run_worker(void *arg, size_t index)
     plan *p = arg;
     const kvern_fp_saved saved = kvern_fp_enter();
     kvern_workspace work = kvern_workspace_at(&p->job, p->slots + index * p->slot_bytes);
-    const size_t items = item_count(p);
+    const size_t whole = p->tile_count - p->split.tile_count;
     size_t taken;
-    while ((taken = atomic_fetch_add(&p->next_item, 1)) < items) {
-        const size_t item =
-            items - 1 - taken; // the last tiles see the most positions: largest first
-        if (p->split)
-            run_split_item(p, item, &work);
-        else
-            run_whole_item(p, item, &work);
-    }
+    kvern_split_work(&p->split, &work);
+    while ((taken = atomic_fetch_add(&p->next_whole, 1)) < whole)
+        attend_whole(p, &p->tiles[p->split.tile_count + taken], &work);
     kvern_fp_leave(saved);
 }
 
@@ -245,7 +242,7 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->job.group = queries->query_heads / view->geometry->kv_heads;
     p->workers = context->executor.threads;
     p->slot_bytes = kvern_workspace_bytes(&p->job);
-    p->partial_bytes = kvern_partial_bytes(&p->job);
+    p->split.job = &p->job;
 }
 
 kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
@@ -261,19 +258,22 @@ kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
     choose_tiles(&p);
     if (p.tile_count == 0)
         return KVERN_OK;
-    p.split = wants_split(&p);
-    p.workers = kvern_min_size(p.workers, item_count(&p));
+    choose_cut(&p);
+    const size_t whole = p.tile_count - p.split.tile_count;
+    p.workers = kvern_min_size(p.workers, p.split.span_count + whole);
+    p.split.workers = p.workers;
     size_t tile_bytes, bytes;
-    const size_t partials = p.split ? p.tile_count * p.span_count * p.partial_bytes : 0;
-    if ((status = scratch_bytes(&p, partials, &tile_bytes, &bytes)))
+    if ((status = scratch_bytes(&p, &tile_bytes, &bytes)))
         return status;
     void *scratch;
     if ((status = kvern_shelf_take(context, &context->scratch, bytes, &scratch)))
         return status;
     p.tiles = scratch;
     p.slots = (char *)scratch + tile_bytes;
-    p.partials = p.slots + p.workers * p.slot_bytes;
-    place_tiles(&p);
+    visit_tiles(&p, place);
+    KVERN_ASSERT(p.placed_cut == p.split.tile_count && p.placed_whole == whole);
+    p.split.tiles = p.tiles;
+    kvern_split_place(&p.split, p.slots + p.workers * p.slot_bytes);
     if (p.workers == 1)
         run_worker(&p, 0);
     else
@@ -282,18 +282,15 @@ kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
     return KVERN_OK;
 }
 
-// The most that attends of up to tile_count tiles and span_count spans keep as partial results.
-// Fewer tiles can take more than many do: only few are cut by spans.
-static size_t most_partial_bytes(const plan *p)
+// What attends of up to tile_count tiles, none with more than most_spans spans, cut at most.
+static bool foresee_cut(plan *p)
 {
-    size_t slots, bytes;
-    if (p->workers == 1 || p->span_count < 2)
-        return 0;
-    const size_t tiles = kvern_min_size(p->tile_count, TILES_PER_THREAD * p->workers - 1);
-    if (!kvern_size_mul(tiles, p->span_count, &slots) ||
-        !kvern_size_mul(slots, p->partial_bytes, &bytes))
-        return MOST_PARTIAL_BYTES;
-    return kvern_min_size(bytes, MOST_PARTIAL_BYTES);
+    if (p->workers == 1 || p->most_spans < 2)
+        return true;
+    p->split.workers = p->workers;
+    p->split.vectors = KVERN_TILE_VECTORS;
+    p->split.tile_count = kvern_min_size(p->tile_count, ITEMS_PER_THREAD * p->workers - 1);
+    return kvern_size_mul(p->split.tile_count, p->most_spans, &p->split.span_count);
 }
 
 size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_view *view,
@@ -309,6 +306,6 @@ size_t kvern_attend_scratch_bytes(const kvern_context *context, const kvern_view
         return 0;
     if (!kvern_size_mul(row_tiles, view->row_count, &p.tile_count))
         return SIZE_MAX;
-    p.span_count = kvern_most_visible_spans(&view->window, positions, TILE_REACH);
-    return scratch_bytes(&p, most_partial_bytes(&p), &tile_bytes, &bytes) ? SIZE_MAX : bytes;
+    p.most_spans = kvern_most_visible_spans(&view->window, positions, TILE_REACH);
+    return !foresee_cut(&p) || scratch_bytes(&p, &tile_bytes, &bytes) ? SIZE_MAX : bytes;
 }

@@ -19,23 +19,28 @@ static size_t value_dim(const kvern_attend_job *job)
 
 // ---- Working memory ----
 
-size_t kvern_partial_bytes(const kvern_attend_job *job)
+// So many floats are whole cache lines.
+static size_t whole_lines(size_t floats)
 {
-    return VECTORS * (2 + value_dim(job)) * sizeof(float);
+    return (floats + 15) / 16 * 16;
 }
 
-kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory)
+size_t kvern_partial_bytes(const kvern_attend_job *job, size_t vectors)
 {
-    (void)job;
+    return whole_lines(vectors) * (2 + value_dim(job)) * sizeof(float);
+}
+
+kvern_partial kvern_partial_at(size_t vectors, void *memory)
+{
     float *m = memory;
-    return (kvern_partial){m, m + VECTORS, m + 2 * VECTORS};
+    return (kvern_partial){m, m + whole_lines(vectors), m + 2 * whole_lines(vectors)};
 }
 
 size_t kvern_workspace_bytes(const kvern_attend_job *job)
 {
     return VECTORS * ((job->view->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t) +
                       sizeof(kvern_visibility)) +
-           2 * kvern_partial_bytes(job);
+           2 * kvern_partial_bytes(job, VECTORS);
 }
 
 // 32 vectors make every part a multiple of a cache line.
@@ -53,8 +58,8 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     at += VECTORS * sizeof(uint64_t);
     work.sees = (kvern_visibility *)at;
     at += VECTORS * sizeof(kvern_visibility);
-    work.span = kvern_partial_at(job, at);
-    work.total = kvern_partial_at(job, at + kvern_partial_bytes(job));
+    work.span = kvern_partial_at(VECTORS, at);
+    work.total = kvern_partial_at(VECTORS, at + kvern_partial_bytes(job, VECTORS));
     return work;
 }
 

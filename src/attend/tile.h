@@ -11,8 +11,6 @@
 #include "src/attend/attend.h"
 #include "src/attend/softmax.h"
 
-#include <stdatomic.h>
-
 // Vectors of a tile at most: enough that a page's values are read once for many, few enough that
 // the working memory of a worker stays in its second-level cache.
 #define KVERN_TILE_VECTORS 32
@@ -42,17 +40,16 @@ static inline size_t kvern_row_vectors(const kvern_attend_job *job, size_t row)
 typedef struct kvern_tile {
     const uint32_t *rows;
     size_t row_count;
-    size_t head, heads;     // the first KV head, and how many
-    size_t first, count;    // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
-    kvern_visibility sees;  // what its vectors see together
-    size_t spans;           // spans of which a vector sees something
-    _Atomic size_t pending; // spans without a partial result yet, when the tile is cut by spans
+    size_t head, heads;    // the first KV head, and how many
+    size_t first, count;   // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
+    kvern_visibility sees; // what its vectors see together
+    size_t spans;          // spans of which a vector sees something
 } kvern_tile;
 
 // Running results of the vectors of a tile (see softmax.h).
 typedef struct kvern_partial {
-    float *m, *l; // [KVERN_TILE_VECTORS]
-    float *acc;   // [KVERN_TILE_VECTORS][v_dim]
+    float *m, *l; // [vectors]
+    float *acc;   // [vectors][v_dim]
 } kvern_partial;
 
 // The working memory of one worker.
@@ -64,8 +61,10 @@ typedef struct kvern_workspace {
     kvern_partial span, total;
 } kvern_workspace;
 
-size_t kvern_partial_bytes(const kvern_attend_job *job);
-kvern_partial kvern_partial_at(const kvern_attend_job *job, void *memory);
+// Memory for the results of tiles of up to `vectors` vectors: whole cache lines.
+size_t kvern_partial_bytes(const kvern_attend_job *job, size_t vectors);
+kvern_partial kvern_partial_at(size_t vectors, void *memory);
+
 size_t kvern_workspace_bytes(const kvern_attend_job *job);
 kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
 

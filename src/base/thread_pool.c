@@ -8,6 +8,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/fail.h"
+#include "src/base/relax.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -55,15 +56,6 @@ struct kvern_thread_pool {
 static size_t pool_bytes(size_t threads)
 {
     return sizeof(kvern_thread_pool) + threads * sizeof(pthread_t);
-}
-
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 static bool has_task(kvern_thread_pool *pool)
@@ -123,7 +115,7 @@ static void *work(void *arg)
             (void)run_one(pool);
             looks = 0;
         } else if (++looks < LOOKS_BEFORE_SLEEP) {
-            relax();
+            kvern_relax();
         } else {
             sleep_for_work(pool);
             looks = 0;
@@ -146,7 +138,7 @@ static void run_round(kvern_thread_pool *pool, size_t tasks, task_function *task
         (void)run_one(pool);
     for (size_t looks = 0; atomic_load(&pool->done) < tasks; looks++) {
         if (looks < LOOKS_BEFORE_YIELD)
-            relax();
+            kvern_relax();
         else
             sched_yield();
     }
