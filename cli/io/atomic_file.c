@@ -106,11 +106,23 @@ kvern_status atomic_file_create(const char *path, atomic_file **out, engine_erro
     return KVERN_OK;
 }
 
+// Asks the file system to set the space aside. Where there is no such call, a full disk shows when
+// the file is written.
+static int allocate_space(int fd, uint64_t bytes)
+{
+#ifdef __linux__
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+#else
+    (void)fd;
+    (void)bytes;
+    return 0;
+#endif
+}
+
 // A file system that cannot do that is no failure.
 kvern_status atomic_file_take_space(atomic_file *file, uint64_t bytes, engine_error *error)
 {
-    if (file->direct || bytes == 0 ||
-        fallocate(file->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) == 0) {
+    if (file->direct || bytes == 0 || allocate_space(file->fd, bytes) == 0) {
         return KVERN_OK;
     }
     if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {

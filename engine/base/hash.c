@@ -4,6 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __APPLE__
+#include <sys/random.h> // getentropy, which others have in unistd.h
+#endif
+
 uint64_t hash_seed(void)
 {
     uint64_t seed;

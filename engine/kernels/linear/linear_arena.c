@@ -33,8 +33,10 @@ static bool map_weights(linear_arena *arena, size_t bytes)
     arena->mapping = mapping;
     arena->start = arena->mapping + (HUGE_PAGE - (uintptr_t)mapping % HUGE_PAGE) % HUGE_PAGE;
     arena->bytes = bytes;
+#ifdef MADV_HUGEPAGE
     // A wish: without huge pages everything works the same.
     (void)madvise(arena->start, bytes, MADV_HUGEPAGE);
+#endif
     return true;
 }
 
