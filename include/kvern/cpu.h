@@ -2,7 +2,8 @@
 #ifndef KVERN_CPU_H
 #define KVERN_CPU_H
 
-// Which instruction sets the library uses. They change the speed, never a bit of any result.
+// Which instruction sets and how many processors the library uses. They change the speed, never a
+// bit of any result.
 
 #include <kvern/export.h>
 
@@ -31,6 +32,12 @@ KVERN_API uint32_t kvern_cpu_features(void);
 // The short name of the best kernel set within `features`: "plain", "avx2", "avx512" or "neon".
 // Static.
 KVERN_API const char *kvern_cpu_name(uint32_t features);
+
+// How many processors the process may use, at least 1: those that it may run on, or, where a
+// container is given less time than they have, as many as that time comes to, rounded up (cpu.max
+// of its control group, or cpu.cfs_quota_us). The default number of threads. The system is asked
+// every time.
+KVERN_API uint32_t kvern_cpu_count(void);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/base/executor.h"
 
-#include <sched.h>
+#include "src/base/size.h"
+
+#include <kvern/cpu.h>
 
 static void run_serial(void *user, size_t tasks, void (*task)(void *arg, size_t index), void *arg)
 {
@@ -10,19 +12,10 @@ static void run_serial(void *user, size_t tasks, void (*task)(void *arg, size_t 
         task(arg, i);
 }
 
-static size_t usable_processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    const int count = CPU_COUNT(&set);
-    return count < 1 ? 1 : count > KVERN_MOST_THREADS ? KVERN_MOST_THREADS : (size_t)count;
-}
-
 kvern_status kvern_executor_start(kvern_heap *heap, size_t threads, kvern_executor *executor,
                                   kvern_thread_pool **pool)
 {
-    const size_t count = threads ? threads : usable_processors();
+    const size_t count = threads ? threads : kvern_min_size(kvern_cpu_count(), KVERN_MOST_THREADS);
     *pool = NULL;
     *executor = (kvern_executor){.run = run_serial, .threads = 1};
     if (count == 1)

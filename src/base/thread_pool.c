@@ -14,10 +14,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <time.h>
 
-// Looks at the ticket before a thread goes to sleep: some tens of microseconds, about the time
-// between two runs of a forward pass.
-#define LOOKS_BEFORE_SLEEP 4000
+// How long a thread looks for the next task before it goes to sleep: longer than what lies between
+// two runs of a forward pass. A look takes 10 to 60 ns, for processors pause for different times,
+// so now and then a thread looks at the clock.
+#define NANOSECONDS_BEFORE_SLEEP 100000
+#define LOOKS_PER_CLOCK 64
 
 // Looks for the end of a run before the caller gives its processor to the threads it waits for.
 #define LOOKS_BEFORE_YIELD 400
@@ -106,15 +109,34 @@ static void wake_sleepers(kvern_thread_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+static int64_t clock_nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// Whether a thread that has looked `looks` times in vain looks once more. *begin: when it began to.
+static bool looks_on(size_t looks, int64_t *begin)
+{
+    if (looks % LOOKS_PER_CLOCK)
+        return true;
+    const int64_t now = clock_nanoseconds();
+    if (looks == 0)
+        *begin = now;
+    return now - *begin < NANOSECONDS_BEFORE_SLEEP;
+}
+
 static void *work(void *arg)
 {
     kvern_thread_pool *pool = arg;
     size_t looks = 0;
+    int64_t begin = 0;
     while (!atomic_load(&pool->stopping)) {
         if (has_task(pool)) {
             (void)run_one(pool);
             looks = 0;
-        } else if (++looks < LOOKS_BEFORE_SLEEP) {
+        } else if (looks_on(looks++, &begin)) {
             kvern_relax();
         } else {
             sleep_for_work(pool);
