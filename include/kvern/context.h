@@ -22,7 +22,9 @@ extern "C" {
 
 typedef struct kvern_context kvern_context;
 
-// Where bytes come from. Both functions may be called from any thread.
+// Where bytes come from. Both functions may be called from any thread, and never while the library
+// holds a lock: they may call it in turn, to look at a context's memory, or to end objects that the
+// interrupted call has nothing to do with.
 typedef struct kvern_allocator {
     void *user; // handed back in every call
 

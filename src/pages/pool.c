@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "src/pages/pool.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
 struct kvern_arena {
     kvern_pool *pool;
-    kvern_arena *next, *previous; // among the pool's arenas
+    kvern_arena *next, *previous; // among the pool's arenas that have a free page
     void *data;
     size_t data_bytes, alignment; // as they were asked for
     size_t capacity, used;        // pages
@@ -19,15 +20,22 @@ struct kvern_pool {
     kvern_context *context;
     size_t page_bytes;
     size_t full_pages; // pages of 2 MiB
-    size_t most_pages; // of an arena
+    bool single;       // each page is an arena by itself
     pthread_mutex_t lock;
-    kvern_arena *arenas;
+    kvern_arena *open;  // arenas that have a free page
     size_t total_pages; // over all arenas
     size_t free_pages;  // of them
 };
 
 // Unused bytes at the end of an arena that are worth a whole huge page: a fiftieth.
 #define WASTE_DIVISOR 50
+
+// Arenas of a large pool are this part of it, so that there are hundreds of them and not tens of
+// thousands: a process may have some 65,000 mappings.
+#define GROWTH_DIVISOR 128
+
+// No arena is larger than this, unless a single page is.
+#define MOST_ARENA_BYTES ((size_t)1 << 30)
 
 kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, bool single,
                                kvern_pool **out)
@@ -43,7 +51,7 @@ kvern_status kvern_pool_create(kvern_context *context, size_t page_bytes, bool s
     pool->context = context;
     pool->page_bytes = page_bytes;
     pool->full_pages = kvern_max_size(1, KVERN_HUGE_PAGE_BYTES / page_bytes);
-    pool->most_pages = single ? 1 : pool->full_pages;
+    pool->single = single;
     pthread_mutex_init(&pool->lock, NULL);
     *out = pool;
     return KVERN_OK;
@@ -58,6 +66,7 @@ void kvern_pool_release(kvern_pool *pool)
 {
     if (!pool || atomic_fetch_sub(&pool->references, 1) != 1)
         return;
+    KVERN_ASSERT(pool->total_pages == 0 && pool->free_pages == 0 && !pool->open);
     kvern_context *context = pool->context;
     pthread_mutex_destroy(&pool->lock);
     kvern_heap_give(&context->heap, pool, sizeof *pool, KVERN_HEAP_ALIGNMENT);
@@ -74,14 +83,15 @@ kvern_context *kvern_pool_context(const kvern_pool *pool)
     return pool->context;
 }
 
+// ---- Arenas: nothing here is done under the lock ----
+
 static size_t arena_bytes(size_t capacity)
 {
     return sizeof(kvern_arena) + capacity * sizeof(kvern_page);
 }
 
-// Bytes and alignment of the memory of an arena of `capacity` pages. A full arena takes exactly one
-// huge page where that wastes little; where it would waste much, its pages go without the huge
-// page.
+// Bytes and alignment of the memory of an arena of `capacity` pages. From 2 MiB on an arena takes
+// whole huge pages where that wastes little; where it would waste much, its last pages go without.
 static kvern_status size_data(const kvern_pool *pool, kvern_arena *arena)
 {
     size_t bytes;
@@ -92,11 +102,11 @@ static kvern_status size_data(const kvern_pool *pool, kvern_arena *arena)
     arena->alignment = KVERN_HEAP_ALIGNMENT;
     if (arena->capacity < pool->full_pages)
         return KVERN_OK;
+    const size_t whole = kvern_ceil_div(bytes, KVERN_HUGE_PAGE_BYTES) * KVERN_HUGE_PAGE_BYTES;
     arena->alignment = KVERN_HUGE_PAGE_BYTES;
     arena->data_bytes = kvern_ceil_div(bytes, 4096) * 4096;
-    if (bytes < KVERN_HUGE_PAGE_BYTES &&
-        KVERN_HUGE_PAGE_BYTES - bytes <= KVERN_HUGE_PAGE_BYTES / WASTE_DIVISOR)
-        arena->data_bytes = KVERN_HUGE_PAGE_BYTES;
+    if (whole - bytes <= KVERN_HUGE_PAGE_BYTES / WASTE_DIVISOR)
+        arena->data_bytes = whole;
     return KVERN_OK;
 }
 
@@ -111,8 +121,7 @@ static void link_pages(kvern_arena *arena)
     }
 }
 
-// Adds an arena of `capacity` pages; the caller holds the lock.
-static kvern_status add_arena(kvern_pool *pool, size_t capacity)
+static kvern_status create_arena(kvern_pool *pool, size_t capacity, kvern_arena **out)
 {
     kvern_heap *heap = &pool->context->heap;
     void *block;
@@ -130,42 +139,42 @@ static kvern_status add_arena(kvern_pool *pool, size_t capacity)
     }
     link_pages(arena);
     kvern_pool_retain(pool);
-    arena->next = pool->arenas;
-    if (arena->next)
-        arena->next->previous = arena;
-    pool->arenas = arena;
-    pool->total_pages += capacity;
-    pool->free_pages += capacity;
+    *out = arena;
     return KVERN_OK;
 }
 
-// The reference that it had on its pool is left to the caller.
-static void remove_arena(kvern_pool *pool, kvern_arena *arena)
+// The reference on its pool goes last: it may be the last one.
+static void destroy_arena(kvern_arena *arena)
 {
+    KVERN_ASSERT(arena->used == 0 && !arena->next && !arena->previous);
+    kvern_pool *pool = arena->pool;
     kvern_heap *heap = &pool->context->heap;
+    kvern_heap_give(heap, arena->data, arena->data_bytes, arena->alignment);
+    kvern_heap_give(heap, arena, arena_bytes(arena->capacity), KVERN_HEAP_ALIGNMENT);
+    kvern_pool_release(pool);
+}
+
+// ---- Under the lock ----
+
+static void link_arena(kvern_arena *arena)
+{
+    kvern_pool *pool = arena->pool;
+    arena->previous = NULL;
+    arena->next = pool->open;
+    if (arena->next)
+        arena->next->previous = arena;
+    pool->open = arena;
+}
+
+static void unlink_arena(kvern_arena *arena)
+{
     if (arena->previous)
         arena->previous->next = arena->next;
     else
-        pool->arenas = arena->next;
+        arena->pool->open = arena->next;
     if (arena->next)
         arena->next->previous = arena->previous;
-    pool->total_pages -= arena->capacity;
-    pool->free_pages -= arena->capacity;
-    kvern_heap_give(heap, arena->data, arena->data_bytes, arena->alignment);
-    kvern_heap_give(heap, arena, arena_bytes(arena->capacity), KVERN_HEAP_ALIGNMENT);
-}
-
-// Adds an arena of at most `most` pages for at least one of `wanted`: as large as the pool already
-// is, so that arenas double; if that is refused, as small as the need, so that a budget can be used
-// up to its last page.
-static kvern_status grow(kvern_pool *pool, size_t wanted, size_t most)
-{
-    const size_t need = kvern_min_size(wanted, most);
-    const size_t wish = kvern_min_size(kvern_max_size(need, pool->total_pages), most);
-    kvern_status status = add_arena(pool, wish);
-    if (status && wish > need)
-        status = add_arena(pool, need);
-    return status;
+    arena->next = arena->previous = NULL;
 }
 
 static kvern_page *pop_page(kvern_arena *arena)
@@ -173,74 +182,126 @@ static kvern_page *pop_page(kvern_arena *arena)
     kvern_page *page = arena->free;
     arena->free = page->next;
     arena->used++;
-    arena->pool->free_pages--;
+    KVERN_ASSERT(page->references == 0 && arena->used <= arena->capacity);
     page->references = 1;
     return page;
 }
 
-// Pages are taken from the newest arenas first; older ones fill up and stay. With arenas of one
-// page there are many, and none is free.
-static kvern_arena *find_free(kvern_pool *pool)
+// Takes up to `count` pages out of arenas that are there, and says how many.
+static size_t take_free(kvern_pool *pool, size_t count, kvern_page **pages)
 {
-    kvern_arena *arena = pool->free_pages ? pool->arenas : NULL;
-    while (arena && !arena->free)
-        arena = arena->next;
+    size_t taken = 0;
+    KVERN_ASSERT(pool->free_pages <= pool->total_pages && !pool->open == !pool->free_pages);
+    while (taken < count && pool->open) {
+        kvern_arena *arena = pool->open;
+        pages[taken++] = pop_page(arena);
+        pool->free_pages--;
+        if (!arena->free)
+            unlink_arena(arena);
+    }
+    return taken;
+}
+
+// Adds a new arena, less what is taken of it: up to `count` pages. Says how many.
+static size_t add_arena(kvern_pool *pool, kvern_arena *arena, size_t count, kvern_page **pages)
+{
+    size_t taken = 0;
+    while (taken < count && arena->free)
+        pages[taken++] = pop_page(arena);
+    pool->total_pages += arena->capacity;
+    pool->free_pages += arena->capacity - taken;
+    if (arena->free)
+        link_arena(arena);
+    return taken;
+}
+
+// Returns the arena when this was its last page: it has gone from the pool, and remains to be
+// destroyed without the lock. From here on the pool may go, unless there is such an arena.
+static kvern_arena *push_page(kvern_page *page)
+{
+    kvern_arena *arena = page->arena;
+    kvern_pool *pool = arena->pool;
+    KVERN_ASSERT(arena->used > 0);
+    if (!arena->free)
+        link_arena(arena);
+    page->next = arena->free;
+    arena->free = page;
+    pool->free_pages++;
+    if (--arena->used > 0)
+        return NULL;
+    unlink_arena(arena);
+    pool->total_pages -= arena->capacity;
+    pool->free_pages -= arena->capacity;
     return arena;
 }
 
-// Returns whether an arena has gone, so that the caller, without the lock, gives up its reference
-// on the pool.
-static bool push_page(kvern_page *page)
+// ---- Taking ----
+
+// Pages of the next arena, of which `needed` are wanted at once. Without a budget a small pool
+// doubles up to 2 MiB; beyond that, and under a budget, whose bytes others need too, an arena is
+// what is wanted now or a small part of what the pool has.
+static size_t wish(const kvern_pool *pool, size_t needed, size_t total)
 {
-    kvern_arena *arena = page->arena;
-    page->next = arena->free;
-    arena->free = page;
-    arena->pool->free_pages++;
-    if (--arena->used > 0)
-        return false;
-    remove_arena(arena->pool, arena);
-    return true;
+    const size_t most = kvern_max_size(pool->full_pages, MOST_ARENA_BYTES / pool->page_bytes);
+    size_t growth = total / GROWTH_DIVISOR;
+    if (pool->single)
+        return 1;
+    if (pool->context->heap.budget_bytes == 0)
+        growth = kvern_max_size(growth, kvern_min_size(total, pool->full_pages));
+    // What is wanted now is cut into arenas, too: they go back one by one.
+    const size_t wanted =
+        kvern_min_size(needed, kvern_max_size(pool->full_pages, total / GROWTH_DIVISOR));
+    return kvern_min_size(kvern_max_size(wanted, growth), most);
 }
 
-static kvern_status take_locked(kvern_pool *pool, size_t count, size_t most, kvern_page **pages)
+// An arena of `wished` pages, or when that is refused one that is just large enough, so that a
+// budget can be used up to its last page.
+static kvern_status create_some_arena(kvern_pool *pool, size_t wished, size_t needed,
+                                      kvern_arena **out)
 {
-    kvern_arena *arena = NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (!arena || !arena->free)
-            arena = find_free(pool);
-        kvern_status status = arena ? KVERN_OK : grow(pool, count - i, most);
-        if (status) {
-            while (i > 0) {
-                if (push_page(pages[--i]))
-                    kvern_pool_release(pool); // never the last one: the taker has one
-            }
-            return status;
-        }
-        if (!arena)
-            arena = find_free(pool);
-        pages[i] = pop_page(arena);
+    const size_t least = kvern_min_size(needed, pool->single ? 1 : pool->full_pages);
+    kvern_status status = create_arena(pool, wished, out);
+    if (status && wished > least)
+        status = create_arena(pool, least, out);
+    return status;
+}
+
+// Arenas are made between the locks: an allocator may do anything that a caller may, also give back
+// pages of this pool. What a new arena is made for is taken out of it before others see it.
+// `wanted` pages an arena may be made for at least, even if fewer are to be taken now.
+static kvern_status take(kvern_pool *pool, size_t count, size_t wanted, kvern_page **pages)
+{
+    kvern_status status = KVERN_OK;
+    kvern_arena *fresh = NULL;
+    size_t taken = 0;
+    for (;;) {
+        pthread_mutex_lock(&pool->lock);
+        if (fresh)
+            taken += add_arena(pool, fresh, count - taken, pages + taken);
+        taken += take_free(pool, count - taken, pages + taken);
+        const size_t total = pool->total_pages;
+        pthread_mutex_unlock(&pool->lock);
+        const size_t needed = count - taken;
+        if (needed == 0)
+            break;
+        if ((status = create_some_arena(pool, wish(pool, kvern_max_size(needed, wanted), total),
+                                        needed, &fresh)))
+            break;
     }
-    return KVERN_OK;
-}
-
-static kvern_status take(kvern_pool *pool, size_t count, size_t most, kvern_page **pages)
-{
-    pthread_mutex_lock(&pool->lock);
-    kvern_status status = take_locked(pool, count, most, pages);
-    pthread_mutex_unlock(&pool->lock);
-    if (!status)
-        atomic_fetch_add(&pool->context->page_bytes, (uint64_t)count * pool->page_bytes);
+    atomic_fetch_add(&pool->context->page_bytes, (uint64_t)taken * pool->page_bytes);
+    while (status && taken > 0)
+        kvern_page_release(pages[--taken]);
     return status;
 }
 
 kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages)
 {
-    return take(pool, count, pool->most_pages, pages);
+    return take(pool, count, count, pages);
 }
 
-kvern_status kvern_pool_take_within(kvern_pool *pool, size_t most, kvern_page **page)
+kvern_status kvern_pool_take_first(kvern_pool *pool, size_t wanted, kvern_page **page)
 {
-    return take(pool, 1, kvern_min_size(most, pool->most_pages), page);
+    return take(pool, 1, wanted, page);
 }
 
 size_t kvern_page_bytes(const kvern_page *page)
@@ -255,15 +316,17 @@ void kvern_page_retain(kvern_page *page)
 
 void kvern_page_release(kvern_page *page)
 {
-    if (atomic_fetch_sub(&page->references, 1) != 1)
+    const size_t before = atomic_fetch_sub(&page->references, 1);
+    KVERN_ASSERT(before > 0);
+    if (before != 1)
         return;
     kvern_pool *pool = page->arena->pool;
     atomic_fetch_sub(&pool->context->page_bytes, (uint64_t)pool->page_bytes);
     pthread_mutex_lock(&pool->lock);
-    const bool gone = push_page(page);
-    pthread_mutex_unlock(&pool->lock); // without an arena of its own, the pool may go from here on
+    kvern_arena *gone = push_page(page);
+    pthread_mutex_unlock(&pool->lock);
     if (gone)
-        kvern_pool_release(pool);
+        destroy_arena(gone);
 }
 
 bool kvern_page_is_exclusive(const kvern_page *page)

@@ -5,10 +5,17 @@
 // Pages of one size, reference counted, cut from arenas that come from the context's heap.
 //
 // Arenas start small and double until they hold 2 MiB, so that a small cache stays small and a
-// large one lies in huge pages. An arena goes back to the allocator as soon as its last page is
-// free. Where pages are to go back one by one, each is an arena by itself, without huge pages.
-// A pool may be used by several threads; a page's content belongs to whoever holds the only
-// reference.
+// large one lies in huge pages; the arenas of a large pool are a small part of it, so that there
+// are not more of them than a process may have mappings. Under a budget an arena is only as large
+// as what is wanted at the moment, but for that small part: its bytes may be needed elsewhere. An
+// arena goes back to the allocator as soon as its last page is free. Where pages are to go back one
+// by one, each is an arena by itself, without huge pages. A pool may be used by several threads; a
+// page's content belongs to whoever holds the only reference. The allocator is never called under a
+// lock, so it may call the library.
+//
+// The content of a page that is taken is what it held before, perhaps for someone else. Nothing
+// reads slots that have no position: reads and exports go by lengths. Whoever writes pages
+// somewhere as bytes has to leave such slots out.
 
 #include "src/base/context.h"
 
@@ -40,8 +47,9 @@ kvern_context *kvern_pool_context(const kvern_pool *pool);
 // Takes `count` pages, each with one reference and undefined content: all or none.
 KVERN_CHECK kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages);
 
-// Takes one page; an arena that has to be added for it has `most` pages at most (not 0).
-KVERN_CHECK kvern_status kvern_pool_take_within(kvern_pool *pool, size_t most, kvern_page **page);
+// Takes one page of `wanted` ones (not 0) that the caller is going to take one by one: an arena
+// that has to be added for it has room for as many, if the allocator gives it.
+KVERN_CHECK kvern_status kvern_pool_take_first(kvern_pool *pool, size_t wanted, kvern_page **page);
 
 // Of the pool that the page came from.
 size_t kvern_page_bytes(const kvern_page *page);

@@ -40,7 +40,7 @@ kvern_status kvern_conversion_prepare(kvern_pool *pool, const kvern_row *row, si
     if (seen > 0)
         status = take_pages(pool, seen, &conversion->taken);
     if (!status && seen < count)
-        status = kvern_pool_take_within(pool, 1, &conversion->fresh);
+        status = kvern_pool_take_first(pool, 1, &conversion->fresh);
     if (status)
         kvern_conversion_cancel(conversion);
     else
@@ -86,6 +86,7 @@ typedef struct own_work {
     const kvern_geometry *from, *to;
     kvern_conversion *conversion;
     size_t given; // bytes of old pages that were given back, less those of the new ones
+    size_t left;  // pages to convert
 } own_work;
 
 // A page for the new form of `old`; NULL: it has to stay where it is, and nobody else can see it.
@@ -97,7 +98,7 @@ static kvern_page *next_page(own_work *work, const kvern_page *old)
         return conversion->taken->pages[--conversion->taken->count];
     conversion->fresh = NULL;
     const size_t most = 1 + work->given / work->to->page_bytes;
-    if (!page && kvern_pool_take_within(conversion->pool, most, &page))
+    if (!page && kvern_pool_take_first(conversion->pool, kvern_min_size(most, work->left), &page))
         return NULL;
     return page;
 }
@@ -126,10 +127,10 @@ static void change_pool(kvern_table *table, kvern_pool *pool)
 static void convert_own_table(const kvern_geometry *from, const kvern_geometry *to, kvern_row *row,
                               kvern_conversion *conversion)
 {
-    own_work work = {from, to, conversion, 0};
     kvern_table *table = row->table;
+    own_work work = {from, to, conversion, 0, table->count};
     KVERN_ASSERT(table->count == kvern_table_used(table, row->length));
-    for (size_t i = 0; i < table->count; i++)
+    for (size_t i = 0; i < table->count; i++, work.left--)
         convert_one(&work, &table->pages[i], slots_of(row, i, table->count));
     change_pool(table, conversion->pool);
 }
