@@ -113,7 +113,8 @@ KVERN_API bool kvern_cache_converted(const kvern_cache *cache, size_t row);
 KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 
 // Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
-// and attends of one query per row with up to `query_heads` query heads included (0: appends only).
+// and attends included with up to `query_vectors` query vectors of each row, query heads times
+// queries (0: appends only). What a plan covers beyond that: kvern/plan.h.
 // Room is kept until kvern_cache_reset. Never shrinks. It is the row's alone: forks and reads do
 // not hold it. An append beside an older read or a fork takes a list of pages of its own and the
 // partly filled page anew; release reads before the next append to avoid it. A row with a sliding
@@ -121,10 +122,10 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 // it, which no reservation covers. A row before its start gets the room that it needs up to there;
 // the conversion takes pages of the planned codecs then (kvern_layer.start), which no reservation
 // covers. On failure nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or
-// more than 2^40), KVERN_ERR_ARGUMENT (query heads that do not divide), KVERN_ERR_BUSY (a cache of
-// a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// more than 2^40), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
-                                                       int64_t tokens, size_t query_heads);
+                                                       int64_t tokens, size_t query_vectors);
 
 // Stores new tokens at the end of their rows, advances the rows' lengths, and hands out a read of
 // the result, which the caller releases. `read` may be NULL: append without attending. `tokens` is

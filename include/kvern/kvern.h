@@ -10,6 +10,7 @@
 //   kvern_storage      which codecs a user wants for which layers         kvern/storage.h
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
+//   kvern_plan         what rows take at most, and room for it            kvern/plan.h
 //   padded planes      rows from and to the rectangles of other engines   kvern/padded.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_slot         a token's place, for kernels that store it there   kvern/slot.h
@@ -27,6 +28,7 @@
 #include <kvern/context.h>
 #include <kvern/cpu.h>
 #include <kvern/padded.h>
+#include <kvern/plan.h>
 #include <kvern/read.h>
 #include <kvern/round.h>
 #include <kvern/slot.h>

@@ -35,6 +35,10 @@ extern "C" {
 // open).
 KVERN_API KVERN_CHECK kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts);
 
+// The most tokens that a round beginning now may have in a row: what kvern_round_begin does not
+// refuse, as far as the row alone decides. -1 for a row out of range.
+KVERN_API int64_t kvern_state_round_limit(const kvern_state *state, size_t row);
+
 // Whether a round is open.
 KVERN_API bool kvern_round_open(const kvern_state *state);
 

@@ -55,7 +55,7 @@ KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
 // Makes room in every layer so that a row can reach `tokens` positions without further allocation
 // (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step or a round.
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_t row,
-                                                       int64_t tokens, size_t query_heads);
+                                                       int64_t tokens, size_t query_vectors);
 
 // Begins a step in which row r receives counts[r] tokens (one entry per row; all 0 is permitted).
 // The room for all layers is taken here, so that the appends of the step cannot run out of pages.

@@ -73,6 +73,13 @@ kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row
     return status;
 }
 
+uint64_t kvern_read_reserved_bytes(size_t reads, size_t row_count, size_t scratch_bytes)
+{
+    const size_t object = kvern_max_size(read_bytes(row_count), view_bytes(row_count));
+    const uint64_t objects = (uint64_t)(reads + 1) * kvern_shelf_bytes(object);
+    return objects + (scratch_bytes ? kvern_shelf_bytes(scratch_bytes) : 0);
+}
+
 size_t kvern_read_rows(const kvern_read *read)
 {
     return read->row_count;

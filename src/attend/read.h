@@ -26,4 +26,7 @@ KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, size_t row_co
 KVERN_CHECK kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row_count,
                                             size_t scratch_bytes);
 
+// The bytes that this takes from the allocator.
+uint64_t kvern_read_reserved_bytes(size_t reads, size_t row_count, size_t scratch_bytes);
+
 #endif

@@ -15,6 +15,11 @@ struct kvern_buffer {
 #define HEADER_BYTES KVERN_HEAP_ALIGNMENT
 _Static_assert(sizeof(kvern_buffer) <= HEADER_BYTES, "the header fits its line");
 
+uint64_t kvern_shelf_bytes(size_t bytes)
+{
+    return (uint64_t)HEADER_BYTES + bytes;
+}
+
 static void free_buffer(kvern_context *context, kvern_buffer *buffer)
 {
     kvern_heap_give(&context->heap, buffer, HEADER_BYTES + buffer->bytes, KVERN_HEAP_ALIGNMENT);

@@ -9,6 +9,7 @@
 
 #include <kvern/status.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct kvern_context kvern_context;
 typedef struct kvern_buffer kvern_buffer;
@@ -18,6 +19,9 @@ typedef struct kvern_shelf {
     size_t idle_count;
     size_t most_idle; // more than these are released, the smallest first; grows by reservations
 } kvern_shelf;
+
+// What a buffer of that size takes from the allocator.
+uint64_t kvern_shelf_bytes(size_t bytes);
 
 // Takes a buffer of at least `bytes` bytes, aligned to a cache line, for the caller alone; its
 // content is undefined. On failure *out is NULL.

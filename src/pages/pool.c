@@ -8,6 +8,7 @@
 struct kvern_arena {
     kvern_pool *pool;
     kvern_arena *next, *previous; // among the pool's arenas that have a free page
+    uint64_t number;              // the newer, the larger
     void *data;
     size_t data_bytes, alignment; // as they were asked for
     size_t capacity, used;        // pages
@@ -22,7 +23,8 @@ struct kvern_pool {
     size_t full_pages; // pages of 2 MiB
     bool single;       // each page is an arena by itself
     pthread_mutex_t lock;
-    kvern_arena *open;  // arenas that have a free page
+    kvern_arena *open;  // arenas that have a free page, the newest first
+    uint64_t arenas;    // added so far
     size_t total_pages; // over all arenas
     size_t free_pages;  // of them
 };
@@ -156,14 +158,19 @@ static void destroy_arena(kvern_arena *arena)
 
 // ---- Under the lock ----
 
+// Pages are taken from the newest arenas first; older ones fill up and stay.
 static void link_arena(kvern_arena *arena)
 {
-    kvern_pool *pool = arena->pool;
-    arena->previous = NULL;
-    arena->next = pool->open;
+    kvern_arena **at = &arena->pool->open, *previous = NULL;
+    while (*at && (*at)->number > arena->number) {
+        previous = *at;
+        at = &previous->next;
+    }
+    arena->previous = previous;
+    arena->next = *at;
     if (arena->next)
         arena->next->previous = arena;
-    pool->open = arena;
+    *at = arena;
 }
 
 static void unlink_arena(kvern_arena *arena)
@@ -208,6 +215,7 @@ static size_t add_arena(kvern_pool *pool, kvern_arena *arena, size_t count, kver
     size_t taken = 0;
     while (taken < count && arena->free)
         pages[taken++] = pop_page(arena);
+    arena->number = ++pool->arenas;
     pool->total_pages += arena->capacity;
     pool->free_pages += arena->capacity - taken;
     if (arena->free)
@@ -266,6 +274,28 @@ static kvern_status create_some_arena(kvern_pool *pool, size_t wished, size_t ne
     return status;
 }
 
+// An arena is added when no page is free: it holds what is wanted then, which counts, or the larger
+// growth of wish(). At worst every page is an arena by itself, and all arenas of 2 MiB or more
+// waste what size_data() lets them.
+uint64_t kvern_pool_most_bytes(const kvern_pool *pool, uint64_t pages)
+{
+    const size_t own = pool->page_bytes + sizeof(kvern_page) + sizeof(kvern_arena);
+    const size_t waste = KVERN_HUGE_PAGE_BYTES / WASTE_DIVISOR + 4096;
+    uint64_t total = pages, bytes;
+    if (pages == 0)
+        return 0;
+    if (!pool->single)
+        total += pages / GROWTH_DIVISOR;
+    if (!pool->single && pool->context->heap.budget_bytes == 0)
+        total += pool->full_pages;
+    if (!kvern_u64_mul(total, own, &bytes))
+        return UINT64_MAX;
+    const uint64_t full = total / pool->full_pages;
+    if (KVERN_HUGE_PAGE_BYTES % pool->page_bytes == 0)
+        return bytes;
+    return bytes > UINT64_MAX / 2 ? UINT64_MAX : bytes + full * waste;
+}
+
 // Arenas are made between the locks: an allocator may do anything that a caller may, also give back
 // pages of this pool. What a new arena is made for is taken out of it before others see it.
 // `wanted` pages an arena may be made for at least, even if fewer are to be taken now.
@@ -296,7 +326,7 @@ static kvern_status take(kvern_pool *pool, size_t count, size_t wanted, kvern_pa
 
 kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages)
 {
-    return take(pool, count, count, pages);
+    return take(pool, count, 0, pages);
 }
 
 kvern_status kvern_pool_take_first(kvern_pool *pool, size_t wanted, kvern_page **page)

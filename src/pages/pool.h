@@ -47,6 +47,10 @@ kvern_context *kvern_pool_context(const kvern_pool *pool);
 // Takes `count` pages, each with one reference and undefined content: all or none.
 KVERN_CHECK kvern_status kvern_pool_take(kvern_pool *pool, size_t count, kvern_page **pages);
 
+// The most bytes that the pool's arenas take while never more than `pages` pages are in use;
+// UINT64_MAX when the number does not fit.
+uint64_t kvern_pool_most_bytes(const kvern_pool *pool, uint64_t pages);
+
 // Takes one page of `wanted` ones (not 0) that the caller is going to take one by one: an arena
 // that has to be added for it has room for as many, if the allocator gives it.
 KVERN_CHECK kvern_status kvern_pool_take_first(kvern_pool *pool, size_t wanted, kvern_page **page);

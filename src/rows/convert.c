@@ -35,11 +35,13 @@ kvern_status kvern_conversion_prepare(kvern_pool *pool, const kvern_row *row, si
 {
     memset(conversion, 0, sizeof *conversion);
     const bool all = shared || kvern_table_is_shared(row->table);
+    const bool enough = !all && row->later_count >= count;
     const size_t seen = all ? count : kvern_min_size(count, count_shared(row->table));
     kvern_status status = KVERN_OK;
-    if (seen > 0)
+    if (seen > 0 && !enough)
         status = take_pages(pool, seen, &conversion->taken);
-    if (!status && seen < count)
+    conversion->own = seen < count || enough;
+    if (!status && conversion->own && row->later_count == 0)
         status = kvern_pool_take_first(pool, 1, &conversion->fresh);
     if (status)
         kvern_conversion_cancel(conversion);
@@ -84,6 +86,7 @@ static void convert_to_taken(const kvern_geometry *from, const kvern_geometry *t
 // The conversion of a table that nobody else holds.
 typedef struct own_work {
     const kvern_geometry *from, *to;
+    kvern_row *row;
     kvern_conversion *conversion;
     size_t given; // bytes of old pages that were given back, less those of the new ones
     size_t left;  // pages to convert
@@ -93,9 +96,13 @@ typedef struct own_work {
 static kvern_page *next_page(own_work *work, const kvern_page *old)
 {
     kvern_conversion *conversion = work->conversion;
-    kvern_page *page = conversion->fresh;
-    if (!kvern_page_is_exclusive(old))
+    if (!kvern_page_is_exclusive(old) && conversion->taken)
         return conversion->taken->pages[--conversion->taken->count];
+    kvern_page *page = kvern_row_take_later(work->row);
+    if (page)
+        return page;
+    KVERN_ASSERT(kvern_page_is_exclusive(old));
+    page = conversion->fresh;
     conversion->fresh = NULL;
     const size_t most = 1 + work->given / work->to->page_bytes;
     if (!page && kvern_pool_take_first(conversion->pool, kvern_min_size(most, work->left), &page))
@@ -128,7 +135,7 @@ static void convert_own_table(const kvern_geometry *from, const kvern_geometry *
                               kvern_conversion *conversion)
 {
     kvern_table *table = row->table;
-    own_work work = {from, to, conversion, 0, table->count};
+    own_work work = {from, to, row, conversion, 0, table->count};
     KVERN_ASSERT(table->count == kvern_table_used(table, row->length));
     for (size_t i = 0; i < table->count; i++, work.left--)
         convert_one(&work, &table->pages[i], slots_of(row, i, table->count));
@@ -139,11 +146,12 @@ void kvern_conversion_commit(const kvern_geometry *from, const kvern_geometry *t
                              kvern_conversion *conversion)
 {
     kvern_row_drop_room(row); // of the old form
-    if (conversion->fresh)
+    if (conversion->own)
         convert_own_table(from, to, row, conversion);
     else
         convert_to_taken(from, to, row, conversion);
     row->converted = true;
+    kvern_row_change_form(row);
     kvern_conversion_cancel(conversion); // what turned out not to be needed
     KVERN_ASSERT(kvern_row_is_sound(row));
 }

@@ -11,6 +11,9 @@
 // fail halfway: the first new page is taken beforehand, and where a later one cannot be had
 // although the old ones went, a page is converted where it lies.
 //
+// Pages that the row has set aside for later are used first. With enough of them a row that nobody
+// else holds takes nothing, and none of its pages is converted where it lies.
+//
 // Pages that somebody else can see, a read or a fork, stay for them; the new ones in their place
 // are all taken beforehand. The same holds for a table that somebody else holds.
 
@@ -19,9 +22,9 @@
 
 typedef struct kvern_conversion {
     kvern_pool *pool;   // of pages in the planned form; NULL: no conversion
+    bool own;           // the row's table stays; otherwise `taken` is to be its table
     kvern_table *taken; // new pages for those that somebody else can see; NULL: there are none
-    kvern_page *fresh;  // the first new page for the others; NULL: there are none, and `taken` is
-                        // to be the row's table
+    kvern_page *fresh;  // the first new page for the others; NULL: the row has set it aside
 } kvern_conversion;
 
 // Takes all that converting the row can fail for, which will have `count` pages then, at least one.

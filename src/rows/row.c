@@ -16,17 +16,17 @@ size_t kvern_pages_of(int64_t positions)
     return ((size_t)positions + KVERN_PAGE_POSITIONS - 1) / KVERN_PAGE_POSITIONS;
 }
 
-static size_t table_bytes(size_t capacity)
+size_t kvern_table_bytes(size_t capacity)
 {
-    return sizeof(kvern_table) + capacity * sizeof(kvern_page *);
+    return sizeof(kvern_table) + kvern_max_size(capacity, LEAST_CAPACITY) * sizeof(kvern_page *);
 }
 
 kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out)
 {
     void *block;
     *out = NULL;
-    kvern_status status = kvern_heap_take(&kvern_pool_context(pool)->heap, table_bytes(capacity),
-                                          KVERN_HEAP_ALIGNMENT, &block);
+    kvern_status status = kvern_heap_take(
+        &kvern_pool_context(pool)->heap, kvern_table_bytes(capacity), KVERN_HEAP_ALIGNMENT, &block);
     if (status)
         return status;
     kvern_table *table = block;
@@ -44,7 +44,7 @@ kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table *
 static void free_table(kvern_table *table)
 {
     kvern_pool *pool = table->pool;
-    kvern_heap_give(&kvern_pool_context(pool)->heap, table, table_bytes(table->capacity),
+    kvern_heap_give(&kvern_pool_context(pool)->heap, table, kvern_table_bytes(table->capacity),
                     KVERN_HEAP_ALIGNMENT);
     kvern_pool_release(pool);
 }
@@ -108,6 +108,33 @@ static void trim_room(kvern_row *row, size_t most)
 void kvern_row_drop_room(kvern_row *row)
 {
     trim_room(row, 0);
+}
+
+kvern_page *kvern_row_take_later(kvern_row *row)
+{
+    kvern_page *page = row->later;
+    if (!page)
+        return NULL;
+    row->later = page->next;
+    row->later_count--;
+    return page;
+}
+
+static void trim_later(kvern_row *row, size_t most)
+{
+    while (row->later_count > most)
+        kvern_page_release(kvern_row_take_later(row));
+}
+
+void kvern_row_change_form(kvern_row *row)
+{
+    kvern_row_drop_room(row);
+    row->room = row->later;
+    row->room_count = row->later_count;
+    if (row->reserved_later)
+        row->reserved = row->reserved_later;
+    row->later = NULL;
+    row->later_count = row->reserved_later = 0;
 }
 
 // Pages that the row is to have at least.
@@ -234,6 +261,7 @@ static void give_back(kvern_row *row, size_t total)
             leave_surplus(row, lacking);
     }
     trim_room(row, room);
+    trim_later(row, row->reserved_later);
 }
 
 void kvern_row_give_back(kvern_row *row)
@@ -324,17 +352,16 @@ bool kvern_row_is_open(const kvern_row *row, int64_t new_length)
 
 // The table of the change: the row's own where nobody else holds it and it is large enough.
 static kvern_status choose_table(kvern_pool *pool, const kvern_row *row, bool exclusive,
-                                 kvern_row_change *change)
+                                 size_t least, kvern_row_change *change)
 {
     const kvern_table *old = row->table;
     change->table = row->table;
-    if (exclusive && old->capacity >= change->total)
+    if (exclusive && old->capacity >= least)
         return KVERN_OK;
     size_t capacity = LEAST_CAPACITY;
     if (old)
         capacity = exclusive ? 2 * old->capacity : old->capacity;
-    return create_next(pool, row, change->dropped, kvern_max_size(capacity, change->total),
-                       &change->table);
+    return create_next(pool, row, change->dropped, kvern_max_size(capacity, least), &change->table);
 }
 
 static kvern_status take_fresh(kvern_pool *pool, const kvern_row *row, kvern_row_change *change)
@@ -347,28 +374,70 @@ static kvern_status take_fresh(kvern_pool *pool, const kvern_row *row, kvern_row
     return status;
 }
 
-kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length, size_t reserve,
+// One by one, for they become a list; they are taken as a whole all the same.
+static kvern_status take_later(const kvern_row *row, const kvern_row_room *room,
                                kvern_row_change *change)
+{
+    for (size_t left = room->later; left > row->later_count; left--) {
+        kvern_page *page;
+        kvern_status status =
+            kvern_pool_take_first(room->later_pool, left - row->later_count, &page);
+        if (status)
+            return status;
+        page->next = change->later;
+        change->later = page;
+    }
+    return KVERN_OK;
+}
+
+static kvern_status prepare(kvern_pool *pool, kvern_row *row, int64_t new_length,
+                            const kvern_row_room *room, kvern_row_change *change)
 {
     KVERN_ASSERT(new_length >= row->length);
     memset(change, 0, sizeof *change);
     // Asked once: another thread may let go of the table at any moment.
     const bool exclusive = kvern_table_is_exclusive(row->table);
     const size_t gap = gap_of(row);
-    change->total = kvern_max_size(total_pages(row, new_length), reserve);
+    change->total = kvern_max_size(total_pages(row, new_length), room->pages);
+    const size_t least =
+        kvern_max_size(change->total, kvern_max_size(room->later, row->reserved_later));
     if (exclusive)
         drop_surplus(row, change->total - kvern_min_size(change->total, needed_pages(row)));
     else
         change->dropped = dead_pages(row);
     const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
-    kvern_status status = choose_table(pool, row, exclusive, change);
+    kvern_status status = choose_table(pool, row, exclusive, least, change);
     if (!status)
         status = take_fresh(pool, row, change);
-    if (!status && has_shared_tail(row, kvern_max_size(written, reserve + gap)))
+    if (!status && has_shared_tail(row, kvern_max_size(written, room->pages + gap)))
         status = kvern_pool_take(pool, 1, &change->copy);
+    if (!status)
+        status = take_later(row, room, change);
     if (status)
         kvern_row_cancel(row, change);
     return status;
+}
+
+kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length, size_t reserve,
+                               kvern_row_change *change)
+{
+    const kvern_row_room room = {.pages = reserve};
+    return prepare(pool, row, new_length, &room, change);
+}
+
+kvern_status kvern_row_prepare_room(kvern_pool *pool, kvern_row *row, const kvern_row_room *room,
+                                    kvern_row_change *change)
+{
+    return prepare(pool, row, row->length, room, change);
+}
+
+size_t kvern_row_shared_pages(const kvern_row *row)
+{
+    const bool all = kvern_table_is_shared(row->table);
+    size_t count = 0;
+    for (size_t i = 0; row->table && i < row->table->count; i++)
+        count += all || !kvern_page_is_exclusive(row->table->pages[i]);
+    return count;
 }
 
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
@@ -377,6 +446,11 @@ void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
         kvern_page_release(change->table->pages[i]);
     if (change->copy)
         kvern_page_release(change->copy);
+    while (change->later) {
+        kvern_page *page = change->later;
+        change->later = page->next;
+        kvern_page_release(page);
+    }
     if (change->table && change->table != row->table)
         free_table(change->table);
     memset(change, 0, sizeof *change);
@@ -420,6 +494,13 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *
     if (change->copy)
         replace_tail(row, change, undo);
     trim_room(row, change->total - kvern_min_size(change->total, table->count));
+    while (change->later) {
+        kvern_page *page = change->later;
+        change->later = page->next;
+        page->next = row->later;
+        row->later = page;
+        row->later_count++;
+    }
     if (undo)
         undo->begun = true;
     KVERN_ASSERT(kvern_row_is_sound(row));
@@ -439,7 +520,8 @@ void kvern_row_extend(kvern_row *row, int64_t new_length)
 void kvern_row_reset(kvern_row *row)
 {
     kvern_table_release(row->table);
-    kvern_row_drop_room(row);
+    trim_room(row, 0);
+    trim_later(row, 0);
     memset(row, 0, sizeof *row);
 }
 
@@ -447,9 +529,9 @@ void kvern_row_share(const kvern_row *from, kvern_row *to)
 {
     kvern_table_retain(from->table);
     *to = *from;
-    to->room = NULL;
-    to->room_count = 0;
-    to->reserved = to->promised = 0;
+    to->room = to->later = NULL;
+    to->room_count = to->later_count = 0;
+    to->reserved = to->promised = to->reserved_later = 0;
     kvern_row_give_back(to);
 }
 
@@ -459,6 +541,8 @@ uint64_t kvern_row_bytes(const kvern_row *row)
     for (size_t i = 0; row->table && i < row->table->count; i++)
         bytes += kvern_page_bytes(row->table->pages[i]);
     for (const kvern_page *page = row->room; page; page = page->next)
+        bytes += kvern_page_bytes(page);
+    for (const kvern_page *page = row->later; page; page = page->next)
         bytes += kvern_page_bytes(page);
     return bytes;
 }
@@ -475,12 +559,20 @@ static bool is_sound_table(const kvern_row *row)
              (table->kept + table->gap) * KVERN_PAGE_POSITIONS <= (size_t)row->held));
 }
 
-bool kvern_row_is_sound(const kvern_row *row)
+static bool is_sound_list(const kvern_page *first, size_t count)
 {
-    size_t room = 0;
-    for (const kvern_page *page = row->room; page; page = page->next, room++) {
+    size_t found = 0;
+    for (const kvern_page *page = first; page; page = page->next, found++) {
         if (!kvern_page_is_exclusive(page))
             return false;
     }
-    return room == row->room_count && row->held <= row->length && is_sound_table(row);
+    return found == count;
+}
+
+bool kvern_row_is_sound(const kvern_row *row)
+{
+    return is_sound_list(row->room, row->room_count) &&
+           is_sound_list(row->later, row->later_count) &&
+           (row->later_count == 0 || !row->converted) && row->held <= row->length &&
+           is_sound_table(row);
 }

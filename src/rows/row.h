@@ -40,14 +40,17 @@ typedef struct kvern_row {
     kvern_table *table; // NULL while it never held anything
     kvern_page *room;   // pages of this row alone, through kvern_page.next
     size_t room_count;
-    int64_t length;   // positions
-    int64_t held;     // the kept positions and those from here on can be attended
-    size_t kept;      // pages of the kept positions; where `held` is not 0
-    size_t reserved;  // pages that it is to have at least, those with positions among them
-    size_t promised;  // the same, for the length of an open step
-    bool slotted;     // its token of the open step has been stored behind its length
-    bool handed_out;  // the caller has that token's address, and may write there
-    bool converted;   // its pages have the planned codecs, not those of before `start`
+    kvern_page *later; // the same, in the planned form, for a row that is not converted yet
+    size_t later_count;
+    int64_t length;        // positions
+    int64_t held;          // the kept positions and those from here on can be attended
+    size_t kept;           // pages of the kept positions; where `held` is not 0
+    size_t reserved;       // pages that it is to have at least, those with positions among them
+    size_t promised;       // the same, for the length of an open step
+    size_t reserved_later; // the same, for when it has been converted
+    bool slotted;          // its token of the open step has been stored behind its length
+    bool handed_out;       // the caller has that token's address, and may write there
+    bool converted;        // its pages have the planned codecs, not those of before `start`
     int64_t floor;    // length when it was converted, 0 for none: what is below was another form
     int64_t boundary; // not to be converted below this length
 } kvern_row;
@@ -60,6 +63,7 @@ typedef struct kvern_row_change {
     size_t dropped;                // pages behind the kept ones that a new table does without
     size_t fresh_begin, fresh_end; // new pages, which lie behind those in use until the commit
     kvern_page *copy;              // replaces the shared, partly filled page; or NULL
+    kvern_page *later;             // new pages for later, through kvern_page.next
 } kvern_row_change;
 
 // Positions of a row at most: far above any model, far below any overflow.
@@ -81,6 +85,22 @@ size_t kvern_table_used(const kvern_table *table, int64_t length);
 // any more become room or go, also when the call fails.
 KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_length,
                                            size_t reserve, kvern_row_change *change);
+
+// What a row is to have set aside.
+typedef struct kvern_row_room {
+    size_t pages;           // those with positions among them
+    size_t later;           // pages for when it has been converted
+    kvern_pool *later_pool; // where these come from; NULL when there are none
+} kvern_row_room;
+
+// Prepares that the row has that room, and a table that is large enough for it. After the commit
+// the caller sets what is reserved.
+KVERN_CHECK kvern_status kvern_row_prepare_room(kvern_pool *pool, kvern_row *row,
+                                                const kvern_row_room *room,
+                                                kvern_row_change *change);
+
+// Of the row's pages, those that somebody else can see.
+size_t kvern_row_shared_pages(const kvern_row *row);
 
 // Pages that preparing to write up to `new_length` would take, for growth and as a copy.
 size_t kvern_row_foresee(const kvern_row *row, int64_t new_length);
@@ -111,8 +131,15 @@ void kvern_row_give_back(kvern_row *row);
 // Empties the row and gives up its reserved room.
 void kvern_row_reset(kvern_row *row);
 
+// The row is in its planned form from now on: room of the old form goes, and what was set aside for
+// later is room.
+void kvern_row_change_form(kvern_row *row);
+
 // Gives up the row's room, which is of another form than the row is going to have.
 void kvern_row_drop_room(kvern_row *row);
+
+// A page that was set aside for later; NULL when there is none.
+kvern_page *kvern_row_take_later(kvern_row *row);
 
 // *to becomes another row with the same positions and no room. Cannot fail. *to must be empty.
 void kvern_row_share(const kvern_row *from, kvern_row *to);
@@ -122,6 +149,9 @@ uint64_t kvern_row_bytes(const kvern_row *row);
 
 // Whether everything about the row agrees, for asserts: pages and positions, room, references.
 bool kvern_row_is_sound(const kvern_row *row);
+
+// Bytes of a table, of which the least one has room for 512 positions.
+size_t kvern_table_bytes(size_t capacity);
 
 // Makes a table without pages, with one reference.
 KVERN_CHECK kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table **out);

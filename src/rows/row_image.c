@@ -27,13 +27,23 @@ static void take_over(kvern_row *row, const kvern_row_image *image)
     row->floor = image->floor;
 }
 
+// A row of planned pages, trimmed to nothing, may also become one that is not converted.
+static void change_form(kvern_row *row, const kvern_row_image *image)
+{
+    if (image->converted)
+        kvern_row_change_form(row);
+    else
+        kvern_row_drop_room(row);
+}
+
 // The row is prepared for as many pages as the image has, from its beginning on.
 kvern_status kvern_row_image_prepare(kvern_row *row, const kvern_row_image *image,
                                      kvern_row_change *change)
 {
     KVERN_ASSERT(row->length == 0 && image->length > 0 && image->held <= image->length);
     const int64_t positions = (int64_t)kvern_row_image_pages(image) * KVERN_PAGE_POSITIONS;
-    kvern_row other = {.reserved = row->reserved};
+    kvern_row other = {.reserved = image->converted && row->reserved_later ? row->reserved_later
+                                                                           : row->reserved};
     return kvern_row_prepare(image->pool, image->is_other_form ? &other : row, positions, 0,
                              change);
 }
@@ -41,7 +51,7 @@ kvern_status kvern_row_image_prepare(kvern_row *row, const kvern_row_image *imag
 void kvern_row_image_commit(kvern_row *row, const kvern_row_image *image, kvern_row_change *change)
 {
     if (image->is_other_form) {
-        kvern_row_drop_room(row);
+        change_form(row, image);
         kvern_table_release(row->table);
         row->table = NULL;
     }
@@ -57,7 +67,7 @@ void kvern_row_image_share(kvern_row *row, const kvern_row_image *image, kvern_t
 {
     KVERN_ASSERT(row->length == 0);
     if (image->is_other_form)
-        kvern_row_drop_room(row);
+        change_form(row, image);
     kvern_table_retain(table);
     kvern_table_release(row->table);
     row->table = table;

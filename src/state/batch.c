@@ -39,6 +39,11 @@ static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
                  (char *)memory + memory_bytes(batch->caches, capacity));
 }
 
+size_t kvern_batch_bytes(size_t caches, size_t rows)
+{
+    return memory_bytes(caches, kvern_max_size(rows, 1));
+}
+
 kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows, kvern_batch *out)
 {
     const size_t capacity = kvern_max_size(rows, 1); // so that the arrays exist

@@ -38,6 +38,9 @@ typedef struct kvern_batch_rows {
     kvern_row_undo *undos;         // one per row, for the length of a round; else zero
 } kvern_batch_rows;
 
+// Bytes of a batch that is made for as many.
+size_t kvern_batch_bytes(size_t caches, size_t rows);
+
 // Makes a batch of `rows` empty rows for `caches` caches.
 KVERN_CHECK kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows,
                                             kvern_batch *out);

@@ -129,15 +129,19 @@ kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row)
     return (kvern_form){&layer->geometry, layer->pool};
 }
 
-kvern_view kvern_cache_view(const kvern_cache *cache)
+kvern_view kvern_planned_view(const kvern_planned_layer *layer, size_t row_count)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
     return (kvern_view){
         .geometry = &layer->geometry,
         .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
         .window = layer->window,
-        .row_count = cache->batch->row_count,
+        .row_count = row_count,
     };
+}
+
+kvern_view kvern_cache_view(const kvern_cache *cache)
+{
+    return kvern_planned_view(kvern_cache_planned(cache), cache->batch->row_count);
 }
 
 // ---- Precision and reuse ----
@@ -286,25 +290,23 @@ static kvern_status check_row(const kvern_cache *cache, size_t row)
     return KVERN_OK;
 }
 
-kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens, size_t query_heads)
+kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
+                                 size_t query_vectors)
 {
     kvern_status status = check_row(cache, row);
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_geometry *g = &layer->geometry;
     const kvern_view view = kvern_cache_view(cache);
     if (tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
-    if (query_heads % g->kv_heads != 0)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
-                          query_heads, g->kv_heads);
     const size_t pages = kvern_reserved_pages(layer, cache->rows[row].converted, tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
     status = kvern_read_reserve(
         kvern_cache_context(cache), 1, cache->batch->row_count,
-        kvern_attend_scratch_bytes(kvern_cache_context(cache), &view, query_heads, tokens));
+        kvern_attend_scratch_bytes(kvern_cache_context(cache), &view,
+                                   kvern_whole_heads(view.geometry, query_vectors), tokens));
     if (status) {
         kvern_cache_cancel(cache);
         return status;

@@ -28,9 +28,18 @@ typedef struct kvern_form {
     kvern_pool *pool;
 } kvern_form;
 
+// Query vectors of an attend that fill whole KV heads: at least `query_vectors`.
+static inline size_t kvern_whole_heads(const kvern_geometry *g, size_t query_vectors)
+{
+    const size_t rest = query_vectors % g->kv_heads;
+    return rest && query_vectors <= SIZE_MAX - g->kv_heads ? query_vectors + g->kv_heads - rest
+                                                           : query_vectors;
+}
+
 kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row);
 
-// What attends of the cache work with, rows aside.
+// What attends of a layer, or of a cache, work with, rows aside.
+kvern_view kvern_planned_view(const kvern_planned_layer *layer, size_t row_count);
 kvern_view kvern_cache_view(const kvern_cache *cache);
 
 static inline const kvern_planned_layer *kvern_cache_planned(const kvern_cache *cache)

@@ -319,14 +319,8 @@ uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition)
 
 size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens)
 {
-    const kvern_window *w = &layer->window;
-    const size_t all = kvern_pages_of(tokens);
-    if (w->recent >= tokens)
-        return all;
-    // What is held and one more position, or a round's, lying anywhere within the first of their
-    // pages.
-    const size_t held = (size_t)(w->recent + w->slack + kvern_max_i64(w->slack, 1));
-    return kvern_min_size(all, kvern_pages_of(w->keep) + (held - 2) / KVERN_PAGE_POSITIONS + 2);
+    // By one position, or by a round's.
+    return kvern_pages_to_hold(&layer->window, tokens, kvern_max_i64(layer->window.slack, 1));
 }
 
 size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens)

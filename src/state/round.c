@@ -43,6 +43,41 @@ static kvern_status check_slack(const kvern_cache *cache, size_t r, int64_t coun
                       cache->layer, r, count, window->slack);
 }
 
+// As check_conversion.
+static int64_t conversion_limit(const kvern_cache *cache, const kvern_row *row)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    if (!layer->first_pool || row->converted)
+        return KVERN_MAX_POSITIONS;
+    return kvern_max_i64(kvern_max_i64(layer->plan.start, row->boundary) - row->length, 0);
+}
+
+// As check_slack. A window that has not passed anything yet may also stay like that.
+static int64_t slack_limit(const kvern_cache *cache, const kvern_row *row)
+{
+    const kvern_window *window = &kvern_cache_planned(cache)->window;
+    if (window->recent == KVERN_EVERY_POSITION)
+        return KVERN_MAX_POSITIONS;
+    if (row->held > 0)
+        return row->held <= row->length - window->recent ? window->slack : 0;
+    const int64_t unpassed = window->keep + window->recent + window->slack - row->length;
+    return kvern_max_i64(window->slack, unpassed);
+}
+
+int64_t kvern_state_round_limit(const kvern_state *state, size_t row)
+{
+    if (!state || row >= kvern_state_rows(state))
+        return -1;
+    int64_t least = KVERN_MAX_POSITIONS - state->batch.lengths[row];
+    for (size_t l = 0; l < state->composition->count; l++) {
+        const kvern_cache *cache = &state->caches[l];
+        const kvern_row *r = &cache->rows[row];
+        least = kvern_min_i64(least, conversion_limit(cache, r));
+        least = kvern_min_i64(least, slack_limit(cache, r));
+    }
+    return least;
+}
+
 static kvern_status check_layer(const kvern_cache *cache, const int64_t *counts)
 {
     for (size_t r = 0; r < cache->batch->row_count; r++) {

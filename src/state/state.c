@@ -14,6 +14,11 @@ static size_t state_bytes(size_t layers)
     return sizeof(kvern_state) + layers * sizeof(kvern_cache);
 }
 
+size_t kvern_state_memory(size_t layers, size_t rows)
+{
+    return state_bytes(layers) + kvern_batch_bytes(layers, rows);
+}
+
 static void place_caches(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
@@ -163,24 +168,21 @@ kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size
 }
 
 // A read of every layer may be open; attends of layers share their scratch.
-static kvern_status reserve_reads(kvern_state *state, size_t query_heads, int64_t tokens)
+static kvern_status reserve_reads(kvern_state *state, size_t query_vectors, int64_t tokens)
 {
     kvern_context *context = state->composition->context;
     size_t scratch = 0;
     for (size_t l = 0; l < state->composition->count; l++) {
         const kvern_view view = kvern_cache_view(&state->caches[l]);
-        const kvern_geometry *g = view.geometry;
-        if (query_heads % g->kv_heads != 0)
-            return kvern_fail(KVERN_ERR_ARGUMENT,
-                              "layer %zu: %zu query heads do not divide into %zu KV heads", l,
-                              query_heads, g->kv_heads);
-        scratch = kvern_max_size(scratch,
-                                 kvern_attend_scratch_bytes(context, &view, query_heads, tokens));
+        const size_t vectors = kvern_whole_heads(view.geometry, query_vectors);
+        scratch =
+            kvern_max_size(scratch, kvern_attend_scratch_bytes(context, &view, vectors, tokens));
     }
     return kvern_read_reserve(context, state->composition->count, kvern_state_rows(state), scratch);
 }
 
-kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens, size_t query_heads)
+kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
+                                 size_t query_vectors)
 {
     kvern_status status = kvern_state_check_idle(state);
     if (status)
@@ -190,7 +192,7 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
                           kvern_state_rows(state), tokens);
     if ((status = kvern_state_prepare(state, NULL, row, tokens)))
         return status;
-    if ((status = reserve_reads(state, query_heads, tokens))) {
+    if ((status = reserve_reads(state, query_vectors, tokens))) {
         cancel_layers(state, state->composition->count);
         return status;
     }

@@ -26,6 +26,9 @@ KVERN_CHECK kvern_status kvern_state_prepare(kvern_state *state, const int64_t *
 KVERN_CHECK kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts);
 void kvern_state_commit_settling(kvern_state *state, const int64_t *counts);
 
+// Bytes of a state without what its rows hold.
+size_t kvern_state_memory(size_t layers, size_t rows);
+
 // Makes a state whose rows are empty.
 KVERN_CHECK kvern_status kvern_state_make(kvern_composition *composition, size_t rows,
                                           kvern_state **out);

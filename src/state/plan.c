@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+// What rows take at most, by arithmetic, and reservations of as much.
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/base/sized.h"
+#include "src/state/state.h"
+
+#include <inttypes.h>
+#include <kvern/plan.h>
+#include <string.h>
+
+static const kvern_sized PLAN_SIZES =
+    KVERN_SIZED(kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors));
+
+void kvern_plan_init(kvern_plan *plan, size_t size)
+{
+    const kvern_plan defaults = {.size = size, .rows = 1, .chunk = 1};
+    kvern_sized_init(&PLAN_SIZES, &defaults, plan, size);
+}
+
+static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
+{
+    if (!given)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "plan is NULL");
+    kvern_status status = kvern_sized_read(&PLAN_SIZES, given, plan);
+    if (status)
+        return status;
+    if (plan->rows < 1 || plan->rows > KVERN_MAX_ROWS)
+        return kvern_fail(KVERN_ERR_RANGE, "a plan of %zu rows, not 1 to %d", plan->rows,
+                          KVERN_MAX_ROWS);
+    if (plan->tokens < 0 || plan->tokens > KVERN_MAX_POSITIONS || plan->chunk < 1 ||
+        plan->chunk > KVERN_MAX_POSITIONS || plan->round < 0 || plan->round > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "a plan of %" PRId64 " tokens, chunks of %" PRId64 ", rounds of %" PRId64,
+                          plan->tokens, plan->chunk, plan->round);
+    return KVERN_OK;
+}
+
+// ---- Pages ----
+
+// Positions that a row of a layer grows by before its window moves on.
+static int64_t growth_of(const kvern_planned_layer *layer, const kvern_plan *plan)
+{
+    return kvern_max_i64(plan->chunk, kvern_min_i64(plan->round, layer->window.slack));
+}
+
+// Pages of a row that reaches `tokens` positions.
+static size_t pages_at(const kvern_planned_layer *layer, const kvern_plan *plan, int64_t tokens)
+{
+    return kvern_pages_to_hold(&layer->window, tokens, growth_of(layer, plan));
+}
+
+// Positions that a row can reach before it is converted: the append that reaches the start is still
+// stored in the first form.
+static int64_t most_unconverted(const kvern_planned_layer *layer, const kvern_plan *plan,
+                                int64_t boundary)
+{
+    const int64_t start = kvern_max_i64(layer->plan.start, 1);
+    return kvern_min_i64(plan->tokens, kvern_max_i64(start - 1 + plan->chunk, boundary));
+}
+
+static kvern_row_room room_of(const kvern_planned_layer *layer, const kvern_plan *plan,
+                              const kvern_row *row)
+{
+    if (!layer->first_pool || row->converted)
+        return (kvern_row_room){.pages = pages_at(layer, plan, plan->tokens)};
+    const int64_t first = most_unconverted(layer, plan, row->boundary);
+    kvern_row_room room = {.pages = pages_at(layer, plan, first), .later_pool = layer->pool};
+    if (plan->tokens >= kvern_max_i64(layer->plan.start, 1))
+        room.later = pages_at(layer, plan, plan->tokens);
+    return room;
+}
+
+// ---- Bytes ----
+
+static bool add(uint64_t *sum, uint64_t count, uint64_t bytes)
+{
+    uint64_t product;
+    return kvern_u64_mul(count, bytes, &product) && !__builtin_add_overflow(*sum, product, sum);
+}
+
+// Adds the tables that a row of the layer has at once: its own, the next one, which doubles where
+// nothing was reserved, and another one where it is converted.
+static bool add_tables(uint64_t *sum, size_t rows, const kvern_row_room *room)
+{
+    const size_t pages = kvern_max_size(room->pages, room->later);
+    return add(sum, rows, kvern_table_bytes(pages)) &&
+           add(sum, rows, kvern_table_bytes(2 * pages)) &&
+           (room->later == 0 || add(sum, rows, kvern_table_bytes(pages)));
+}
+
+// Pages of one pool for a row of each layer that takes them there.
+static size_t pages_of_pool(const kvern_composition *composition, const kvern_plan *plan,
+                            const kvern_pool *pool)
+{
+    static const kvern_row fresh = {0};
+    size_t pages = 0;
+    for (size_t l = 0; l < composition->count; l++) {
+        const kvern_planned_layer *layer = &composition->layers[l];
+        const kvern_row_room room = room_of(layer, plan, &fresh);
+        if (pool == layer->first_pool)
+            pages += room.pages;
+        else if (pool == layer->pool)
+            pages += layer->first_pool ? room.later : room.pages;
+    }
+    return pages;
+}
+
+// Whether a layer before this one has the pool.
+static bool is_known(const kvern_composition *composition, size_t layer, const kvern_pool *pool)
+{
+    for (size_t l = 0; l < layer; l++) {
+        if (composition->layers[l].pool == pool || composition->layers[l].first_pool == pool)
+            return true;
+    }
+    return false;
+}
+
+static bool add_pool(const kvern_composition *composition, const kvern_plan *plan, size_t layer,
+                     const kvern_pool *pool, uint64_t *sum)
+{
+    uint64_t pages;
+    if (!pool || is_known(composition, layer, pool))
+        return true;
+    return kvern_u64_mul(pages_of_pool(composition, plan, pool), plan->rows, &pages) &&
+           add(sum, 1, kvern_pool_most_bytes(pool, pages));
+}
+
+static bool add_layer(const kvern_composition *composition, const kvern_plan *plan, size_t l,
+                      uint64_t *sum)
+{
+    static const kvern_row fresh = {0};
+    const kvern_planned_layer *layer = &composition->layers[l];
+    const kvern_row_room room = room_of(layer, plan, &fresh);
+    return add_tables(sum, plan->rows, &room) && add_pool(composition, plan, l, layer->pool, sum) &&
+           add_pool(composition, plan, l, layer->first_pool, sum);
+}
+
+// Scratch of an attend of the layer.
+static size_t scratch_of(const kvern_composition *composition, size_t index, const kvern_plan *plan)
+{
+    const kvern_planned_layer *layer = &composition->layers[index];
+    const kvern_view view = kvern_planned_view(layer, plan->rows);
+    return kvern_attend_scratch_bytes(composition->context, &view,
+                                      kvern_whole_heads(view.geometry, plan->query_vectors),
+                                      plan->tokens);
+}
+
+static size_t most_scratch(const kvern_composition *composition, const kvern_plan *plan)
+{
+    size_t scratch = 0;
+    for (size_t l = 0; l < composition->count; l++)
+        scratch = kvern_max_size(scratch, scratch_of(composition, l, plan));
+    return scratch;
+}
+
+kvern_status kvern_composition_plan_bytes(const kvern_composition *composition,
+                                          const kvern_plan *given, uint64_t *bytes)
+{
+    kvern_plan plan;
+    if (!composition || !bytes)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "composition or bytes is NULL");
+    kvern_status status = read_plan(given, &plan);
+    if (status)
+        return status;
+    const size_t layers = composition->count, scratch = most_scratch(composition, &plan);
+    uint64_t sum = kvern_state_memory(layers, plan.rows);
+    bool fits =
+        scratch != SIZE_MAX && add(&sum, 1, kvern_read_reserved_bytes(layers, plan.rows, scratch));
+    for (size_t l = 0; l < layers && fits; l++)
+        fits = add_layer(composition, &plan, l, &sum);
+    if (!fits)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "the bytes of %zu rows of %" PRId64 " tokens",
+                          plan.rows, plan.tokens);
+    *bytes = sum;
+    return KVERN_OK;
+}
+
+// ---- Reservations ----
+
+// Pages that the row shares will not become room when its window has passed them.
+static size_t passing_pages(const kvern_planned_layer *layer, const kvern_row *row)
+{
+    return layer->window.recent == KVERN_EVERY_POSITION ? 0 : kvern_row_shared_pages(row);
+}
+
+static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    kvern_row *r = &cache->rows[row];
+    kvern_row_room room = room_of(layer, plan, r);
+    room.pages += passing_pages(layer, r);
+    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
+    return kvern_row_prepare_room(kvern_cache_form(cache, r).pool, r, &room, &cache->changes[row]);
+}
+
+static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    kvern_row *r = &cache->rows[row];
+    kvern_row_room room = room_of(layer, plan, r);
+    room.pages += passing_pages(layer, r);
+    kvern_cache_commit(cache);
+    r->reserved = room.pages;
+    r->reserved_later = room.later;
+    kvern_row_give_back(r);
+}
+
+// Of `count` caches that share a batch, from the first one on.
+static kvern_status reserve_plan(kvern_cache *caches, size_t count, size_t row,
+                                 const kvern_plan *given)
+{
+    kvern_plan plan;
+    kvern_status status = read_plan(given, &plan);
+    if (status)
+        return status;
+    if (row >= caches[0].batch->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, caches[0].batch->row_count);
+    size_t prepared = 0, scratch = 0;
+    plan.rows = caches[0].batch->row_count;
+    for (; prepared < count && !status; prepared += !status) {
+        kvern_cache *cache = &caches[prepared];
+        scratch = kvern_max_size(scratch, scratch_of(cache->composition, cache->layer, &plan));
+        status = prepare_plan(cache, row, &plan);
+    }
+    if (!status)
+        status = kvern_read_reserve(kvern_cache_context(caches), count, plan.rows, scratch);
+    for (size_t c = 0; c < prepared; c++) {
+        if (status)
+            kvern_cache_cancel(&caches[c]);
+        else
+            commit_plan(&caches[c], row, &plan);
+    }
+    return status;
+}
+
+kvern_status kvern_state_reserve_plan(kvern_state *state, size_t row, const kvern_plan *plan)
+{
+    kvern_status status = kvern_state_check_idle(state);
+    return status ? status : reserve_plan(state->caches, state->composition->count, row, plan);
+}
+
+kvern_status kvern_cache_reserve_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
+{
+    kvern_status status = kvern_cache_check_alone(cache);
+    return status ? status : reserve_plan(cache, 1, row, plan);
+}
