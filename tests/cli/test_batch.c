@@ -523,6 +523,22 @@ static void test_goes_on_after_a_kill(void **state)
     json_decref(wanted);
 }
 
+// What its caller ignores, as nohup and a shell's background jobs do, a job ignores, too.
+static void test_ignored_signals_stay_ignored(void **state)
+{
+    (void)state;
+    write_many();
+    json_t *wanted = uninterrupted();
+    const char *out = fresh("ignored.jsonl");
+    const program_call call = many_call(out);
+    signal(SIGINT, SIG_IGN); // which the program inherits
+    const int status = stop_in_the_middle(&call, out, SIGINT);
+    signal(SIGINT, SIG_DFL);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    expect_same_results(wanted, out);
+    json_decref(wanted);
+}
+
 static void test_interrupt_ends_in_order(void **state)
 {
     (void)state;
@@ -835,6 +851,7 @@ int main(void)
         cmocka_unit_test(fault_zero_bytes_passed_for_an_empty_line),
         cmocka_unit_test(test_byte_order_mark),
         cmocka_unit_test(test_goes_on_after_a_kill),
+        cmocka_unit_test(test_ignored_signals_stay_ignored),
         cmocka_unit_test(test_interrupt_ends_in_order),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_torn_line),
