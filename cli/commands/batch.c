@@ -199,7 +199,7 @@ static int run_batch(const batch_options *options)
     return code;
 }
 
-static int run_batch_command(int argc, char **argv)
+static int run_answers(int argc, char **argv)
 {
     batch_options options = {.parallel = SCHEDULE_ROWS};
     if (!sampling_init(&options.session, argc)) {
@@ -215,5 +215,5 @@ const command command_batch = {
     .name = "batch",
     .title = "kvern batch",
     .summary = "answer the prompts of a file, many at once",
-    .run = run_batch_command,
+    .run = run_answers,
 };

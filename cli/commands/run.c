@@ -157,7 +157,7 @@ static int run_prompt(const session_options *options)
     return code;
 }
 
-static int run_run(int argc, char **argv)
+static int run_answer(int argc, char **argv)
 {
     session_options options;
     if (!sampling_init(&options, argc)) {
@@ -174,5 +174,5 @@ const command command_run = {
     .name = "run",
     .title = "kvern run",
     .summary = "answer a prompt, or hold a conversation",
-    .run = run_run,
+    .run = run_answer,
 };

@@ -129,10 +129,10 @@ static void a_tokenizer_is_missed_where_it_is_needed(void **state)
 {
     (void)state;
     program_expect_failure(&(program_call){.arguments = {"run", folder, "-p", "x"}},
-                           "holds no tokenizer");
+                           "has no tokenizer");
     program_expect_failure(&(program_call){.arguments = {"logits", folder, "-p", "x", "--out",
                                                          program_path("none.npy")}},
-                           "holds no tokenizer");
+                           "has no tokenizer");
 }
 
 static void a_missing_tensor_fails_every_command(void **state)
