@@ -50,7 +50,7 @@ kvern_status mapped_file_open(const char *path, mapped_file *out, engine_error *
 void mapped_file_close(mapped_file *file)
 {
     if (file->mapped) {
-        munmap((void *)(uintptr_t)file->data, file->bytes);
+        munmap((void *)file->data, file->bytes);
     }
     *file = (mapped_file){0};
 }
@@ -71,5 +71,5 @@ void mapped_file_drop(const mapped_file *file, const void *data, size_t bytes)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t start = (size_t)((const unsigned char *)data - file->data);
     size_t first = start / page * page;
-    madvise((void *)(uintptr_t)(file->data + first), start + bytes - first, MADV_DONTNEED);
+    madvise((void *)(file->data + first), start + bytes - first, MADV_DONTNEED);
 }

@@ -116,6 +116,31 @@ static kvern_status read_rope_type(facts_reader *reader, float factor, text_view
     return KVERN_OK;
 }
 
+// The numbers that Hugging Face states where GGUF has a tensor.
+static kvern_status read_llama3(facts_reader *reader, float factor, model_rope *rope)
+{
+    model_llama3 *llama3 = &rope->llama3;
+    rope->scaling = MODEL_ROPE_LLAMA3;
+    llama3->factor = factor;
+    kvern_status status = KVERN_OK;
+    if (factor == 0) {
+        status = facts_read_positive(reader, "rope.scaling.factor", &llama3->factor);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_positive(reader, "rope.scaling.low_freq_factor", &llama3->low);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_positive(reader, "rope.scaling.high_freq_factor", &llama3->high);
+    }
+    if (status == KVERN_OK && llama3->high <= llama3->low) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is not above that of low ones",
+                           reader->key);
+    }
+    return status == KVERN_OK ? facts_read_positive(reader, "rope.scaling.original_context_length",
+                                                    &llama3->original)
+                              : status;
+}
+
 static kvern_status read_rope_scaling(facts_reader *reader, model_rope *rope)
 {
     float factor = 0;
@@ -138,6 +163,9 @@ static kvern_status read_rope_scaling(facts_reader *reader, model_rope *rope)
     if (factors && (text_view_is(type, "none") || text_view_is(type, "llama3"))) {
         rope->scaling = MODEL_ROPE_LLAMA3;
         return KVERN_OK;
+    }
+    if (text_view_is(type, "llama3") && reader->source->format->hf_names) {
+        return read_llama3(reader, factor, rope);
     }
     if (text_view_is(type, "none")) {
         rope->scaling = MODEL_ROPE_PLAIN;

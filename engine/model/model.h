@@ -33,8 +33,18 @@
 typedef enum model_rope_scaling {
     MODEL_ROPE_PLAIN = 0,
     MODEL_ROPE_LINEAR = 1, // positions are divided by the factor
-    MODEL_ROPE_LLAMA3 = 2  // one factor per frequency, from the tensor rope_freqs.weight
+    MODEL_ROPE_LLAMA3 = 2  // one factor per frequency: rope_freqs.weight, or from `llama3`
 } model_rope_scaling;
+
+// How MODEL_ROPE_LLAMA3 makes its factors: wavelengths below `original` / `high` keep theirs, those
+// above `original` / `low` are divided by `factor`, and in between it is something in between.
+// `factor` is 0 where the file has the factors themselves.
+typedef struct model_llama3 {
+    float factor;
+    float low;
+    float high;
+    float original; // the context that the model was trained with first
+} model_llama3;
 
 // One way to rotate queries and keys.
 typedef struct model_rope {
@@ -42,6 +52,7 @@ typedef struct model_rope {
     size_t dim; // dimensions of a head that rotate, the first ones; even
     model_rope_scaling scaling;
     float factor; // of MODEL_ROPE_LINEAR; 1 otherwise
+    model_llama3 llama3;
 } model_rope;
 
 typedef enum model_layer_kind {

@@ -51,7 +51,7 @@ static void list_global(const model_facts *facts, model_parts *parts, model_wish
     if (!facts->tied_output) {
         model_wish_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
     }
-    if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3) {
+    if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3 && facts->rope[0].llama3.factor == 0) {
         model_wish_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
     }
 }

@@ -149,7 +149,7 @@ void config_json_free(config_json *config)
         return;
     }
     for (size_t i = 0; i < config->count; i++) {
-        free((char *)(uintptr_t)config->entries[i].key.data);
+        free((void *)config->entries[i].key.data);
     }
     free(config->entries);
     name_index_free(&config->index);

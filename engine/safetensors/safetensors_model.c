@@ -113,15 +113,14 @@ static bool is_plain_name(const char *name)
 }
 
 // The shards that a weight_map names, each once: an object of names.
-static kvern_status list_shards(const json_t *map, const char *path, json_t *shards,
-                                engine_error *error)
+static kvern_status list_shards(json_t *map, const char *path, json_t *shards, engine_error *error)
 {
     const char *tensor;
     json_t *file;
     if (json_object_size(map) == 0) {
         return engine_fail(error, KVERN_ERR_FORMAT, "%s: it has no weight_map", path);
     }
-    json_object_foreach((json_t *)(uintptr_t)map, tensor, file)
+    json_object_foreach(map, tensor, file)
     {
         const char *name = json_string_value(file);
         if (!is_plain_name(name)) {
@@ -157,7 +156,7 @@ static kvern_status check_shard(const safetensors_file *shard, const char *name,
 }
 
 static kvern_status open_listed(safetensors_model *model, const char *directory, const char *path,
-                                const json_t *map, const json_t *shards, engine_error *error)
+                                const json_t *map, json_t *shards, engine_error *error)
 {
     const char *name;
     json_t *unused;
@@ -166,7 +165,7 @@ static kvern_status open_listed(safetensors_model *model, const char *directory,
         return open_failed(error, path);
     }
     size_t tensors = 0;
-    json_object_foreach((json_t *)(uintptr_t)shards, name, unused)
+    json_object_foreach(shards, name, unused)
     {
         char file[PATH_BYTES];
         safetensors_file *shard = &model->shards[model->shard_count];
@@ -207,7 +206,7 @@ static kvern_status open_index(safetensors_model *model, const char *directory, 
                            fault.text);
     }
     json_t *shards = json_object();
-    const json_t *map = json_object_get(root, "weight_map");
+    json_t *map = json_object_get(root, "weight_map");
     status = shards ? list_shards(map, path, shards, error) : open_failed(error, path);
     if (status == KVERN_OK) {
         status = open_listed(model, directory, path, map, shards, error);

@@ -7,6 +7,7 @@
 #include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -132,6 +133,71 @@ static void gemma3_has_the_bits_of_gguf(void **state)
     }
 }
 
+// A config.json states how the factors of Llama 3 are made; a GGUF file has them. They are rounded
+// once from double in both, here from the C library's functions.
+static void add_factors(gguf_builder *builder, double base, size_t dim)
+{
+    const double factor = 8, low = 1, high = 4, original = 64;
+    float factors[32];
+    for (size_t i = 0; i < dim / 2; i++) {
+        const double wavelength = 2 * M_PI * pow(base, 2.0 * (double)i / (double)dim);
+        const double smooth = (original / wavelength - low) / (high - low);
+        factors[i] = (float)(wavelength < original / high  ? 1
+                             : wavelength > original / low ? factor
+                                                           : 1 / ((1 - smooth) / factor + smooth));
+    }
+    gguf_builder_tensor(builder, "rope_freqs.weight", GGUF_TYPE_F32, 1, (uint64_t[]){dim / 2},
+                        factors, dim / 2 * sizeof(float));
+}
+
+static double largest_difference(const float *a, const float *b, size_t n)
+{
+    double largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)a[i] - (double)b[i]));
+    }
+    return largest;
+}
+
+static void llama3_scaling_is_that_of_the_tensor(void **state)
+{
+    (void)state;
+    static const char scaling[] =
+        "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": "
+        "1.0, \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64}";
+    static const char none[] = "\"rope_scaling\": null";
+    static float right[TOKENS * MOST_VOCABULARY], other[TOKENS * MOST_VOCABULARY],
+        plain[TOKENS * MOST_VOCABULARY];
+    size_t bytes;
+    const tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+    void *data = tiny_llama_build(&model, &bytes);
+    hf_model hf = translate(data, bytes);
+    run_source(engine_fixture_source(data, bytes), plain);
+    free(data);
+    gguf_builder *builder = gguf_builder_create();
+    tiny_llama_add(&model, builder);
+    add_factors(builder, 10000, model.head_dim);
+    data = gguf_builder_finish(builder, &bytes);
+    gguf_builder_destroy(builder);
+    run_source(engine_fixture_source(data, bytes), right);
+    free(data);
+
+    char *config = malloc(strlen(hf.config) + sizeof scaling);
+    assert_non_null(config);
+    char *at = strstr(hf.config, none);
+    assert_non_null(at);
+    sprintf(config, "%.*s%s%s", (int)(at - hf.config), hf.config, scaling, at + strlen(none));
+    free(hf.config);
+    hf.config = config;
+    run_source(source_of(&hf), other);
+    hf_model_free(&hf);
+    const double off = largest_difference(other, right, TOKENS * 100);
+    printf("off by %.2g; without the factors by %.2g\n", off,
+           largest_difference(plain, right, TOKENS * 100));
+    assert_true(off < 1e-5);
+    assert_true(largest_difference(plain, right, TOKENS * 100) > 1e-2);
+}
+
 // ---- Keys. ----
 
 // A llama model with another config: `from` is replaced by `to`.
@@ -193,6 +259,8 @@ static void a_config_is_honoured_or_refused(void **state)
         {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}",
          KVERN_OK, ""},
         {"\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"default\"}", KVERN_OK, ""},
+        {"\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}",
+         KVERN_ERR_FORMAT, "lacks the key rope_scaling.low_freq_factor"},
         {"\"rope_scaling\": null", "\"rope_scaling\": {\"beta\": 4}", KVERN_ERR_UNSUPPORTED,
          "rope_scaling.beta"},
         {"\"rope_scaling\": null", "\"sliding_window\": 128", KVERN_ERR_UNSUPPORTED,
@@ -432,6 +500,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_has_the_bits_of_gguf),
         cmocka_unit_test(gemma3_has_the_bits_of_gguf),
+        cmocka_unit_test(llama3_scaling_is_that_of_the_tensor),
         cmocka_unit_test(a_config_is_honoured_or_refused),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(cut_files_are_refused),

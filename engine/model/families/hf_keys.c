@@ -35,6 +35,14 @@ static const key_row COMMON[] = {
     USED("rope_scaling.factor", "rope.scaling.factor"),
     USED("rope_parameters.factor", "rope.scaling.factor"),
 
+    USED("rope_scaling.low_freq_factor", "rope.scaling.low_freq_factor"),
+    USED("rope_parameters.low_freq_factor", "rope.scaling.low_freq_factor"),
+    USED("rope_scaling.high_freq_factor", "rope.scaling.high_freq_factor"),
+    USED("rope_parameters.high_freq_factor", "rope.scaling.high_freq_factor"),
+    USED("rope_scaling.original_max_position_embeddings", "rope.scaling.original_context_length"),
+    USED("rope_parameters.original_max_position_embeddings",
+         "rope.scaling.original_context_length"),
+
     NEUTRAL("rope_scaling", KEY_NULL),
     NEUTRAL("rope_parameters", KEY_NULL),
     NEUTRAL("partial_rotary_factor", KEY_ONE | KEY_NULL),
