@@ -83,8 +83,8 @@ static void collect(inspection *found)
     found->runnable = status == KVERN_OK;
     const engine_error none = {.text = "a directory has none that is read"};
     found->tokenizer_error = found->template_error = none;
-    if (found->file &&
-        tokenizer_create(found->file, &found->tokens, &found->tokenizer_error) != KVERN_OK) {
+    if (found->file && tokenizer_create(found->file, found->options->pre, &found->tokens,
+                                        &found->tokenizer_error) != KVERN_OK) {
         found->tokens = NULL;
     }
     if (found->file && chat_template_detect(found->file, found->tokens, &found->chat,

@@ -85,7 +85,7 @@ static kvern_status open_tokenizer(const cli_options *options, tokenizer **out, 
     if (status != KVERN_OK) {
         return status;
     }
-    status = load_name_file(options, tokenizer_create(file, out, error), error);
+    status = load_name_file(options, tokenizer_create(file, options->pre, out, error), error);
     gguf_close(file);
     return status;
 }

@@ -113,6 +113,9 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
     case 'm':
         options->model = argument;
         return 0;
+    case OPTIONS_KEY_PRE:
+        options->pre = argument;
+        return 0;
     case ARGP_KEY_ARG:
         if (options->model) {
             options_fail(state, "unexpected argument '%s' (the model is '%s')", argument,
@@ -131,7 +134,13 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option MODEL_OPTIONS[] = {
-    {.name = "model", .key = 'm', .arg = "MODEL", .flags = OPTION_HIDDEN}, {0}};
+    {.name = "model", .key = 'm', .arg = "MODEL", .flags = OPTION_HIDDEN},
+    {.name = "pre",
+     .key = OPTIONS_KEY_PRE,
+     .arg = "NAME",
+     .doc = "Split texts into words as this pre-tokenizer does (gpt-2, llama-bpe, qwen2, ...), for "
+            "a file that does not say how"},
+    {0}};
 
 const struct argp options_model_argp = {.options = MODEL_OPTIONS, .parser = parse_model};
 

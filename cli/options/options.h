@@ -37,6 +37,7 @@ typedef struct cli_options {
     size_t threads;            // 0: one per processor
     int64_t context;           // 0: the model's own context length
     uint64_t budget;           // 0: no limit
+    const char *pre;           // --pre; NULL: not given
     bool raw;                  // --raw was given
     const char *template_name; // NULL: not given
     const char *prompt;        // NULL: not given
@@ -63,6 +64,7 @@ extern const struct argp options_quiet_argp;    // --quiet
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {
     OPTIONS_KEY_BUDGET = 256,
+    OPTIONS_KEY_PRE,
     OPTIONS_KEY_RAW,
     OPTIONS_KEY_TEMPLATE,
     OPTIONS_KEY_STOP,

@@ -104,7 +104,7 @@ static kvern_status open_model(const cli_options *options, const loaded_model *l
                                loaded_draft *draft, engine_error *error)
 {
     kvern_context *context;
-    cli_options own = {.model = options->draft.source};
+    cli_options own = {.model = options->draft.source, .pre = options->pre};
     kvern_status status = rest_of_budget(options, loaded, &own.budget, error);
     if (status != KVERN_OK) {
         return status;
@@ -165,7 +165,7 @@ kvern_status load_draft_beside(const cli_options *options, const loaded_model *l
     if (!options->draft.source || is_ngram(options)) {
         return KVERN_OK;
     }
-    const cli_options own = {.model = options->draft.source};
+    const cli_options own = {.model = options->draft.source, .pre = options->pre};
     kvern_status status = load_model_in(&own, loaded->context, draft, error);
     if (status != KVERN_OK) {
         return status;

@@ -95,11 +95,12 @@ static void show_loading(void *user, uint64_t done, uint64_t total)
     progress_update(user, done, total);
 }
 
-static kvern_status load_weights(model_source *source, loaded_model *loaded, engine_error *error)
+static kvern_status load_weights(const cli_options *options, model_source *source,
+                                 loaded_model *loaded, engine_error *error)
 {
     progress bar = progress_start("loading", NULL);
-    kvern_status status =
-        model_load(source, loaded->context, show_loading, &bar, &loaded->model, error);
+    kvern_status status = model_load(source, options->pre, loaded->context, show_loading, &bar,
+                                     &loaded->model, error);
     progress_end(&bar);
     return status;
 }
@@ -124,7 +125,7 @@ static kvern_status load_source(const cli_options *options, model_source *source
                                 error);
     }
     if (status == KVERN_OK) {
-        status = load_name_file(options, load_weights(source, loaded, error), error);
+        status = load_name_file(options, load_weights(options, source, loaded, error), error);
     }
     return status;
 }

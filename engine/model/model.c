@@ -128,13 +128,13 @@ static kvern_status plan_layers(model *m, engine_error *error)
 }
 
 // A file without any tokenizer key is a model for programs that bring token ids.
-static kvern_status load_tokenizer(model *m, engine_error *error)
+static kvern_status load_tokenizer(model *m, const char *pre, engine_error *error)
 {
     const gguf_file *file = model_source_gguf(m->source);
     if (!file || !gguf_find(file, "tokenizer.ggml.model")) {
         return KVERN_OK;
     }
-    return tokenizer_create(file, &m->tokenizer, error);
+    return tokenizer_create(file, pre, &m->tokenizer, error);
 }
 
 // Everything but the source, which a failed load gives back to the caller.
@@ -154,8 +154,8 @@ static void release(model *m)
     free(m);
 }
 
-kvern_status model_load(model_source *source, kvern_context *context, model_progress progress,
-                        void *user, model **out, engine_error *error)
+kvern_status model_load(model_source *source, const char *pre, kvern_context *context,
+                        model_progress progress, void *user, model **out, engine_error *error)
 {
     *out = NULL;
     model *m = calloc(1, sizeof *m);
@@ -169,7 +169,7 @@ kvern_status model_load(model_source *source, kvern_context *context, model_prog
     m->ops = engine_ops_select(m->features);
     kvern_status status = model_read_facts(source, &m->facts, error);
     if (status == KVERN_OK) {
-        status = load_tokenizer(m, error);
+        status = load_tokenizer(m, pre, error);
     }
     if (status == KVERN_OK) {
         status = plan_layers(m, error);
@@ -194,7 +194,7 @@ kvern_status model_open(const char *path, kvern_context *context, model_progress
     if (status != KVERN_OK) {
         return status;
     }
-    status = model_load(source, context, progress, user, out, error);
+    status = model_load(source, NULL, context, progress, user, out, error);
     if (status != KVERN_OK) {
         model_source_close(source);
     }

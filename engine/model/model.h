@@ -151,8 +151,8 @@ KVERN_CHECK kvern_status model_open(const char *path, kvern_context *context,
                                     engine_error *error);
 
 // The same for a source that the caller has opened. On success the model owns it and closes it; on
-// failure it stays the caller's.
-KVERN_CHECK kvern_status model_load(model_source *source, kvern_context *context,
+// failure it stays the caller's. `pre` is that of tokenizer_create.
+KVERN_CHECK kvern_status model_load(model_source *source, const char *pre, kvern_context *context,
                                     model_progress progress, void *user, model **out,
                                     engine_error *error);
 

@@ -29,6 +29,7 @@ typedef struct model_drafts {
     model_workspace *workspace;
     kvern_state *state; // row r begins as the sequence of row r does
     size_t count;       // of rows
+    size_t shared;      // tokens that both models know: 0 to shared - 1
     size_t context_length;
     float cost;
     draft_row *rows; // [count]
@@ -41,8 +42,15 @@ typedef struct model_drafts {
     size_t *order;          // [count] of rows of the state
 } model_drafts;
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 // ---- Vocabulary ----
 
+// Vocabularies are often padded to a round size, and models of one family to different ones: what
+// one of them lacks is never drafted.
 static bool same_text(tokenizer_text a, tokenizer_text b)
 {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
@@ -50,13 +58,8 @@ static bool same_text(tokenizer_text a, tokenizer_text b)
 
 static kvern_status check_tokens(const tokenizer *draft, const tokenizer *own, engine_error *error)
 {
-    if (tokenizer_size(draft) != tokenizer_size(own)) {
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "the draft model knows %zu tokens and the model %zu: it cannot draft "
-                           "for it",
-                           tokenizer_size(draft), tokenizer_size(own));
-    }
-    for (size_t i = 0; i < tokenizer_size(own); i++) {
+    const size_t shared = smaller(tokenizer_size(draft), tokenizer_size(own));
+    for (size_t i = 0; i < shared; i++) {
         const int32_t id = (int32_t)i;
         const tokenizer_text theirs = tokenizer_piece_special(draft, id);
         const tokenizer_text ours = tokenizer_piece_special(own, id);
@@ -76,16 +79,16 @@ kvern_status draft_model_check(const model *draft, const model *model, engine_er
 {
     const size_t theirs = model_get_facts(draft)->vocabulary;
     const size_t ours = model_get_facts(model)->vocabulary;
-    if (theirs != ours) {
+    if (model_tokenizer(draft) && model_tokenizer(model)) {
+        return check_tokens(model_tokenizer(draft), model_tokenizer(model), error);
+    }
+    if (theirs != ours) { // numbers are all that is known of the tokens
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "the draft model has a vocabulary of %zu tokens and the model one of "
                            "%zu: it cannot draft for it",
                            theirs, ours);
     }
-    if (!model_tokenizer(draft) || !model_tokenizer(model)) {
-        return KVERN_OK; // numbers are all that is known of the tokens
-    }
-    return check_tokens(model_tokenizer(draft), model_tokenizer(model), error);
+    return KVERN_OK;
 }
 
 // ---- Forward passes ----
@@ -93,11 +96,6 @@ kvern_status draft_model_check(const model *draft, const model *model, engine_er
 static bool lacks_memory(kvern_status status)
 {
     return status == KVERN_ERR_MEMORY || status == KVERN_ERR_BUDGET;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 static size_t length_of(const model_drafts *d, size_t row)
@@ -111,6 +109,14 @@ static const int32_t *tokens_at(const draft_request *q, size_t position)
     return position < q->count ? q->tokens + position : q->out + (position - q->count);
 }
 
+// A token that the draft model does not know is read as another one: it guesses worse behind it.
+static void copy_tokens(const model_drafts *d, const int32_t *tokens, size_t count, int32_t *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (size_t)tokens[i] < d->shared ? tokens[i] : 0;
+    }
+}
+
 // Forwards the next d->counts[r] tokens of each row, at least one in all.
 static kvern_status forward(model_drafts *d, engine_error *error)
 {
@@ -118,8 +124,8 @@ static kvern_status forward(model_drafts *d, engine_error *error)
     bool window = false;
     for (size_t r = 0; r < d->count; r++) {
         if (d->counts[r] > 0) {
-            memcpy(d->tokens + total, tokens_at(d->rows[r].request, length_of(d, r)),
-                   (size_t)d->counts[r] * sizeof *d->tokens);
+            copy_tokens(d, tokens_at(d->rows[r].request, length_of(d, r)), (size_t)d->counts[r],
+                        d->tokens + total);
         }
         total += (size_t)d->counts[r];
         window |= d->counts[r] > 1;
@@ -472,8 +478,7 @@ static kvern_status make_rows(model_drafts *d, kvern_composition *composition, e
         return engine_fail_kvern(error, status, "making the draft model's KV cache");
     }
     for (size_t r = 0; status == KVERN_OK && r < d->count; r++) {
-        status = sampler_create(&options, model_get_facts(d->model)->vocabulary,
-                                &d->rows[r].sampler, error);
+        status = sampler_create(&options, d->shared, &d->rows[r].sampler, error);
         end(&d->base, r);
     }
     return status;
@@ -507,6 +512,7 @@ kvern_status draft_model_create(const model *draft, kvern_composition *compositi
     const float weights = (float)model_weight_bytes(draft) / (float)model_weight_bytes(model);
     d->base.kind = &MODEL;
     d->model = draft;
+    d->shared = smaller(model_get_facts(draft)->vocabulary, model_get_facts(model)->vocabulary);
     d->count = options->rows ? options->rows : 1;
     d->most_tokens = d->count > CHUNK ? d->count : CHUNK;
     d->context_length = options->context_length ? smaller(options->context_length, most) : most;

@@ -12,8 +12,9 @@
 #include "engine/model/model.h"
 #include "engine/speculation/draft.h"
 
-// Whether `draft` can make drafts for `model`: both know the same tokens. KVERN_ERR_UNSUPPORTED
-// names the first token that differs.
+// Whether `draft` can make drafts for `model`: both know the same tokens, apart from those that the
+// larger vocabulary has beyond the smaller one. KVERN_ERR_UNSUPPORTED names the first token that
+// differs.
 KVERN_CHECK kvern_status draft_model_check(const model *draft, const model *model,
                                            engine_error *error);
 

@@ -71,8 +71,7 @@ static kvern_status find_model(const gguf_file *file, const tokenizer_model **mo
                            "the file has no tokenizer (tokenizer.ggml.model)");
     for (size_t i = 0; i < MODEL_COUNT; i++) {
         *model = models[i];
-        if (strlen((*model)->name) == name.size &&
-            memcmp((*model)->name, name.data, name.size) == 0)
+        if (text_view_is(name, (*model)->name))
             return KVERN_OK;
     }
     return engine_fail(error, KVERN_ERR_UNSUPPORTED,
@@ -107,6 +106,9 @@ static kvern_status load_ids(tokenizer *t, const gguf_file *file, engine_error *
         {"tokenizer.ggml.eom_token_id", &t->eom},
         {"tokenizer.ggml.unknown_token_id", &t->unknown},
         {"tokenizer.ggml.padding_token_id", &t->padding},
+        {"tokenizer.ggml.fim_pad_token_id", &t->fim_pad},
+        {"tokenizer.ggml.fim_rep_token_id", &t->fim_rep},
+        {"tokenizer.ggml.fim_sep_token_id", &t->fim_sep},
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         const kvern_status status = load_id(t, file, ids[i].key, ids[i].id, error);
@@ -127,6 +129,9 @@ static void find_ends(tokenizer *t)
     add_end(t, t->eos);
     add_end(t, t->eot);
     add_end(t, t->eom);
+    add_end(t, t->fim_pad);
+    add_end(t, t->fim_rep);
+    add_end(t, t->fim_sep);
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
         const int32_t id = tokenizer_find(t, end_texts[i], strlen(end_texts[i]));
         if (tokenizer_is_control(t, id) || tokenizer_is_mark(t, id))
@@ -173,15 +178,32 @@ static kvern_status load_adds_bos(tokenizer *t, const gguf_file *file, engine_er
     return KVERN_OK;
 }
 
-static kvern_status load(tokenizer *t, const gguf_file *file, engine_error *error)
+// Keys of other prefixes are not the tokenizer's.
+static kvern_status check_keys(const gguf_file *file, engine_error *error)
 {
-    kvern_status status = vocabulary_load(&t->words, file, error);
+    static const key_table *const tables[] = {&tokenizer_keys};
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; status == KVERN_OK && i < gguf_entry_count(file); i++) {
+        const gguf_entry *entry = gguf_entry_at(file, i);
+        const config_value value = gguf_entry_value(entry);
+        if (text_view_starts(gguf_entry_key(entry), tokenizer_keys.prefix))
+            status =
+                key_check(tables, 1, (text_view){NULL, 0}, gguf_entry_key(entry), &value, error);
+    }
+    return status;
+}
+
+static kvern_status load(tokenizer *t, const gguf_file *file, const char *pre, engine_error *error)
+{
+    kvern_status status = check_keys(file, error);
+    if (status == KVERN_OK)
+        status = vocabulary_load(&t->words, file, error);
     if (status == KVERN_OK)
         status = load_ids(t, file, error);
     if (status == KVERN_OK)
         status = vocabulary_find_marks(&t->words, file, error);
     if (status == KVERN_OK)
-        status = t->model->create(t, file, error);
+        status = t->model->create(t, file, pre, error);
     if (status == KVERN_OK)
         status = load_adds_bos(t, file, error);
     if (status == KVERN_OK)
@@ -193,7 +215,8 @@ static kvern_status load(tokenizer *t, const gguf_file *file, engine_error *erro
     return status;
 }
 
-kvern_status tokenizer_create(const gguf_file *file, tokenizer **out, engine_error *error)
+kvern_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out,
+                              engine_error *error)
 {
     *out = NULL;
     const tokenizer_model *model;
@@ -204,7 +227,7 @@ kvern_status tokenizer_create(const gguf_file *file, tokenizer **out, engine_err
     if (!t)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a tokenizer");
     t->model = model;
-    status = load(t, file, error);
+    status = load(t, file, pre, error);
     if (status != KVERN_OK)
         tokenizer_destroy(t);
     else

@@ -14,6 +14,7 @@
 // one; and where the file asks for it, such a text begins with a space that nobody wrote.
 
 #include "engine/gguf/gguf.h"
+#include "engine/weights/key_table.h"
 
 typedef struct tokenizer tokenizer;
 
@@ -36,10 +37,16 @@ KVERN_CHECK kvern_status token_buffer_reserve(token_buffer *buffer, size_t extra
 KVERN_CHECK kvern_status token_buffer_push(token_buffer *buffer, int32_t id);
 void token_buffer_free(token_buffer *buffer);
 
-// Reads tokenizer.ggml.* of `file`. On failure *out is NULL and *error says which key is at fault:
-// KVERN_ERR_UNSUPPORTED for a kind of vocabulary or a pre-tokenizer that is not known (named),
-// KVERN_ERR_FORMAT for contradictory data, KVERN_ERR_MEMORY.
-KVERN_CHECK kvern_status tokenizer_create(const gguf_file *file, tokenizer **out,
+// What is done with each key that begins with "tokenizer.".
+extern const key_table tokenizer_keys;
+
+// Reads tokenizer.* of `file`. `pre` names how texts are split into words, in place of
+// tokenizer.ggml.pre; NULL: as the file says. On failure *out is NULL and *error says which key is
+// at fault: KVERN_ERR_UNSUPPORTED for a kind of vocabulary, a pre-tokenizer or a key that is not
+// known (named), or a byte-pair vocabulary that does not say how it is split, KVERN_ERR_ARGUMENT
+// for a `pre` that is not known or that the vocabulary has no use for, KVERN_ERR_FORMAT for
+// contradictory data, KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out,
                                           engine_error *error);
 
 // NULL is allowed.

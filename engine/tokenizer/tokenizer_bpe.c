@@ -311,35 +311,69 @@ static kvern_status bpe_encode(const tokenizer *t, const char *text, size_t begi
     return status;
 }
 
-static kvern_status choose_pre_tokenizer(tokenizer *t, bpe *b, const gguf_file *file,
-                                         engine_error *error)
+static kvern_status find_pre_tokenizer(gguf_string name, bool asked, const pre_tokenizer **out,
+                                       engine_error *error)
 {
-    // Files from before the key existed hold vocabularies that split as GPT-2 does.
-    gguf_string name = {"default", 7};
+    char known[256];
+    *out = pre_tokenizer_find(name);
+    if (*out)
+        return KVERN_OK;
+    pre_tokenizer_list(known, sizeof known);
+    if (asked)
+        return engine_fail(error, KVERN_ERR_ARGUMENT,
+                           "no pre-tokenizer is named \"%s\"; known are: %s",
+                           tokenizer_printable(name).text, known);
+    if (text_view_is(name, "default"))
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "this file does not say how its tokenizer splits a text "
+                           "(tokenizer.ggml.pre); --pre NAME tells it: %s",
+                           known);
+    return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                       "pre-tokenizer \"%s\" (tokenizer.ggml.pre) is not known; known are: %s",
+                       tokenizer_printable(name).text, known);
+}
+
+// Files from before the key existed, and those that call it "default", hold vocabularies of many
+// kinds: to take one for GPT-2 would give tokens that its model has not seen.
+static kvern_status choose_pre_tokenizer(tokenizer *t, bpe *b, const gguf_file *file,
+                                         const char *asked, engine_error *error)
+{
+    gguf_string name = text_view_of("default");
+    const pre_tokenizer *pre;
     const gguf_entry *entry = gguf_find(file, "tokenizer.ggml.pre");
     if (entry && !gguf_get_string(entry, &name))
         return engine_fail(error, KVERN_ERR_FORMAT, "tokenizer.ggml.pre is no string");
-    const pre_tokenizer *pre = pre_tokenizer_find(name);
-    if (!pre) {
-        char known[256];
-        pre_tokenizer_list(known, sizeof known);
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "pre-tokenizer \"%s\" (tokenizer.ggml.pre) is not known; known are: %s",
-                           tokenizer_printable(name).text, known);
-    }
+    if (asked)
+        name = text_view_of(asked);
+    const kvern_status status = find_pre_tokenizer(name, asked, &pre, error);
+    if (status != KVERN_OK)
+        return status;
     t->pre = pre->name;
     t->adds_bos = pre->adds_bos;
     b->whole_words = pre->whole_words;
     return word_splitter_create(pre->pattern, &b->splitter, error);
 }
 
-static kvern_status bpe_create(tokenizer *t, const gguf_file *file, engine_error *error)
+// Only vocabularies of pieces have it.
+static kvern_status refuse_space_prefix(const gguf_file *file, engine_error *error)
+{
+    bool prefix = false;
+    if (gguf_get_bool(gguf_find(file, "tokenizer.ggml.add_space_prefix"), &prefix) && prefix)
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "tokenizer.ggml.add_space_prefix of a byte-pair vocabulary");
+    return KVERN_OK;
+}
+
+static kvern_status bpe_create(tokenizer *t, const gguf_file *file, const char *pre,
+                               engine_error *error)
 {
     bpe *b = calloc(1, sizeof *b);
     if (!b)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a tokenizer");
     t->state = b;
-    kvern_status status = choose_pre_tokenizer(t, b, file, error);
+    kvern_status status = refuse_space_prefix(file, error);
+    if (status == KVERN_OK)
+        status = choose_pre_tokenizer(t, b, file, pre, error);
     if (status == KVERN_OK)
         status = vocabulary_decode(&t->words, decode_text, error);
     if (status == KVERN_OK)

@@ -6,6 +6,7 @@
 // engine/tokenizer/tokenizer.h only.
 //
 //   tokenizer.c             creation, special tokens, encoding of a text in parts, access
+//   tokenizer_keys.c         what is done with every key
 //   tokenizer_vocabulary.c  token texts, kinds and pieces; text to id
 //   tokenizer_marks.c        marks of chat templates
 //   tokenizer_special.c     finding special tokens in a text
@@ -195,8 +196,10 @@ typedef struct tokenizer_model {
     const char *name;        // tokenizer.ggml.model
     bool finds_user_defined; // `encode` recognises user-defined tokens itself
     // Reads what the kind needs besides the vocabulary, fills the pieces, and sets t->state, t->pre
-    // (NULL for a kind without) and t->adds_bos. On failure `destroy` is still called.
-    kvern_status (*create)(tokenizer *t, const gguf_file *file, engine_error *error);
+    // (NULL for a kind without) and t->adds_bos. `pre` as for tokenizer_create. On failure
+    // `destroy` is still called.
+    kvern_status (*create)(tokenizer *t, const gguf_file *file, const char *pre,
+                           engine_error *error);
     void (*destroy)(tokenizer *t);
     // Appends the tokens of text[begin .. end), at least one byte, which holds no special token
     // but those that `encode` finds itself. On failure *out may have grown.
@@ -207,7 +210,7 @@ typedef struct tokenizer_model {
 extern const tokenizer_model tokenizer_bpe_model;
 extern const tokenizer_model tokenizer_spm_model;
 
-#define TOKENIZER_MAX_ENDS 16
+#define TOKENIZER_MAX_ENDS 24
 
 struct tokenizer {
     const tokenizer_model *model;
@@ -217,7 +220,7 @@ struct tokenizer {
     special_set special;      // recognised where control tokens are allowed; includes the former
     const char *pre;
     bool adds_bos;
-    int32_t bos, eos, eot, eom, unknown, padding;
+    int32_t bos, eos, eot, eom, unknown, padding, fim_pad, fim_rep, fim_sep;
     int32_t ends[TOKENIZER_MAX_ENDS];
     size_t end_count;
 };

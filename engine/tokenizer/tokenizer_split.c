@@ -42,7 +42,6 @@
 #define QWEN2_PATTERN GROUPED_PATTERN("\\p{N}")
 
 static const pre_tokenizer pre_tokenizers[] = {
-    {"default", GPT2_PATTERN, false, false},
     {"gpt-2", GPT2_PATTERN, false, false},
     {"gpt2", GPT2_PATTERN, false, false},
     {"smollm", DIGITS_GPT2_PATTERN, false, false},
@@ -58,8 +57,7 @@ static const pre_tokenizer pre_tokenizers[] = {
 const pre_tokenizer *pre_tokenizer_find(gguf_string name)
 {
     for (size_t i = 0; i < PRE_TOKENIZER_COUNT; i++) {
-        const char *known = pre_tokenizers[i].name;
-        if (strlen(known) == name.size && memcmp(known, name.data, name.size) == 0)
+        if (text_view_is(name, pre_tokenizers[i].name))
             return &pre_tokenizers[i];
     }
     return NULL;

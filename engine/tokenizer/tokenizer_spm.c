@@ -146,24 +146,14 @@ static kvern_status load_flag(const gguf_file *file, const char *key, bool *flag
     return KVERN_OK;
 }
 
-// What SentencePiece can do to a text before it encodes it, and this tokenizer cannot.
-static kvern_status refuse_normalization(const gguf_file *file, engine_error *error)
+static kvern_status spm_create(tokenizer *t, const gguf_file *file, const char *pre,
+                               engine_error *error)
 {
-    bool removes_spaces = false;
-    const kvern_status status =
-        load_flag(file, "tokenizer.ggml.remove_extra_whitespaces", &removes_spaces, error);
-    if (status != KVERN_OK)
-        return status;
-    if (removes_spaces || gguf_array_count(gguf_find(file, "tokenizer.ggml.precompiled_charsmap")))
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "a vocabulary that normalizes its text (%s) is not supported",
-                           removes_spaces ? "tokenizer.ggml.remove_extra_whitespaces"
-                                          : "tokenizer.ggml.precompiled_charsmap");
-    return KVERN_OK;
-}
-
-static kvern_status spm_create(tokenizer *t, const gguf_file *file, engine_error *error)
-{
+    if (pre)
+        return engine_fail(
+            error, KVERN_ERR_ARGUMENT,
+            "a vocabulary of pieces does not split texts into words, as \"%s\" would",
+            tokenizer_printable(text_view_of(pre)).text);
     spm *s = calloc(1, sizeof *s);
     if (!s)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a tokenizer");
@@ -172,8 +162,6 @@ static kvern_status spm_create(tokenizer *t, const gguf_file *file, engine_error
     s->space_prefix = true;
     kvern_status status =
         load_flag(file, "tokenizer.ggml.add_space_prefix", &s->space_prefix, error);
-    if (status == KVERN_OK)
-        status = refuse_normalization(file, error);
     if (status == KVERN_OK)
         status = find_byte_tokens(s, &t->words, error);
     if (status == KVERN_OK)

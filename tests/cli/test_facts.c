@@ -217,6 +217,28 @@ static void test_tokenize_template(void **state)
     expect_plain_mark(program_path("model.gguf"));
 }
 
+// A file that does not say how texts are split needs --pre: to tokenize, to run, as a draft.
+static void test_pre(void **state)
+{
+    (void)state;
+    const char *path = program_path("no_pre.gguf");
+    small_model_save(&(small_model){.no_pre = true}, path);
+    program_expect_failure(&(program_call){.arguments = {"tokenize", path, "-p", "a1"}},
+                           "--pre NAME tells it");
+    program_expect_failure(&(program_call){.arguments = {"run", path, "-p", "a1"}},
+                           "--pre NAME tells it");
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"tokenize", path, "-p", "a1", "--pre", "gpt-2"}});
+    assert_string_equal(result.out, "97\ta\n49\t1\n");
+    program_free(&result);
+    result = program_run_well(&(program_call){
+        .arguments = {"run", path, "-p", "a1", "-n", "1", "--pre", "smollm", "--draft", path}});
+    program_free(&result);
+    result = program_run_well(&(program_call){.arguments = {"inspect", path, "--pre", "qwen2"}});
+    assert_non_null(strstr(result.out, "split as qwen2"));
+    program_free(&result);
+}
+
 // Files that type the marks of their template otherwise than control: user-defined, ordinary.
 static void test_marks_of_other_types(void **state)
 {
@@ -257,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_tokenize_json),
         cmocka_unit_test(test_tokenize_template),
         cmocka_unit_test(test_marks_of_other_types),
+        cmocka_unit_test(test_pre),
         cmocka_unit_test(test_tokenize_text),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

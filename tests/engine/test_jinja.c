@@ -122,7 +122,10 @@ static bool is_right(const json_t *entry)
 static void renders_as_jinja_does(void **state)
 {
     (void)state;
-    json_t *golden = golden_json_open("chat/conversations.json", 600);
+    const char *others = getenv("KVERN_TEST_CHAT"); // of tests/oracle/test_chat.py
+    json_t *golden = others ? json_load_file(others, JSON_ALLOW_NUL, NULL)
+                            : golden_json_open("chat/conversations.json", 600);
+    assert_true(json_array_size(golden) >= 600);
     size_t wrong = 0;
     for (size_t i = 0; i < json_array_size(golden); i++)
         wrong += !is_right(json_array_get(golden, i));

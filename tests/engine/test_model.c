@@ -30,7 +30,7 @@ static kvern_status load(const gguf_builder *builder, engine_error *error)
     kvern_context *context = make_context();
     model_source *source = engine_fixture_source(data, bytes);
     model *model;
-    kvern_status status = model_load(source, context, NULL, NULL, &model, error);
+    kvern_status status = model_load(source, NULL, context, NULL, NULL, &model, error);
     if (status == KVERN_OK) {
         model_close(model);
     } else {
@@ -148,7 +148,8 @@ static void loading_reports_progress(void **state)
     kvern_context *context = make_context();
     uint64_t seen[2] = {0, 0};
     model *model;
-    assert_int_equal(model_load(source, context, add_progress, seen, &model, &error), KVERN_OK);
+    assert_int_equal(model_load(source, NULL, context, add_progress, seen, &model, &error),
+                     KVERN_OK);
     assert_int_equal(seen[0], seen[1]);
     assert_int_equal(seen[1], model_get_facts(model)->tensor_bytes);
     assert_true(model_weight_bytes(model) >= model_get_facts(model)->type[0].bytes);
@@ -383,7 +384,7 @@ static void workspaces_are_checked(void **state)
     model_workspace *workspace;
     model_source *source = engine_fixture_source(data, bytes);
     kvern_context *context = make_context();
-    assert_int_equal(model_load(source, context, NULL, NULL, &model, &error), KVERN_OK);
+    assert_int_equal(model_load(source, NULL, context, NULL, NULL, &model, &error), KVERN_OK);
     assert_int_equal(model_workspace_create(model, 0, 1, &workspace, &error), KVERN_ERR_ARGUMENT);
     assert_int_equal(model_workspace_create(model, 1, 0, &workspace, &error), KVERN_ERR_ARGUMENT);
     assert_int_equal(model_workspace_create(model, SIZE_MAX / 8, 1, &workspace, &error),

@@ -55,7 +55,7 @@ static void run_source(model_source *source, float *logits)
     model *model;
     engine_error error = {KVERN_OK, ""};
     assert_int_equal(kvern_context_create(NULL, &context), KVERN_OK);
-    if (model_load(source, context, NULL, NULL, &model, &error) != KVERN_OK) {
+    if (model_load(source, NULL, context, NULL, NULL, &model, &error) != KVERN_OK) {
         fail_msg("%s", error.text);
     }
     run(model, context, logits);

@@ -77,8 +77,8 @@ static void store(engine_fixture *f, const storage *s)
 static model *load_beside(const engine_fixture *f, const void *data, size_t bytes)
 {
     model *loaded;
-    assert_ok(
-        model_load(engine_fixture_source(data, bytes), f->context, NULL, NULL, &loaded, NULL));
+    assert_ok(model_load(engine_fixture_source(data, bytes), NULL, f->context, NULL, NULL, &loaded,
+                         NULL));
     return loaded;
 }
 

@@ -82,7 +82,7 @@ static double time_load(gguf_builder *builder, tokenizer **out)
         tokenizer_destroy(t);
         const double start = seconds();
         assert_ok(gguf_open_memory(data, bytes, &file, &error));
-        if (tokenizer_create(file, &t, &error) != KVERN_OK)
+        if (tokenizer_create(file, NULL, &t, &error) != KVERN_OK)
             fail_msg("%s", error.text);
         const double taken = seconds() - start;
         least = taken < least ? taken : least;
@@ -255,7 +255,7 @@ static void special_tokens_have_a_bound(void **state)
         gguf_builder_destroy(builder);
         assert_ok(gguf_open_memory(data, bytes, &file, NULL));
         const kvern_status expected = size == 256 ? KVERN_OK : KVERN_ERR_UNSUPPORTED;
-        assert_int_equal(tokenizer_create(file, &t, &error), expected);
+        assert_int_equal(tokenizer_create(file, NULL, &t, &error), expected);
         if (size == 257)
             assert_non_null(strstr(error.text, "token 1 is a special token of 257 bytes"));
         tokenizer_destroy(t);

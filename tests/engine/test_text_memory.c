@@ -114,7 +114,7 @@ static const chat_message messages[] = {
 static kvern_status create_from(const gguf_file *source)
 {
     tokenizer *t;
-    const kvern_status status = tokenizer_create(source, &t, NULL);
+    const kvern_status status = tokenizer_create(source, NULL, &t, NULL);
     if ((status == KVERN_OK) != (t != NULL))
         return KVERN_ERR_BUSY;
     tokenizer_destroy(t);
@@ -331,7 +331,7 @@ int main(void)
     gguf_builder_destroy(builder);
     if (gguf_open_memory(data, bytes, &file, NULL) != KVERN_OK ||
         gguf_open_memory(pieces_data, pieces_bytes, &pieces_file, NULL) != KVERN_OK ||
-        tokenizer_create(pieces_file, &pieces_tokenizer, NULL) != KVERN_OK)
+        tokenizer_create(pieces_file, NULL, &pieces_tokenizer, NULL) != KVERN_OK)
         return 1;
     shared_tokenizer = tiny_tokenizer_create("llama-bpe");
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);

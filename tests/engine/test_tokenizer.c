@@ -511,15 +511,17 @@ static void end_tokens_that_the_file_names(void **state)
 {
     (void)state;
     gguf_builder *builder = gguf_builder_create();
-    tiny_tokenizer_metadata(builder, NULL);
+    tiny_tokenizer_metadata(builder, "gpt-2");
     gguf_builder_u32(builder, "tokenizer.ggml.eot_token_id", TINY_EVIL);
     gguf_builder_u32(builder, "tokenizer.ggml.eom_token_id", TINY_TOOL);
+    gguf_builder_u32(builder, "tokenizer.ggml.fim_pad_token_id", TINY_BYTE);
     tokenizer *t;
     assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
     assert_true(tokenizer_is_end(t, TINY_EVIL));
     assert_true(tokenizer_is_end(t, TINY_TOOL));
     assert_int_equal(tokenizer_eot(t), TINY_EVIL);
-    assert_string_equal(tokenizer_pre(t), "default");
+    assert_true(tokenizer_is_end(t, TINY_BYTE));
+    assert_string_equal(tokenizer_pre(t), "gpt-2");
     tokenizer_destroy(t);
 }
 

@@ -60,6 +60,90 @@ static void kinds_that_are_not_known_are_named(void **state)
     assert_refused(builder, KVERN_ERR_FORMAT, "tokenizer.ggml.pre");
 }
 
+// A file without tokenizer.ggml.pre, and one that calls it "default", may be of any kind: it is
+// split as the caller says, or refused.
+static void a_file_that_does_not_say_how_it_is_split(void **state)
+{
+    (void)state;
+    static const char *const unsaid[] = {NULL, "default"};
+    static const struct {
+        const char *asked;
+        kvern_status status;
+        const char *word;
+    } cases[] = {
+        {NULL, KVERN_ERR_UNSUPPORTED, "--pre NAME tells it: gpt-2"},
+        {"smollm", KVERN_OK, "smollm"},
+        {"llama-bpe", KVERN_OK, "llama-bpe"},
+        {"knots", KVERN_ERR_ARGUMENT, "no pre-tokenizer is named \"knots\"; known are: gpt-2"},
+        {"default", KVERN_ERR_ARGUMENT, "no pre-tokenizer is named \"default\""},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        gguf_builder *builder = gguf_builder_create();
+        gguf_file *file;
+        tokenizer *t;
+        size_t bytes;
+        engine_error error = {0};
+        tiny_tokenizer_metadata(builder, unsaid[i % 2]);
+        void *data = gguf_builder_finish(builder, &bytes);
+        gguf_builder_destroy(builder);
+        assert_int_equal(gguf_open_memory(data, bytes, &file, NULL), KVERN_OK);
+        assert_int_equal(tokenizer_create(file, cases[i / 2].asked, &t, &error),
+                         cases[i / 2].status);
+        if (t)
+            assert_string_equal(tokenizer_pre(t), cases[i / 2].word);
+        else if (!strstr(error.text, cases[i / 2].word))
+            fail_msg("%s", error.text);
+        tokenizer_destroy(t);
+        gguf_close(file);
+        free(data);
+    }
+}
+
+// Keys that change the tokens of a text and cannot be honoured are refused by name; a value that
+// changes nothing is accepted.
+static void keys_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {
+        "add_eos_token",
+        "add_sep_token",
+        "remove_extra_whitespaces",
+        "normalizer.lowercase",
+        "normalizer.strip_accents",
+        "treat_whitespace_as_suffix",
+        "add_space_prefix",
+    };
+    tokenizer *t;
+    for (size_t i = 0; i < 2 * sizeof flags / sizeof *flags; i++) {
+        char key[80];
+        gguf_builder *builder = gguf_builder_create();
+        snprintf(key, sizeof key, "tokenizer.ggml.%s", flags[i / 2]);
+        tiny_tokenizer_metadata(builder, "gpt-2");
+        gguf_builder_bool(builder, key, i % 2);
+        if (i % 2) {
+            assert_refused(builder, KVERN_ERR_UNSUPPORTED, key);
+        } else {
+            assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
+            tokenizer_destroy(t);
+        }
+    }
+    static const char *const unknown[] = {"tokenizer.ggml.knots", "tokenizer.rwkv.world",
+                                          "tokenizer.knots"};
+    for (size_t i = 0; i < 3; i++) {
+        gguf_builder *builder = gguf_builder_create();
+        tiny_tokenizer_metadata(builder, "gpt-2");
+        gguf_builder_string(builder, unknown[i], "x");
+        assert_refused(builder, KVERN_ERR_UNSUPPORTED, unknown[i]);
+    }
+    gguf_builder *builder = gguf_builder_create();
+    tiny_tokenizer_metadata(builder, "gpt-2");
+    gguf_builder_u32(builder, "tokenizer.ggml.mask_token_id", 3);
+    gguf_builder_string(builder, "tokenizer.chat_template.tool_use", "x");
+    gguf_builder_bool(builder, "tokenizer.ggml.escape_whitespaces", true);
+    assert_int_equal(tiny_tokenizer_build(builder, &t, NULL), KVERN_OK);
+    tokenizer_destroy(t);
+}
+
 static void token_lists_that_are_none(void **state)
 {
     (void)state;
@@ -333,6 +417,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_without_a_tokenizer),
         cmocka_unit_test(kinds_that_are_not_known_are_named),
+        cmocka_unit_test(a_file_that_does_not_say_how_it_is_split),
+        cmocka_unit_test(keys_are_honoured_or_refused),
         cmocka_unit_test(token_lists_that_are_none),
         cmocka_unit_test(token_types_that_do_not_fit),
         cmocka_unit_test(merges_that_are_none),

@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     tokenizer *t;
     engine_error error = {0};
-    const kvern_status status = tokenizer_create(file, &t, &error);
+    const kvern_status status = tokenizer_create(file, NULL, &t, &error);
     check_status(status, t, &error);
     if (t) {
         static const char text[] = "ab abab <|im_end|>\n\xff 12";

@@ -83,7 +83,7 @@ void model_walk(model_source *source)
     kvern_context *context;
     model *model;
     PROMISE(kvern_context_create(&options, &context) == KVERN_OK);
-    if (model_load(source, context, NULL, NULL, &model, &error) == KVERN_OK) {
+    if (model_load(source, NULL, context, NULL, NULL, &model, &error) == KVERN_OK) {
         forward(model, context);
         model_close(model);
     } else {

@@ -31,7 +31,7 @@ int real_tokenizer_open(const char *variable, real_tokenizer *out)
     engine_error error = {0};
     *out = (real_tokenizer){0};
     if (gguf_open(getenv(variable), &out->file, &error) == KVERN_OK &&
-        tokenizer_create(out->file, &out->tokens, &error) == KVERN_OK)
+        tokenizer_create(out->file, NULL, &out->tokens, &error) == KVERN_OK)
         return 0;
     fprintf(stderr, "%s\n", error.text);
     return -1;
@@ -55,7 +55,7 @@ void real_tokenizer_expect_load_in_time(const real_tokenizer *t)
 {
     tokenizer *again;
     const double start = seconds();
-    assert_ok(tokenizer_create(t->file, &again, NULL));
+    assert_ok(tokenizer_create(t->file, NULL, &again, NULL));
     const double taken = seconds() - start;
     print_message("loaded in %.0f ms\n", taken * 1e3);
     assert_true(taken < MOST_LOAD_SECONDS);

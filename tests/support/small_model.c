@@ -64,7 +64,8 @@ static void write_vocabulary(small_writer *writer)
     }
     static const char *const MERGES[] = {"h e", "l l"};
     gguf_builder_string(writer->builder, "tokenizer.ggml.model", "gpt2");
-    gguf_builder_string(writer->builder, "tokenizer.ggml.pre", "smollm");
+    gguf_builder_string(writer->builder, "tokenizer.ggml.pre",
+                        writer->options->no_pre ? "default" : "smollm");
     gguf_builder_strings(writer->builder, "tokenizer.ggml.tokens", tokens, SMALL_MODEL_VOCABULARY);
     gguf_builder_array(writer->builder, "tokenizer.ggml.token_type", GGUF_INT32, types,
                        SMALL_MODEL_VOCABULARY);

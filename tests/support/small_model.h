@@ -26,6 +26,7 @@ typedef struct small_model {
     size_t context;           // 0: 256
     const char *architecture; // NULL: llama
     const char *chat;         // the template's text; NULL: ChatML; "": none
+    bool no_pre;              // it does not say how texts are split
     int mark_type;            // the token type of "<|im_start|>" and "<|im_end|>"; 0: control
     bool other_end;           // the file's end token is "<|endoftext|>"
     int turn_end;             // what the model ends its turn with; 0: SMALL_MODEL_IM_END

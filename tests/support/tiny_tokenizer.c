@@ -123,7 +123,7 @@ kvern_status tiny_tokenizer_build(gguf_builder *builder, tokenizer **out, engine
     *out = NULL;
     kvern_status status = gguf_open_memory(data, bytes, &file, error);
     if (status == KVERN_OK)
-        status = tokenizer_create(file, out, error);
+        status = tokenizer_create(file, NULL, out, error);
     gguf_close(file);
     // A tokenizer must not look at its file any more.
     memset(data, 0xee, bytes);

@@ -41,8 +41,9 @@ size_t model_family_key_tables(const model_family *family, const weights_format 
     tables[0] = family->keys;
     tables[1] = &model_common_keys;
     tables[2] = &model_general_keys;
-    tables[3] = &model_other_keys;
-    return 4;
+    tables[3] = &tokenizer_keys;
+    tables[4] = &model_other_keys;
+    return 5;
 }
 
 void model_family_list(char *text, size_t bytes)

@@ -50,7 +50,7 @@ const model_family *model_family_find(text_view architecture);
 const hf_names *model_family_hf_names(text_view model_type);
 
 // The tables that judge the keys of a family in a format; returns how many.
-#define MODEL_KEY_TABLES 4
+#define MODEL_KEY_TABLES 5
 size_t model_family_key_tables(const model_family *family, const weights_format *format,
                                const key_table *tables[MODEL_KEY_TABLES]);
 

@@ -26,7 +26,6 @@ static const key_row OTHERS[] = {
     {"xielu.*", .rule = KEY_REFUSED, .why = "an activation"},
     {"diffusion.*", .rule = KEY_REFUSED, .why = "no diffusion"},
     {"imatrix.*", .rule = KEY_REFUSED, .why = "an importance matrix is no model"},
-    {"tokenizer.*", .rule = KEY_USED, .why = "the tokenizer's business"},
 };
 const key_table model_other_keys = {"", ROWS(OTHERS), .open = true};
 
