@@ -2,6 +2,7 @@
 #include "bench/measure/roofline.h"
 
 #include "bench/measure/clock.h"
+#include "engine/base/instruction_sets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,13 @@ static void choose_kernels(uint32_t features, task_data *t)
 {
     t->read = roofline_read_plain;
     t->fma = roofline_fma_plain;
-#if defined(__x86_64__)
+#ifdef ENGINE_HAS_AVX2
     if (features & KVERN_CPU_AVX2) {
         t->read = roofline_read_avx2;
         t->fma = roofline_fma_avx2;
     }
+#endif
+#ifdef ENGINE_HAS_AVX512
     if (features & KVERN_CPU_AVX512) {
         t->read = roofline_read_avx512;
         t->fma = roofline_fma_avx512;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/ops.h"
 
+#include "engine/base/instruction_sets.h"
 #include "engine/kernels/ops_kernels.h"
 
 #include <kvern/cpu.h>
@@ -12,23 +13,25 @@
         .multiply = engine_multiply_##isa                                                          \
     }
 
-static const engine_ops ops_plain = OPS_SET(plain);
-#if defined(__x86_64__)
-static const engine_ops ops_avx2 = OPS_SET(avx2);
-static const engine_ops ops_avx512 = OPS_SET(avx512);
+// The sets of this build and what they need, the best one first.
+static const struct {
+    uint32_t feature;
+    engine_ops ops;
+} SETS[] = {
+#ifdef ENGINE_HAS_AVX512
+    {KVERN_CPU_AVX512, OPS_SET(avx512)},
 #endif
+#ifdef ENGINE_HAS_AVX2
+    {KVERN_CPU_AVX2, OPS_SET(avx2)},
+#endif
+    {0, OPS_SET(plain)},
+};
 
 const engine_ops *engine_ops_select(uint32_t features)
 {
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512) {
-        return &ops_avx512;
+    size_t i = 0;
+    while ((features & SETS[i].feature) != SETS[i].feature) {
+        i++;
     }
-    if (features & KVERN_CPU_AVX2) {
-        return &ops_avx2;
-    }
-#else
-    (void)features;
-#endif
-    return &ops_plain;
+    return &SETS[i].ops;
 }

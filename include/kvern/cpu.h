@@ -21,7 +21,8 @@ extern "C" {
 #define KVERN_CPU_AVX512_VNNI (UINT32_C(1) << 3) // 8-bit dot products in 512-bit registers
 #define KVERN_CPU_NEON (UINT32_C(1) << 4)        // aarch64 vectors
 
-// What this machine offers, narrowed by the environment variable KVERN_CPU:
+// What this machine offers and this build of the library has kernels for (a build may leave sets
+// out), narrowed by the environment variable KVERN_CPU:
 //   plain    no vector kernels at all
 //   avx2     AVX2 only
 //   avx512   everything on x86 (the default)

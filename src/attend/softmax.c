@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/softmax.h"
 
-#include <kvern/cpu.h>
+#include "src/cpu/isa.h"
+
+#define ENTER(set, SET) [KVERN_ISA_##SET] = &kvern_softmax_##set,
+static const kvern_softmax_kernels *const kernels[] = {ENTER(plain, PLAIN)
+                                                           KVERN_VECTOR_ISAS(ENTER)};
 
 kvern_softmax_kernels kvern_softmax_kernels_of(uint32_t features)
 {
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512)
-        return kvern_softmax_kernels_avx512();
-    if (features & KVERN_CPU_AVX2)
-        return kvern_softmax_kernels_avx2();
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return kvern_softmax_kernels_neon();
-#endif
-    (void)features;
-    return kvern_softmax_kernels_plain();
+    return *kernels[kvern_isa_of(features)];
 }

@@ -40,9 +40,9 @@ typedef struct kvern_softmax_kernels {
 // The best kernels within `features`.
 kvern_softmax_kernels kvern_softmax_kernels_of(uint32_t features);
 
-kvern_softmax_kernels kvern_softmax_kernels_plain(void);
-kvern_softmax_kernels kvern_softmax_kernels_avx2(void);
-kvern_softmax_kernels kvern_softmax_kernels_avx512(void);
-kvern_softmax_kernels kvern_softmax_kernels_neon(void);
+extern const kvern_softmax_kernels kvern_softmax_plain;
+extern const kvern_softmax_kernels kvern_softmax_avx2;
+extern const kvern_softmax_kernels kvern_softmax_avx512;
+extern const kvern_softmax_kernels kvern_softmax_neon;
 
 #endif

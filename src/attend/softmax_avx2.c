@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/math/lanes_avx2.h"
 
-#define SOFTMAX_SUFFIX avx2
-#include "src/attend/softmax_tmpl.h"
+#define SOFTMAX_KERNELS kvern_softmax_avx2
+#include "src/attend/softmax_template.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/math/lanes_neon.h"
 
-#define SOFTMAX_SUFFIX neon
-#include "src/attend/softmax_tmpl.h"
+#define SOFTMAX_KERNELS kvern_softmax_neon
+#include "src/attend/softmax_template.h"

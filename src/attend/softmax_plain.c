@@ -99,7 +99,4 @@ static void divide(size_t dim, const float *from, float divisor, float *to)
         to[d] = from[d] / divisor;
 }
 
-kvern_softmax_kernels kvern_softmax_kernels_plain(void)
-{
-    return (kvern_softmax_kernels){softmax, merge, scale, divide};
-}
+const kvern_softmax_kernels kvern_softmax_plain = {softmax, merge, scale, divide};

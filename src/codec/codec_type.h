@@ -101,7 +101,7 @@ typedef struct kvern_codec_type {
                    size_t slot, float *values);
 
     // The best kernels within `features` (bits of kvern/cpu.h); the plain ones when there are none.
-    kvern_codec_kernels (*kernels_of)(const kvern_codec *codec, uint32_t features);
+    const kvern_codec_kernels *(*kernels_of)(const kvern_codec *codec, uint32_t features);
 
     // Where the elements of a slot lie, for callers that write them in place; `head_stride` is not
     // the codec's to say. NULL: values have no place of their own.

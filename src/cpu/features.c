@@ -60,9 +60,31 @@ static uint32_t detect(void)
 }
 #endif
 
+// What kernels were left out of this build for (CMake option KVERN_ISA).
+static uint32_t left_out(void)
+{
+    uint32_t features = 0;
+#ifdef KVERN_WITHOUT_AVX2
+    features |= KVERN_CPU_AVX2;
+#endif
+#ifdef KVERN_WITHOUT_AVX512
+    features |= KVERN_CPU_AVX512;
+#endif
+#ifdef KVERN_WITHOUT_AVXVNNI
+    features |= KVERN_CPU_AVX_VNNI;
+#endif
+#ifdef KVERN_WITHOUT_AVX512VNNI
+    features |= KVERN_CPU_AVX512_VNNI;
+#endif
+#ifdef KVERN_WITHOUT_NEON
+    features |= KVERN_CPU_NEON;
+#endif
+    return features;
+}
+
 uint32_t kvern_cpu_features(void)
 {
-    const uint32_t found = detect();
+    const uint32_t found = detect() & ~left_out();
     const char *wish = getenv("KVERN_CPU");
     if (!wish)
         return found;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The functions of kvern/math.h over arrays: the plain loops, and the choice of a kernel.
 
+#include "src/cpu/isa.h"
 #include "src/math/array_kernels.h"
 #include "src/math/fpenv.h"
 #include "src/math/half.h"
 #include "src/math/sigmoid.h"
 #include "src/math/tanh.h"
 
-#include <kvern/cpu.h>
 #include <kvern/math.h>
 
 #define plain_f32_to_bf16 kvern_bf16_from_f32
@@ -16,7 +16,7 @@
 #define plain_f16_to_f32 kvern_f32_from_f16
 
 #define PLAIN_ARRAY(name, from, to)                                                                \
-    static void name##_array_plain(size_t n, const from *x, to *y)                                 \
+    static void name##_array(size_t n, const from *x, to *y)                                       \
     {                                                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             y[i] = plain_##name(x[i]);                                                             \
@@ -24,23 +24,17 @@
     }
 KVERN_MATH_ARRAYS(PLAIN_ARRAY)
 
-#if defined(__x86_64__)
-#define CHOOSE(features, name)                                                                     \
-    ((features)&KVERN_CPU_AVX512 ? kvern_##name##_array_avx512                                     \
-     : (features)&KVERN_CPU_AVX2 ? kvern_##name##_array_avx2                                       \
-                                 : name##_array_plain)
-#elif defined(__aarch64__)
-#define CHOOSE(features, name)                                                                     \
-    ((features)&KVERN_CPU_NEON ? kvern_##name##_array_neon : name##_array_plain)
-#else
-#define CHOOSE(features, name) ((void)(features), name##_array_plain)
-#endif
+#define PLAIN_MEMBER(name, from, to) .name = name##_array,
+static const kvern_array_kernels kvern_array_kernels_plain = {KVERN_MATH_ARRAYS(PLAIN_MEMBER)};
+
+#define ENTER(set, SET) [KVERN_ISA_##SET] = &kvern_array_kernels_##set,
+static const kvern_array_kernels *const kernels[] = {ENTER(plain, PLAIN) KVERN_VECTOR_ISAS(ENTER)};
 
 #define PUBLIC_ARRAY(name, from, to)                                                               \
     void kvern_##name##_array(uint32_t features, size_t n, const from *x, to *y)                   \
     {                                                                                              \
         kvern_fp_saved saved = kvern_fp_enter();                                                   \
-        CHOOSE(features, name)(n, x, y);                                                           \
+        kernels[kvern_isa_of(features)]->name(n, x, y);                                            \
         kvern_fp_leave(saved);                                                                     \
     }
 KVERN_MATH_ARRAYS(PUBLIC_ARRAY)

@@ -20,11 +20,14 @@
     X(f32_to_f16, float, uint16_t)                                                                 \
     X(f16_to_f32, uint16_t, float)
 
-#define KVERN_MATH_DECLARE(name, from, to)                                                         \
-    void kvern_##name##_array_avx2(size_t n, const from *x, to *y);                                \
-    void kvern_##name##_array_avx512(size_t n, const from *x, to *y);                              \
-    void kvern_##name##_array_neon(size_t n, const from *x, to *y);
-KVERN_MATH_ARRAYS(KVERN_MATH_DECLARE)
-#undef KVERN_MATH_DECLARE
+#define KVERN_MATH_MEMBER(name, from, to) void (*name)(size_t n, const from *x, to *y);
+typedef struct kvern_array_kernels {
+    KVERN_MATH_ARRAYS(KVERN_MATH_MEMBER)
+} kvern_array_kernels;
+#undef KVERN_MATH_MEMBER
+
+extern const kvern_array_kernels kvern_array_kernels_avx2;
+extern const kvern_array_kernels kvern_array_kernels_avx512;
+extern const kvern_array_kernels kvern_array_kernels_neon;
 
 #endif

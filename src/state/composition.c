@@ -113,7 +113,7 @@ static kvern_status check_layer(size_t index, const kvern_layer *layer)
 static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t offset)
 {
     stream->type = kvern_codec_type_of(&stream->codec);
-    stream->kernels = stream->type->kernels_of(&stream->codec, features);
+    stream->kernels = *stream->type->kernels_of(&stream->codec, features);
     stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
     stream->offset = offset;
 }

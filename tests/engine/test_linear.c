@@ -2,6 +2,7 @@
 // Matrix products: the vector kernels against plain C by memcmp, plain C against float64, and the
 // same bits for every number of tokens. test_linear_threads.c has the threads.
 
+#include "engine/base/instruction_sets.h"
 #include "engine/kernels/linear/linear_layout.h"
 #include "engine/weights/dequantize.h"
 #include "tests/support/executors.h"
@@ -141,7 +142,7 @@ static void compare_rounding(const float *x, size_t cols)
         memset(vector, 1, bytes); // padding stays as it is
         linear_round_plain(x, cols, (linear_format)format, plain,
                            linear_record_bytes((linear_format)format));
-#if defined(__x86_64__)
+#ifdef ENGINE_HAS_AVX2
         if (kvern_cpu_features() & KVERN_CPU_AVX2)
             linear_round_avx2(x, cols, (linear_format)format, vector,
                               linear_record_bytes((linear_format)format));

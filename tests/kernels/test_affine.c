@@ -104,7 +104,7 @@ static void store(affine_block *b, size_t slot, const float *values)
 {
     kvern_codec_type_of(&b->codec)
         ->kernels_of(&b->codec, 0)
-        .encode(&b->codec, b->stream, b->data, b->dim, slot, KVERN_F32, values);
+        ->encode(&b->codec, b->stream, b->data, b->dim, slot, KVERN_F32, values);
 }
 
 static void store_random(affine_block *b, test_random *random, size_t slot)
@@ -205,8 +205,8 @@ static void check_encoding(test_random *random, kvern_codec codec, kvern_stream 
         for (size_t v = 0; v < variants.count; v++)
             kvern_codec_type_of(&codec)
                 ->kernels_of(&codec, variants.features[v])
-                .encode(&codec, stream, v ? (void *)copies[v].data : b->data, dim, slot, type,
-                        input.data);
+                ->encode(&codec, stream, v ? (void *)copies[v].data : b->data, dim, slot, type,
+                         input.data);
     }
     for (size_t v = 1; v < variants.count; v++) {
         check_same_bytes(b->data, copies[v].data, b->bytes, name_of(b));
@@ -357,8 +357,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t begin
             scores[i] = SENTINEL;
         kvern_codec_type_of(&block->codec)
             ->kernels_of(&block->codec, variants.features[v])
-            .score(&block->codec, block->data, block->dim, begin, end, n, q, b->q_stride, scores,
-                   kernel_inputs_next(&b->next_at_end, random));
+            ->score(&block->codec, block->data, block->dim, begin, end, n, q, b->q_stride, scores,
+                    kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
             memcpy(b->wanted, scores, count * sizeof *scores);
         expect_same(b, scores, count, n, begin, end, variants.features[v]);
@@ -383,8 +383,8 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
         memcpy(acc, b->before, count * sizeof *acc);
         kvern_codec_type_of(&block->codec)
             ->kernels_of(&block->codec, variants.features[v])
-            .accumulate(&block->codec, block->data, block->dim, begin, end, n, w, acc,
-                        kernel_inputs_next(&b->next_at_end, random));
+            ->accumulate(&block->codec, block->data, block->dim, begin, end, n, w, acc,
+                         kernel_inputs_next(&b->next_at_end, random));
         if (v == 0)
             memcpy(b->wanted, acc, count * sizeof *acc);
         expect_same(b, acc, count, n, begin, end, variants.features[v]);
@@ -520,7 +520,7 @@ static void plain_kernels_follow_the_stated_order(void **state)
     for (size_t i = 0; i < CODECS; i++) {
         const kvern_codec codec = codec_of(i);
         const size_t dim = random_dim(&random, &codec);
-        const kvern_codec_kernels plain = kvern_codec_type_of(&codec)->kernels_of(&codec, 0);
+        const kvern_codec_kernels plain = *kvern_codec_type_of(&codec)->kernels_of(&codec, 0);
         b->block = block_create(&random, codec, KVERN_STREAM_K, dim);
         fill_queries(b, &random, WIDE);
         for (size_t j = 0; j < N * SLOTS; j++)

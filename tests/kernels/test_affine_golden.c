@@ -100,7 +100,7 @@ static void check_row(const part *p, kvern_stream stream, const void *block, siz
 static void check_part(const part *p, kvern_stream stream, uint32_t features)
 {
     kvern_encode_fn *encode =
-        kvern_codec_type_of(&p->codec)->kernels_of(&p->codec, features).encode;
+        kvern_codec_type_of(&p->codec)->kernels_of(&p->codec, features)->encode;
     const size_t bytes = kvern_codec_type_of(&p->codec)->block_bytes(&p->codec, p->dim);
     guarded block = guarded_at_end(bytes);
     memset(block.data, 0xa5, bytes);

@@ -67,7 +67,7 @@ static void round_trip(test_random *random, kvern_type stored, kvern_stream stre
         for (size_t v = 0; v < variants.count; v++)
             kvern_codec_type_of(&codec)
                 ->kernels_of(&codec, variants.features[v])
-                .encode(&codec, stream, blocks[v].data, dim, slot, type, input.data);
+                ->encode(&codec, stream, blocks[v].data, dim, slot, type, input.data);
         check_stored(&codec, stream, blocks[0].data, dim, slot, wanted[slot]);
     }
     for (size_t slot = 0; slot < SLOTS; slot++)
@@ -185,7 +185,7 @@ static void bench_fill(bench *b, test_random *random, kvern_type type, kvern_str
     b->codec = kvern_codec_dense(type);
     b->stream = stream;
     b->dim = dim;
-    b->plain = kvern_codec_type_of(&b->codec)->kernels_of(&b->codec, 0);
+    b->plain = *kvern_codec_type_of(&b->codec)->kernels_of(&b->codec, 0);
     const size_t bytes = block_bytes_of(type, dim);
     b->block = test_random_next(random) & 1 ? guarded_last(&b->block_at_end, bytes)
                                             : b->block_at_start.data;
@@ -228,8 +228,8 @@ static void compare_scores(bench *b, test_random *random, size_t n, size_t tile_
             scores[i] = SENTINEL;
         kvern_codec_type_of(&b->codec)
             ->kernels_of(&b->codec, b->variants.features[v])
-            .score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, scores,
-                   kernel_inputs_next(&b->next_at_end, random));
+            ->score(&b->codec, b->block, b->dim, tile_begin, tile_end, n, q, b->dim, scores,
+                    kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, scores, count, n, tile_begin, tile_end, b->variants.features[v]);
     }
 }
@@ -292,8 +292,8 @@ static void compare_sums(bench *b, test_random *random, size_t n, size_t begin, 
         memcpy(acc, b->before, count * sizeof(float));
         kvern_codec_type_of(&b->codec)
             ->kernels_of(&b->codec, b->variants.features[v])
-            .accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc,
-                        kernel_inputs_next(&b->next_at_end, random));
+            ->accumulate(&b->codec, b->block, b->dim, begin, end, n, w, acc,
+                         kernel_inputs_next(&b->next_at_end, random));
         expect_same(b, acc, count, n, begin, end, b->variants.features[v]);
     }
 }

@@ -2,13 +2,12 @@
 // Every operation of the lanes headers against plain C, on each instruction set that the machine
 // has.
 
+#include "src/cpu/isa.h"
 #include "src/math/sigmoid.h"
 #include "src/math/sum.h"
 #include "src/math/tanh.h"
 #include "tests/math/inputs.h"
 #include "tests/math/lanes_check.h"
-
-#include <kvern/cpu.h>
 
 #include <stddef.h>
 #include <stdio.h>
@@ -197,39 +196,37 @@ static void check_parts(lanes_check_part *check)
     munmap(memory, 4 * page);
 }
 
-static void check_set(uint32_t feature, const char *name, lanes_check *check,
-                      lanes_check_part *part)
-{
-    if (!(kvern_cpu_features() & feature)) {
-        print_message("%s: not on this machine, skipped\n", name);
-        skip();
-    }
-    for (int operation = 0; operation < LANES_OPERATION_COUNT; operation++) {
-        check_operation((lanes_operation)operation, check);
-    }
-    check_parts(part);
-    print_message("%s: %d operations checked\n", name, LANES_OPERATION_COUNT);
-}
+// The sets of this build.
+typedef struct lanes_set_of {
+    const char *name;
+    uint32_t feature;
+    lanes_check *check;
+    lanes_check_part *part;
+} lanes_set_of;
 
-#if defined(__x86_64__)
-static void test_avx2(void **state)
-{
-    (void)state;
-    check_set(KVERN_CPU_AVX2, "avx2", lanes_check_avx2, lanes_check_part_avx2);
-}
+#define ENTER(set, SET) {#set, KVERN_CPU_##SET, lanes_check_##set, lanes_check_part_##set},
+static const lanes_set_of sets[] = {KVERN_VECTOR_ISAS(ENTER){0}};
 
-static void test_avx512(void **state)
+static void test_sets(void **state)
 {
     (void)state;
-    check_set(KVERN_CPU_AVX512, "avx512", lanes_check_avx512, lanes_check_part_avx512);
+    size_t checked = 0;
+    for (const lanes_set_of *set = sets; set->name; set++) {
+        if (!(kvern_cpu_features() & set->feature)) {
+            print_message("%s: not on this machine, skipped\n", set->name);
+            continue;
+        }
+        for (int operation = 0; operation < LANES_OPERATION_COUNT; operation++) {
+            check_operation((lanes_operation)operation, set->check);
+        }
+        check_parts(set->part);
+        print_message("%s: %d operations checked\n", set->name, LANES_OPERATION_COUNT);
+        checked++;
+    }
+    if (checked == 0) {
+        skip(); // nothing but plain C in this build, or on this machine
+    }
 }
-#elif defined(__aarch64__)
-static void test_neon(void **state)
-{
-    (void)state;
-    check_set(KVERN_CPU_NEON, "neon", lanes_check_neon, lanes_check_part_neon);
-}
-#endif
 
 // The tree itself, by its definition in sum.h's comment: values whose sum depends on the order.
 static void test_tree(void **state)
@@ -258,12 +255,7 @@ static void test_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#if defined(__x86_64__)
-        cmocka_unit_test(test_avx2),
-        cmocka_unit_test(test_avx512),
-#elif defined(__aarch64__)
-        cmocka_unit_test(test_neon),
-#endif
+        cmocka_unit_test(test_sets),
         cmocka_unit_test(test_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 // Makes matrices out of tensors, and reads their rows.
 #include "engine/kernels/linear/linear.h"
 
+#include "engine/base/instruction_sets.h"
 #include "engine/kernels/linear/linear_arena.h"
 #include "engine/kernels/linear/linear_layout.h"
 
@@ -173,21 +174,32 @@ static void pack_matrix(const kvern_executor *executor, pack_work work)
     }
 }
 
+// The kernels of this build and what they need, the best one first.
+static const struct {
+    uint32_t feature;
+    void (*kernel)(const linear_tile *tile);
+} KERNELS[] = {
+#ifdef ENGINE_HAS_AVX512VNNI
+    {KVERN_CPU_AVX512_VNNI, linear_tile_avx512vnni},
+#endif
+#ifdef ENGINE_HAS_AVXVNNI
+    {KVERN_CPU_AVX_VNNI, linear_tile_avxvnni},
+#endif
+#ifdef ENGINE_HAS_AVX2
+    {KVERN_CPU_AVX2, linear_tile_avx2},
+#endif
+#ifdef ENGINE_HAS_NEON
+    {KVERN_CPU_NEON, linear_tile_neon},
+#endif
+    {0, linear_tile_plain},
+};
+
 static void (*select_kernel(uint32_t features))(const linear_tile *tile)
 {
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512_VNNI)
-        return linear_tile_avx512vnni;
-    if (features & KVERN_CPU_AVX_VNNI)
-        return linear_tile_avxvnni;
-    if (features & KVERN_CPU_AVX2)
-        return linear_tile_avx2;
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return linear_tile_neon;
-#endif
-    (void)features;
-    return linear_tile_plain;
+    size_t i = 0;
+    while ((features & KERNELS[i].feature) != KERNELS[i].feature)
+        i++;
+    return KERNELS[i].kernel;
 }
 
 kvern_status linear_create(linear_arena *arena, const linear_source *source,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Activations: their memory, and the definition of their rounding.
+#include "engine/base/instruction_sets.h"
 #include "engine/kernels/linear/linear_layout.h"
 
 #include <kvern/cpu.h>
@@ -35,7 +36,7 @@ void linear_input_init(linear_input *input, void *memory, size_t cols, size_t to
 {
     unsigned char *next = memory;
     *input = (linear_input){.cols = cols, .tokens = tokens, .round = linear_round_plain};
-#if defined(__x86_64__)
+#ifdef ENGINE_HAS_AVX2
     if (features & KVERN_CPU_AVX2)
         input->round = linear_round_avx2;
 #else

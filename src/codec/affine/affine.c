@@ -2,10 +2,10 @@
 // The affine codec: names and sizes, the sums of a prepared query, and looking, one slot at a time.
 #include "src/codec/affine/affine.h"
 
+#include "src/cpu/isa.h"
 #include "src/math/sum.h"
 
 #include <kvern/cache.h>
-#include <kvern/cpu.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static size_t dim_unit(const kvern_codec *codec)
 static size_t block_bytes(const kvern_codec *codec, size_t dim)
 {
     return kvern_affine_sides(codec, dim) * kvern_type_bytes(codec->scales) +
-           dim * codec->bits * KVERN_PAGE_POSITIONS / 8;
+           kvern_codes_bytes(codec->bits, dim);
 }
 
 static size_t query_floats(const kvern_codec *codec, size_t dim)
@@ -93,28 +93,14 @@ static void prepare(const kvern_codec *codec, size_t dim, float *q)
 
 // ---- Looking at a slot ----
 
-uint32_t kvern_affine_code_at(const kvern_codec *codec, kvern_stream stream, const void *block,
-                              size_t dim, size_t slot, size_t d)
-{
-    const uint32_t *words = kvern_affine_words(codec, block, dim);
-    const size_t column = KVERN_AFFINE_COLUMN;
-    if (stream == KVERN_STREAM_K)
-        return kvern_affine_code(codec->bits,
-                                 words + (d / column) * codec->bits * KVERN_PAGE_POSITIONS + slot,
-                                 KVERN_PAGE_POSITIONS, (uint32_t)(d % column));
-    const size_t first = d - d % KVERN_AFFINE_PANEL;
-    words += kvern_affine_panel_at(codec->bits, dim, first, slot / column) + (d - first);
-    return kvern_affine_code(codec->bits, words, kvern_affine_panel_width(dim, first),
-                             (uint32_t)(slot % column));
-}
-
 static void decode(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
                    size_t slot, float *values)
 {
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
     for (size_t d = 0; d < dim; d++) {
         const size_t g = d / codec->group;
         values[d] = fmaf(kvern_load_element(codec->scales, block, kvern_affine_scale_at(slot, g)),
-                         (float)kvern_affine_code_at(codec, stream, block, dim, slot, d),
+                         (float)kvern_codes_find(codec->bits, stream, words, dim, slot, d),
                          kvern_load_element(codec->scales, block, kvern_affine_bias_at(slot, g)));
     }
 }
@@ -133,16 +119,17 @@ static kvern_affine_arrays vector_at(const kvern_codec *codec, size_t dim,
 
 // The codes are one stream of bits, low bits first.
 static void export_codes(const kvern_codec *codec, kvern_stream stream, const void *block,
-                         size_t dim, size_t slot, uint32_t *words)
+                         size_t dim, size_t slot, uint32_t *to)
 {
-    memset(words, 0, dim * codec->bits / 8);
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
+    memset(to, 0, dim * codec->bits / 8);
     for (size_t d = 0; d < dim; d++) {
-        const uint64_t code = kvern_affine_code_at(codec, stream, block, dim, slot, d);
+        const uint64_t code = kvern_codes_find(codec->bits, stream, words, dim, slot, d);
         const size_t bit = d * codec->bits, word = bit / 32;
         const uint64_t placed = code << bit % 32;
-        words[word] |= (uint32_t)placed;
+        to[word] |= (uint32_t)placed;
         if (placed >> 32)
-            words[word + 1] |= (uint32_t)(placed >> 32);
+            to[word + 1] |= (uint32_t)(placed >> 32);
     }
 }
 
@@ -177,11 +164,7 @@ static void import_slot(const kvern_codec *codec, kvern_stream stream, void *blo
     uint32_t codes[KVERN_MAX_HEAD_DIM];
     for (size_t d = 0; d < dim; d++)
         codes[d] = code_in_stream(codec->bits, from.words, d);
-    uint32_t *to = kvern_affine_words(codec, block, dim);
-    if (stream == KVERN_STREAM_K)
-        kvern_affine_place_k(codec->bits, to, dim, slot, codes);
-    else
-        kvern_affine_place_v(codec->bits, to, dim, slot, codes);
+    kvern_codes_place(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot, codes);
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
         memcpy((char *)block + kvern_affine_scale_at(slot, g) * bytes,
@@ -205,20 +188,20 @@ static const kvern_affine_access access = {export_slot, import_slot, clear_vecto
 
 // ---- The codec ----
 
-static kvern_codec_kernels kernels_of(const kvern_codec *codec, uint32_t features)
+// By instruction set and bits.
+#define PLAIN &kvern_affine_plain
+#define ENTER(set, SET)                                                                            \
+    [KVERN_ISA_##SET] = {                                                                          \
+        [2] = &kvern_affine_2_##set, [3] = &kvern_affine_3_##set, [4] = &kvern_affine_4_##set,     \
+        [5] = &kvern_affine_5_##set, [6] = &kvern_affine_6_##set, [8] = &kvern_affine_8_##set},
+static const kvern_codec_kernels *const kernels[][9] = {
+    [KVERN_ISA_PLAIN] =
+        {[2] = PLAIN, [3] = PLAIN, [4] = PLAIN, [5] = PLAIN, [6] = PLAIN, [8] = PLAIN},
+    KVERN_VECTOR_ISAS(ENTER)};
+
+static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
 {
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512)
-        return kvern_affine_kernels_avx512(codec->bits);
-    if (features & KVERN_CPU_AVX2)
-        return kvern_affine_kernels_avx2(codec->bits);
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return kvern_affine_kernels_neon(codec->bits);
-#endif
-    (void)codec;
-    (void)features;
-    return kvern_affine_kernels_plain();
+    return kernels[kvern_isa_of(features)][codec->bits];
 }
 
 const kvern_codec_type kvern_codec_type_affine = {

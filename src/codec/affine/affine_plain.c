@@ -53,10 +53,7 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
                                 encode_group(codec->bits, codec->group, wide + d, codes + d));
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
-    if (stream == KVERN_STREAM_K)
-        kvern_affine_place_k(codec->bits, words, dim, slot, codes);
-    else
-        kvern_affine_place_v(codec->bits, words, dim, slot, codes);
+    kvern_codes_place(codec->bits, stream, words, dim, slot, codes);
 }
 
 // ---- Reading ----
@@ -75,8 +72,9 @@ static float bias_of(const kvern_codec *codec, const void *block, size_t slot, s
 static void load_codes(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
                        size_t slot, float *codes)
 {
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
     for (size_t d = 0; d < dim; d++)
-        codes[d] = (float)kvern_affine_code_at(codec, stream, block, dim, slot, d);
+        codes[d] = (float)kvern_codes_find(codec->bits, stream, words, dim, slot, d);
 }
 
 static void score(const kvern_codec *codec, const void *block, size_t dim, size_t tile_begin,
@@ -143,7 +141,4 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
         add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
-kvern_codec_kernels kvern_affine_kernels_plain(void)
-{
-    return (kvern_codec_kernels){encode, score, accumulate};
-}
+const kvern_codec_kernels kvern_affine_plain = {encode, score, accumulate};

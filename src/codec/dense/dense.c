@@ -2,9 +2,9 @@
 // The dense codecs: sizes and places in a block, and decoding, one slot at a time.
 #include "src/codec/dense/dense.h"
 
+#include "src/cpu/isa.h"
 #include "src/math/element.h"
 
-#include <kvern/cpu.h>
 #include <kvern/slot.h>
 
 #include <stdio.h>
@@ -52,20 +52,17 @@ static size_t query_floats(const kvern_codec *codec, size_t dim)
     return dim;
 }
 
-static kvern_codec_kernels kernels_of(const kvern_codec *codec, uint32_t features)
+// By instruction set and kind.
+#define ENTER(set, SET)                                                                            \
+    [KVERN_ISA_##SET] = {[KVERN_CODEC_F32] = &kvern_dense_f32_##set,                               \
+                         [KVERN_CODEC_BF16] = &kvern_dense_bf16_##set,                             \
+                         [KVERN_CODEC_F16] = &kvern_dense_f16_##set},
+static const kvern_codec_kernels *const kernels[][3] = {ENTER(plain, PLAIN)
+                                                            KVERN_VECTOR_ISAS(ENTER)};
+
+static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
 {
-    const kvern_type type = type_of(codec);
-#if defined(__x86_64__)
-    if (features & KVERN_CPU_AVX512)
-        return kvern_dense_kernels_avx512(type);
-    if (features & KVERN_CPU_AVX2)
-        return kvern_dense_kernels_avx2(type);
-#elif defined(__aarch64__)
-    if (features & KVERN_CPU_NEON)
-        return kvern_dense_kernels_neon(type);
-#endif
-    (void)features;
-    return kvern_dense_kernels_plain(type);
+    return kernels[kvern_isa_of(features)][codec->kind];
 }
 
 // ---- Places ----

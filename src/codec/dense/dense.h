@@ -94,9 +94,13 @@ static inline void kvern_dense_place(kvern_type type, kvern_stream stream, void 
 }
 
 // The kernels of each instruction set, by type.
-kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type);
-kvern_codec_kernels kvern_dense_kernels_avx2(kvern_type type);
-kvern_codec_kernels kvern_dense_kernels_avx512(kvern_type type);
-kvern_codec_kernels kvern_dense_kernels_neon(kvern_type type);
+#define KVERN_DENSE_DECLARE(set)                                                                   \
+    extern const kvern_codec_kernels kvern_dense_f32_##set, kvern_dense_bf16_##set,                \
+        kvern_dense_f16_##set;
+KVERN_DENSE_DECLARE(plain)
+KVERN_DENSE_DECLARE(avx2)
+KVERN_DENSE_DECLARE(avx512)
+KVERN_DENSE_DECLARE(neon)
+#undef KVERN_DENSE_DECLARE
 
 #endif

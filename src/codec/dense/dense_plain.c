@@ -71,17 +71,10 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
         (void)codec;                                                                               \
         (void)next;                                                                                \
         accumulate(type, block, dim, begin, end, n, w, acc);                                       \
-    }
+    }                                                                                              \
+    const kvern_codec_kernels kvern_dense_##name##_plain = {encode_##name, score_##name,           \
+                                                            accumulate_##name};
 
 DENSE_PLAIN(f32, KVERN_F32)
 DENSE_PLAIN(bf16, KVERN_BF16)
 DENSE_PLAIN(f16, KVERN_F16)
-
-kvern_codec_kernels kvern_dense_kernels_plain(kvern_type type)
-{
-    if (type == KVERN_F32)
-        return (kvern_codec_kernels){encode_f32, score_f32, accumulate_f32};
-    if (type == KVERN_BF16)
-        return (kvern_codec_kernels){encode_bf16, score_bf16, accumulate_bf16};
-    return (kvern_codec_kernels){encode_f16, score_f16, accumulate_f16};
-}

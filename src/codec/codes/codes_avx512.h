@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#ifndef KVERN_CODEC_CODES_CODES_AVX512_H
+#define KVERN_CODEC_CODES_CODES_AVX512_H
+
 // Thirty-two registers; a permutation looks up sixteen values, or thirty-two in two registers.
 // Unpacking runs beside fma, on units of its own on most processors: to do it again for every eight
 // vectors costs less than a tile of codes, so that all numbers of vectors are few.
@@ -8,7 +11,7 @@
 
 // The codes of up to four bits as floats, in lanes 0 to 15: an index, of which the instruction
 // ignores the bits above.
-LANES_INLINE lanes affine_codes(int bits)
+LANES_INLINE lanes codes_table(int bits)
 {
     const int m = bits == 2 ? 3 : bits == 3 ? 7 : 15;
     return _mm512_setr_ps(0, 1, 2, 3, (float)(4 & m), (float)(5 & m), (float)(6 & m),
@@ -18,7 +21,7 @@ LANES_INLINE lanes affine_codes(int bits)
 }
 
 // The code that begins at bit `shift` of each word.
-LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
+LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
 {
     if (bits == 8) {
         const lanes_int bytes = _mm512_setr_epi32(-256, -252, -248, -244, -256, -252, -248, -244,
@@ -30,14 +33,15 @@ LANES_INLINE lanes affine_code(int bits, lanes_int words, int shift)
     if (bits == 6)
         return lanes_from_int(lanes_int_and(shifted, lanes_int_set(63)));
     if (bits <= 4)
-        return _mm512_permutexvar_ps(shifted, affine_codes(bits));
-    return _mm512_permutex2var_ps(affine_codes(4), shifted,
-                                  lanes_add(affine_codes(4), lanes_set(16)));
+        return _mm512_permutexvar_ps(shifted, codes_table(bits));
+    return _mm512_permutex2var_ps(codes_table(4), shifted,
+                                  lanes_add(codes_table(4), lanes_set(16)));
 }
 
-#define AFFINE_SUFFIX avx512
-#define AFFINE_MOST 8
-#define AFFINE_FEW SIZE_MAX
-#define AFFINE_WIDE(r) ((r) <= 4 ? 4 : 2)
-#define AFFINE_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
-#include "src/codec/affine/affine_tmpl.h"
+#define CODES_MULTIPLY kvern_codes_multiply_avx512
+#define CODES_MOST 8
+#define CODES_WIDE(r) ((r) <= 4 ? 4 : 2)
+#define CODES_FEW SIZE_MAX
+#define CODES_FEW_WIDE(r) ((r) <= 4 ? 4 : 2)
+
+#endif

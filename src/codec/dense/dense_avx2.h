@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
+#ifndef KVERN_CODEC_DENSE_DENSE_AVX2_H
+#define KVERN_CODEC_DENSE_DENSE_AVX2_H
+
 // Sixteen registers: a strip takes two of them, and a pair of bf16 rows four more while it is
 // added.
 #include "src/math/lanes_avx2.h"
 
-#define DENSE_SUFFIX avx2
 #define DENSE_MOST 4
 #define DENSE_BY_WEIGHT 0
 #define DENSE_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
 #define DENSE_MANY 8
 #define DENSE_KEPT_MOST 6
 #define DENSE_KEPT_STRIPS 1
-#include "src/codec/dense/dense_tmpl.h"
+
+#endif

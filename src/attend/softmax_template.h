@@ -2,8 +2,7 @@
 // The softmax kernels for one instruction set; equal to softmax_plain.c bit for bit. Included once
 // by softmax_<isa>.c after a lanes header.
 //
-// Parameter: SOFTMAX_SUFFIX (avx2, avx512, ...) ends the name of the function that hands the
-// kernels out.
+// Parameter: SOFTMAX_KERNELS, the name of the kernels.
 #include "src/attend/softmax.h"
 
 #include "src/math/exp_lanes.h"
@@ -186,10 +185,4 @@ static void divide(size_t dim, const float *from, float divisor, float *to)
         lanes_store_part(to + d, lanes_div(lanes_load_part(from + d, 8), lanes_set(divisor)), 8);
 }
 
-#define SOFTMAX_JOIN_(a, b) a##b
-#define SOFTMAX_JOIN(a, b) SOFTMAX_JOIN_(a, b)
-
-kvern_softmax_kernels SOFTMAX_JOIN(kvern_softmax_kernels_, SOFTMAX_SUFFIX)(void)
-{
-    return (kvern_softmax_kernels){softmax, merge, scale, divide};
-}
+const kvern_softmax_kernels SOFTMAX_KERNELS = {softmax, merge, scale, divide};

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The kernels of dense blocks for one instruction set. Included once by dense_<isa>.c after a lanes
-// header.
+// The kernels of dense blocks for one type and one instruction set. Included once by
+// kernels/dense_<type>_<isa>.c after dense_<isa>.h.
 //
 // Parameters:
-//   DENSE_SUFFIX       avx2, avx512, ...: ends the name of the function that hands the kernels out
+//   DENSE_TYPE         of the stored numbers
+//   DENSE_KERNELS      the name of the kernels
+// and from dense_<isa>.h:
 //   DENSE_MOST         query vectors that share a pass over the block, 4 or 8
 //   DENSE_BY_WEIGHT    1 when a storage row of all strips fits the registers beside the sums
 //   DENSE_WIDE(r)      strips of 16 lanes that r of them take in a pass, 4, 2 or 1: what fits the
@@ -208,8 +210,8 @@ LANES_INLINE lanes load_values(kvern_type type, const void *values, size_t d, bo
     return type == KVERN_BF16 ? lanes_load_bf16(half) : lanes_load_f16(half);
 }
 
-LANES_INLINE void encode(kvern_type stored, kvern_stream stream, void *block, size_t dim,
-                         size_t slot, kvern_type type, const void *values)
+LANES_INLINE void encode_as(kvern_type stored, kvern_stream stream, void *block, size_t dim,
+                            size_t slot, kvern_type type, const void *values)
 {
     float wide[KVERN_MAX_HEAD_DIM + 8];
     uint16_t half[KVERN_MAX_HEAD_DIM + 8];
@@ -326,9 +328,9 @@ LANES_INLINE void multiply_slots(kvern_type type, size_t n, panel p)
 }
 
 // Keys: the lanes are the slots of the tiles asked for, the rows are all dimensions.
-LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
-                        size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores,
-                        const void *next)
+LANES_INLINE void score_as(kvern_type type, const void *block, size_t dim, size_t tile_begin,
+                           size_t tile_end, size_t n, const float *q, size_t q_stride,
+                           float *scores, const void *next)
 {
     const size_t skipped = tile_begin * 16 * word_bytes(type);
     const panel p = {
@@ -348,8 +350,8 @@ LANES_INLINE void score(kvern_type type, const void *block, size_t dim, size_t t
 }
 
 // Values: panel by panel, the lanes are dimensions, the rows are slots.
-LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, size_t begin,
-                             size_t end, size_t n, const float *w, float *acc, const void *next)
+LANES_INLINE void accumulate_as(kvern_type type, const void *block, size_t dim, size_t begin,
+                                size_t end, size_t n, const float *w, float *acc, const void *next)
 {
     const size_t element = kvern_type_bytes(type);
     for (size_t first = 0; first < dim; first += KVERN_DENSE_PANEL) {
@@ -372,40 +374,26 @@ LANES_INLINE void accumulate(kvern_type type, const void *block, size_t dim, siz
     }
 }
 
-#define DENSE_KERNELS(name, type)                                                                  \
-    static void encode_##name(const kvern_codec *codec, kvern_stream stream, void *block,          \
-                              size_t dim, size_t slot, kvern_type from, const void *values)        \
-    {                                                                                              \
-        (void)codec;                                                                               \
-        encode(type, stream, block, dim, slot, from, values);                                      \
-    }                                                                                              \
-    static void score_##name(const kvern_codec *codec, const void *block, size_t dim,              \
-                             size_t tile_begin, size_t tile_end, size_t n, const float *q,         \
-                             size_t q_stride, float *scores, const void *next)                     \
-    {                                                                                              \
-        (void)codec;                                                                               \
-        score(type, block, dim, tile_begin, tile_end, n, q, q_stride, scores, next);               \
-    }                                                                                              \
-    static void accumulate_##name(const kvern_codec *codec, const void *block, size_t dim,         \
-                                  size_t begin, size_t end, size_t n, const float *w, float *acc,  \
-                                  const void *next)                                                \
-    {                                                                                              \
-        (void)codec;                                                                               \
-        accumulate(type, block, dim, begin, end, n, w, acc, next);                                 \
-    }
-
-DENSE_KERNELS(f32, KVERN_F32)
-DENSE_KERNELS(bf16, KVERN_BF16)
-DENSE_KERNELS(f16, KVERN_F16)
-
-#define DENSE_JOIN_(a, b) a##b
-#define DENSE_JOIN(a, b) DENSE_JOIN_(a, b)
-
-kvern_codec_kernels DENSE_JOIN(kvern_dense_kernels_, DENSE_SUFFIX)(kvern_type type)
+static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                   size_t slot, kvern_type from, const void *values)
 {
-    if (type == KVERN_F32)
-        return (kvern_codec_kernels){encode_f32, score_f32, accumulate_f32};
-    if (type == KVERN_BF16)
-        return (kvern_codec_kernels){encode_bf16, score_bf16, accumulate_bf16};
-    return (kvern_codec_kernels){encode_f16, score_f16, accumulate_f16};
+    (void)codec;
+    encode_as(DENSE_TYPE, stream, block, dim, slot, from, values);
 }
+
+static void score(const kvern_codec *codec, const void *block, size_t dim, size_t tile_begin,
+                  size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores,
+                  const void *next)
+{
+    (void)codec;
+    score_as(DENSE_TYPE, block, dim, tile_begin, tile_end, n, q, q_stride, scores, next);
+}
+
+static void accumulate(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                       size_t end, size_t n, const float *w, float *acc, const void *next)
+{
+    (void)codec;
+    accumulate_as(DENSE_TYPE, block, dim, begin, end, n, w, acc, next);
+}
+
+const kvern_codec_kernels DENSE_KERNELS = {encode, score, accumulate};

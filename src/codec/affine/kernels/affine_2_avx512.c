@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#include "src/codec/codes/codes_avx512.h"
+
+#define AFFINE_BITS 2
+#define AFFINE_KERNELS kvern_affine_2_avx512
+#include "src/codec/affine/affine_template.h"

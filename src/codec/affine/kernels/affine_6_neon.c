@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#include "src/codec/codes/codes_neon.h"
+
+#define AFFINE_BITS 6
+#define AFFINE_KERNELS kvern_affine_6_neon
+#include "src/codec/affine/affine_template.h"

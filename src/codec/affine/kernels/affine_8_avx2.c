@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#include "src/codec/codes/codes_avx2.h"
+
+#define AFFINE_BITS 8
+#define AFFINE_KERNELS kvern_affine_8_avx2
+#include "src/codec/affine/affine_template.h"

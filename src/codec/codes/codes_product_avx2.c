@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include "src/codec/codes/codes_avx2.h"
+
+#include "src/codec/codes/codes_product_template.h"

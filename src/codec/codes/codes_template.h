@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// What the kernels of all codecs over columns of codes (codes.h) do, for one width of codes and one
+// instruction set. Included once by a template of a codec, after codes_<isa>.h.
+//
+// Parameters, from codes_<isa>.h:
+//   CODES_MOST         query vectors that are worked on at once, 4 or 8
+//   CODES_WIDE(r)      how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
+//   CODES_FEW          query vectors that are served without a tile, at most
+//   CODES_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
+//   CODES_MULTIPLY     the tile product (codes_product.h)
+// from the codec:
+//   CODES_BITS         the width of a code
+//   CODES_VALUES(words, shift)  16 floats for the codes that begin at bit `shift` of 16 words;
+//                      codes_as_floats of codes_<isa>.h gives the codes themselves
+//
+// Few query vectors take the values as they are unpacked, in registers. For many, those of 64 rows
+// by 64 lanes (rows are dims of keys, or slots of values) are unpacked into a tile in the
+// first-level cache first, and all vectors are multiplied with the tile. Both do the same
+// operations in the same order.
+#include "src/codec/codes/codes.h"
+#include "src/codec/codes/codes_product.h"
+#include "src/math/unroll.h"
+
+// ---- Unpacking ----
+
+// Columns side by side, and where their values go.
+typedef struct codes_columns {
+    const uint32_t *words;
+    size_t stride;                  // from one word of a column to its next
+    ptrdiff_t next;                 // bytes from words to memory of its shape that is read next
+    float (*to)[KVERN_CODES_LANES]; // row 0, first lane
+} codes_columns;
+
+LANES_INLINE void load_words(int T, const codes_columns *c, size_t word, lanes_int words[4])
+{
+    const uint32_t *at = c->words + word * c->stride;
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++) {
+        words[t] = lanes_int_load((const int32_t *)at + t * 16);
+        lanes_prefetch((const char *)(at + t * 16) + c->next);
+    }
+}
+
+// The last two codes of a column lie in the two upper bits of its words, the first word's lowest.
+// They are gathered at the upper end of `rest`, from words that are loaded again: kept on the way,
+// they would take registers from the sums.
+LANES_INLINE void gather_rest(int T, const codes_columns *c, lanes_int rest[4])
+{
+    const lanes_int upper = lanes_int_set((int32_t)0xc0000000);
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++)
+        rest[t] = lanes_int_set(0);
+    KVERN_UNROLL
+    for (int word = 0; word < CODES_BITS; word++) {
+        const uint32_t *at = c->words + (size_t)word * c->stride;
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++) {
+            const lanes_int words = lanes_int_load((const int32_t *)at + t * 16);
+            rest[t] = lanes_int_or(lanes_int_shr_logical(rest[t], 2), lanes_int_and(words, upper));
+        }
+    }
+}
+
+// One of the last two codes, 0 or 1, of a column, from what has been gathered.
+LANES_INLINE lanes rest_code(lanes_int rest, int number)
+{
+    return CODES_VALUES(lanes_int_shr_logical(rest, 32 - 2 * CODES_BITS + number * CODES_BITS), 0);
+}
+
+// The codes of one word of T strips: consecutive rows.
+LANES_INLINE void unpack_word(int T, const codes_columns *c, size_t word)
+{
+    const size_t row = word * (size_t)(32 / CODES_BITS);
+    lanes_int words[4];
+    load_words(T, c, word, words);
+    KVERN_UNROLL
+    for (int j = 0; j < 32 / CODES_BITS; j++) {
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            lanes_store(c->to[row + (size_t)j] + t * 16, CODES_VALUES(words[t], j * CODES_BITS));
+    }
+}
+
+LANES_INLINE void unpack_strips(int T, const codes_columns *c)
+{
+    for (size_t word = 0; word < (size_t)CODES_BITS; word++)
+        unpack_word(T, c, word);
+    if (32 % CODES_BITS == 0)
+        return;
+    lanes_int rest[4];
+    gather_rest(T, c, rest);
+    KVERN_UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        lanes_store(c->to[30 + i / T] + i % T * 16, rest_code(rest[i % T], i / T));
+}
+
+// Columns of `strips` times 16 lanes.
+LANES_INLINE void unpack(codes_columns c, size_t strips)
+{
+    if (strips == 4) {
+        unpack_strips(4, &c);
+        return;
+    }
+    for (size_t t = 0; t < strips; t++) {
+        unpack_strips(1, &c);
+        c.words += 16;
+        c.to = (float(*)[KVERN_CODES_LANES])(c.to[0] + 16);
+    }
+}
+
+// ---- Few vectors ----
+
+// One row of codes for R vectors and T strips: a[i * a_stride] is the row's factor of vector i.
+LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, size_t a_stride,
+                          lanes acc[CODES_MOST][4])
+{
+    KVERN_UNROLL
+    for (int i = 0; i < R; i++) {
+        const lanes weight = lanes_set(a[(size_t)i * a_stride]);
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
+    }
+}
+
+// The codes of one word of T strips.
+LANES_INLINE void add_word(int R, int T, const codes_columns *c, size_t word, const float *a,
+                           size_t a_stride, lanes acc[CODES_MOST][4])
+{
+    const size_t row = word * (size_t)(32 / CODES_BITS);
+    lanes_int words[4];
+    load_words(T, c, word, words);
+    KVERN_UNROLL
+    for (int j = 0; j < 32 / CODES_BITS; j++) {
+        lanes strip[4];
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            strip[t] = CODES_VALUES(words[t], j * CODES_BITS);
+        add_row(R, T, strip, a + row + j, a_stride, acc);
+    }
+}
+
+// All 32 rows of T strips.
+LANES_INLINE void add_columns(int R, int T, const codes_columns *c, const float *a, size_t a_stride,
+                              lanes acc[CODES_MOST][4])
+{
+    for (size_t word = 0; word < (size_t)CODES_BITS; word++)
+        add_word(R, T, c, word, a, a_stride, acc);
+    if (32 % CODES_BITS == 0)
+        return;
+    lanes_int rest[4];
+    gather_rest(T, c, rest);
+    KVERN_UNROLL
+    for (int number = 0; number < 2; number++) {
+        lanes strip[4];
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            strip[t] = rest_code(rest[t], number);
+        add_row(R, T, strip, a + 30 + number, a_stride, acc);
+    }
+}
+
+// The columns of the panel that holds dim d, from d on.
+LANES_INLINE void enter_panel(size_t dim, size_t d, size_t half, const uint32_t *words,
+                              codes_columns *c)
+{
+    const size_t first = d - d % KVERN_CODES_PANEL;
+    c->words = words + kvern_codes_panel_at(CODES_BITS, dim, first, half) + (d - first);
+    c->stride = kvern_codes_panel_width(dim, first);
+}

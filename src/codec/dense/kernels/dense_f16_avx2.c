@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#include "src/codec/dense/dense_avx2.h"
+
+#define DENSE_TYPE KVERN_F16
+#define DENSE_KERNELS kvern_dense_f16_avx2
+#include "src/codec/dense/dense_template.h"
