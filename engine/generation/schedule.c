@@ -538,6 +538,7 @@ static void deliver_row(schedule *s, size_t row, const float *logits)
         if (in_prompt(q)) {
             return;
         }
+        schedule_kept_settle(s, q, row);
         schedule_sequence_time(q, &q->result.decode_seconds);
     } else {
         q->result.decode_steps++;

@@ -89,8 +89,8 @@ KVERN_CHECK kvern_status schedule_keep(schedule *s, kept_sequence **out, engine_
 KVERN_CHECK kvern_status schedule_drop_kept(kept_sequence *k, engine_error *error);
 KVERN_CHECK kvern_status schedule_reset_kept(kept_sequence *k, engine_error *error);
 
-// Positions of the sequence that are forwarded; whether its newest token, which was sampled, waits
-// to be forwarded by the next request.
+// Between requests: positions of the sequence that are forwarded; whether its newest token, which
+// was sampled, waits to be forwarded by the next request.
 int64_t kept_sequence_length(const kept_sequence *k);
 bool kept_sequence_pending(const kept_sequence *k);
 

@@ -109,6 +109,10 @@ KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_erro
 KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
                                             engine_error *error);
 
+// The prompt of a request is forwarded: if it continues a kept sequence, there is no way back now,
+// and what that was before is given up.
+void schedule_kept_settle(schedule *s, schedule_sequence *q, size_t row);
+
 // Such a request leaves its row: the kept sequence becomes what it came to, or stays what it was.
 void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row);
 

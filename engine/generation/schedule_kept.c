@@ -130,15 +130,22 @@ kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, 
     return share(s, k->row, error);
 }
 
+void schedule_kept_settle(schedule *s, schedule_sequence *q, size_t row)
+{
+    kept_sequence *k = q->request.kept;
+    if (!k || row == k->row) {
+        return;
+    }
+    (void)!kvern_state_reset(s->state, k->row); // cannot fail, as in schedule_reset_kept
+    s->keeps[k->row] = NULL;
+    s->keeps[row] = k;
+    k->row = row;
+}
+
 // The sequence is what the request made of it.
 static void take_over(schedule *s, kept_sequence *k, schedule_sequence *q, size_t row)
 {
-    if (row != k->row) {
-        (void)!kvern_state_reset(s->state, k->row); // cannot fail, as in schedule_reset_kept
-        s->keeps[k->row] = NULL;
-        s->keeps[row] = k;
-        k->row = row;
-    }
+    schedule_kept_settle(s, q, row);
     memcpy(k->tokens, q->tokens, q->known * sizeof *k->tokens);
     k->count = q->known;
 }
