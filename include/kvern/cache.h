@@ -115,15 +115,16 @@ KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 // Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
 // and attends included with up to `query_vectors` query vectors of each row, query heads times
 // queries (0: appends only). What a plan covers beyond that: kvern/plan.h.
-// Room is kept until kvern_cache_reset. Never shrinks. It is the row's alone: forks and reads do
-// not hold it. An append beside an older read or a fork takes a list of pages of its own and the
-// partly filled page anew; release reads before the next append to avoid it. A row with a sliding
-// window that shares pages with a fork takes a new one for each of them when the window has passed
-// it, which no reservation covers. A row before its start gets the room that it needs up to there;
-// the conversion takes pages of the planned codecs then (kvern_layer.start), which no reservation
-// covers. On failure nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or
-// more than 2^40), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// Room is kept until kvern_cache_reset; that of reads and attends, which is for one read open and
+// one attend at a time, until no row has room any more. Never shrinks. It is the row's alone: forks
+// and reads do not hold it. The reservations of several rows, caches and states add up. An append
+// beside an older read or a fork takes a list of pages of its own and the partly filled page anew;
+// release reads before the next append to avoid it. A row with a sliding window that shares pages
+// with a fork takes a new one for each of them when the window has passed it, which no reservation
+// covers. A row before its start gets the room that it needs up to there; the conversion takes
+// pages of the planned codecs then (kvern_layer.start), which no reservation covers. On failure
+// nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40),
+// KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
                                                        int64_t tokens, size_t query_vectors);
 

@@ -22,9 +22,11 @@ extern "C" {
 
 typedef struct kvern_context kvern_context;
 
-// Where bytes come from. Both functions may be called from any thread, and never while the library
-// holds a lock: they may call it in turn, to look at a context's memory, or to end objects that the
-// interrupted call has nothing to do with.
+// Where bytes come from. Both functions may be called from any thread, from several at once and
+// from tasks of the executor, and never while the library holds a lock: they may call it in turn,
+// to look at a context's memory, or to end objects that the interrupted call has nothing to do
+// with. They must not wait for a thread that uses the objects of that call, nor release the last
+// reference to the context.
 typedef struct kvern_allocator {
     void *user; // handed back in every call
 
@@ -41,6 +43,9 @@ typedef struct kvern_allocator {
 } kvern_allocator;
 
 // Who runs parallel work.
+//
+// A task needs at most 128 KiB of stack, as does any call of the library: what the smallest threads
+// of a C library have; a fiber or a green thread may have less.
 typedef struct kvern_executor {
     void *user;
 
@@ -77,7 +82,7 @@ typedef struct kvern_context_options {
     // executor must outlive every object made in the context.
     kvern_executor executor;
 
-    // Threads of the default executor; 0 means one per processor that the process may run on. They
+    // Threads of the default executor; 0 means kvern_cpu_count of them, 1024 at most. They
     // leave the signals of the process to the caller's threads. A child of fork() does not have
     // them: it leaves such a context alone, its release too. Ignored when the caller brings an
     // executor.
@@ -138,6 +143,16 @@ typedef struct kvern_memory {
 // Fills *memory (size must be set). Errors: KVERN_ERR_ARGUMENT.
 KVERN_API KVERN_CHECK kvern_status kvern_context_memory(const kvern_context *context,
                                                         kvern_memory *memory);
+
+// Bytes of memory that the process may use: what the machine has, or less where a container is
+// given less (memory.max of its control group, or memory.limit_in_bytes). What others use of it is
+// not looked at. 0 when the system does not tell. For callers that choose a budget.
+KVERN_API uint64_t kvern_memory_limit(void);
+
+// Gives back memory that the context keeps for calls to come and that nobody has reserved: what
+// attends and reads leave behind. The next ones take it anew. The library does so by itself before
+// a budget refuses anything. Returns the bytes given back; 0 for NULL.
+KVERN_API uint64_t kvern_context_trim(kvern_context *context);
 
 #ifdef __cplusplus
 }

@@ -245,8 +245,8 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->split.job = &p->job;
 }
 
-kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
-                          const kvern_queries *queries, uint32_t *order)
+kvern_status kvern_attend(kvern_context *context, kvern_reservation *reservation,
+                          const kvern_view *view, const kvern_queries *queries, uint32_t *order)
 {
     plan p;
     init_plan(&p, context, view, queries);
@@ -266,7 +266,7 @@ kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
     if ((status = scratch_bytes(&p, &tile_bytes, &bytes)))
         return status;
     void *scratch;
-    if ((status = kvern_shelf_take(context, &context->scratch, bytes, &scratch)))
+    if ((status = kvern_buffer_take(context, reservation, KVERN_SCRATCH, bytes, &scratch)))
         return status;
     p.tiles = scratch;
     p.slots = (char *)scratch + tile_bytes;
@@ -278,7 +278,7 @@ kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
         run_worker(&p, 0);
     else
         context->executor.run(context->executor.user, p.workers, run_worker, &p);
-    kvern_shelf_give(context, &context->scratch, scratch);
+    kvern_buffer_give(context, scratch);
     return KVERN_OK;
 }
 

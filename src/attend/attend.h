@@ -27,9 +27,11 @@ typedef struct kvern_view {
 } kvern_view;
 
 // Attends checked queries (see kvern_read_attend). q_start, out_start, counts and first of *queries
-// are not NULL and agree with the rows. `order`: working memory, two numbers per row.
-KVERN_CHECK kvern_status kvern_attend(kvern_context *context, const kvern_view *view,
-                                      const kvern_queries *queries, uint32_t *order);
+// are not NULL and agree with the rows. `order`: working memory, two numbers per row. Scratch comes
+// from the reservation (NULL: none) if it has enough.
+KVERN_CHECK kvern_status kvern_attend(kvern_context *context, kvern_reservation *reservation,
+                                      const kvern_view *view, const kvern_queries *queries,
+                                      uint32_t *order);
 
 // Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
 // up to `positions` positions; what a reservation sets aside. view->rows is not looked at. 0 for no

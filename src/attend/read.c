@@ -26,18 +26,21 @@ static size_t view_bytes(size_t row_count)
     return kvern_max_size(1, row_count) * (VIEW_ARRAYS * sizeof(int64_t) + 2 * sizeof(uint32_t));
 }
 
-kvern_status kvern_read_create(kvern_context *context, size_t row_count, kvern_read **out)
+kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reservation,
+                               size_t row_count, kvern_read **out)
 {
     void *block;
     *out = NULL;
     kvern_status status =
-        kvern_shelf_take(context, &context->objects, read_bytes(row_count), &block);
+        kvern_buffer_take(context, reservation, KVERN_OBJECT, read_bytes(row_count), &block);
     if (status)
         return status;
     kvern_read *read = block;
     memset(read, 0, read_bytes(row_count));
     kvern_context_retain(context);
+    kvern_reservation_retain(reservation);
     read->context = context;
+    read->reservation = reservation;
     read->row_count = row_count;
     *out = read;
     return KVERN_OK;
@@ -48,36 +51,34 @@ void kvern_read_release(kvern_read *read)
     if (!read)
         return;
     kvern_context *context = read->context;
+    kvern_reservation *reservation = read->reservation;
     for (size_t r = 0; r < read->row_count; r++)
         kvern_table_release(read->rows[r].table);
-    kvern_shelf_give(context, &context->objects, read);
+    kvern_buffer_give(context, read);
+    kvern_reservation_release(context, reservation);
     kvern_context_release(context);
 }
 
-kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row_count,
-                                size_t scratch_bytes)
+// An attend has one object more, for its arrays.
+kvern_status kvern_read_reserve(kvern_context *context, kvern_reservation **reservation,
+                                size_t reads, size_t row_count, size_t scratch_bytes)
 {
-    void *scratch = NULL;
-    kvern_status status = KVERN_OK;
     if (scratch_bytes == SIZE_MAX)
         return kvern_fail(KVERN_ERR_OVERFLOW, "the scratch of an attend does not fit memory");
-    if (scratch_bytes)
-        status = kvern_shelf_take(context, &context->scratch, scratch_bytes, &scratch);
-    if (!status)
-        status = kvern_shelf_reserve(context, &context->objects, reads + 1,
-                                     kvern_max_size(read_bytes(row_count), view_bytes(row_count)));
-    if (status)
-        kvern_shelf_undo(context, &context->scratch, scratch);
-    else
-        kvern_shelf_give(context, &context->scratch, scratch);
-    return status;
+    const size_t count[] = {[KVERN_SCRATCH] = scratch_bytes > 0, [KVERN_OBJECT] = reads + 1};
+    const size_t bytes[] = {
+        [KVERN_SCRATCH] = scratch_bytes,
+        [KVERN_OBJECT] = kvern_max_size(read_bytes(row_count), view_bytes(row_count)),
+    };
+    return kvern_reservation_extend(context, reservation, count, bytes);
 }
 
 uint64_t kvern_read_reserved_bytes(size_t reads, size_t row_count, size_t scratch_bytes)
 {
     const size_t object = kvern_max_size(read_bytes(row_count), view_bytes(row_count));
-    const uint64_t objects = (uint64_t)(reads + 1) * kvern_shelf_bytes(object);
-    return objects + (scratch_bytes ? kvern_shelf_bytes(scratch_bytes) : 0);
+    const uint64_t objects = (uint64_t)(reads + 1) * kvern_buffer_bytes(object);
+    return kvern_reservation_bytes() + objects +
+           (scratch_bytes ? kvern_buffer_bytes(scratch_bytes) : 0);
 }
 
 size_t kvern_read_rows(const kvern_read *read)
@@ -208,7 +209,7 @@ static kvern_status attend_complete(const kvern_read *read, const kvern_queries 
         .rows = read->rows,
         .row_count = read->row_count,
     };
-    return kvern_attend(read->context, &view, q, order);
+    return kvern_attend(read->context, read->reservation, &view, q, order);
 }
 
 kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)
@@ -223,15 +224,16 @@ kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *quer
         return status;
     kvern_context *context = read->context;
     void *memory;
-    status = kvern_shelf_take(context, &context->objects, view_bytes(read->row_count), &memory);
+    status = kvern_buffer_take(context, read->reservation, KVERN_OBJECT,
+                               view_bytes(read->row_count), &memory);
     if (status)
         return status;
     complete(read, &q, memory);
     status =
         attend_complete(read, &q, (uint32_t *)((int64_t *)memory + VIEW_ARRAYS * read->row_count));
     if (status)
-        kvern_shelf_undo(context, &context->objects, memory);
+        kvern_buffer_undo(context, memory);
     else
-        kvern_shelf_give(context, &context->objects, memory);
+        kvern_buffer_give(context, memory);
     return status;
 }

@@ -8,23 +8,24 @@
 
 struct kvern_read {
     kvern_context *context;
-    kvern_geometry geometry; // of the planned codecs
-    kvern_geometry first;    // of rows before `start`; without streams when there are none
+    kvern_reservation *reservation; // where its memory may come from; NULL: none
+    kvern_geometry geometry;        // of the planned codecs
+    kvern_geometry first;           // of rows before `start`; without streams when there are none
     kvern_window window;
     size_t row_count;
     kvern_read_row rows[];
 };
 
 // Makes a read of `row_count` empty rows for the caller to fill, geometries and window included;
-// the context is retained. On failure *out is NULL.
-KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, size_t row_count,
-                                           kvern_read **out);
+// the context and the reservation (NULL: none) are retained. On failure *out is NULL.
+KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reservation,
+                                           size_t row_count, kvern_read **out);
 
-// Makes sure that `reads` reads of `row_count` rows, open at once, and attends that need
-// `scratch_bytes` (see kvern_attend_scratch_bytes; 0: none) take nothing from the allocator. On
-// failure nothing changed.
-KVERN_CHECK kvern_status kvern_read_reserve(kvern_context *context, size_t reads, size_t row_count,
-                                            size_t scratch_bytes);
+// Makes sure that `reads` reads of `row_count` rows, open at once and made with the reservation,
+// and attends of them that need `scratch_bytes` (see kvern_attend_scratch_bytes; 0: none), one at a
+// time, take nothing from the allocator. On failure nothing changed.
+KVERN_CHECK kvern_status kvern_read_reserve(kvern_context *context, kvern_reservation **reservation,
+                                            size_t reads, size_t row_count, size_t scratch_bytes);
 
 // The bytes that this takes from the allocator.
 uint64_t kvern_read_reserved_bytes(size_t reads, size_t row_count, size_t scratch_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/sharing.h"
 
+#include "src/base/assert.h"
 #include "src/base/size.h"
 
 #include <string.h>
@@ -48,6 +49,7 @@ static int compare_pages(const kvern_attend_job *job, size_t a, size_t b, size_t
 static int compare_tables(const kvern_attend_job *job, size_t a, size_t b, blocks common)
 {
     size_t same = common.begin, end = common.end;
+    KVERN_ASSERT(same < end && !compare_pages(job, a, b, same));
     while (end - same > 1) { // block `same` is shared, block `end` is not or lies behind all
         const size_t middle = same + (end - same) / 2;
         if (compare_pages(job, a, b, middle))
@@ -124,6 +126,7 @@ static bool share_pages(const kvern_attend_job *job, size_t a, size_t b)
 size_t kvern_sharing_together(const kvern_attend_job *job, const uint32_t *order, size_t count)
 {
     const bool limited = kvern_visibility_is_limited(&job->view->window);
+    KVERN_ASSERT(count > 0);
     size_t rows = 1, vectors = kvern_row_vectors(job, order[0]);
     int64_t least = first_position(job, order[0]), most = least;
     for (; rows < count && vectors < KVERN_TILE_VECTORS; rows++) {

@@ -79,6 +79,7 @@ void kvern_split_place(kvern_split *split, void *memory)
         kvern_split_ring *ring = &split->rings[t];
         ring->first_slot = slots;
         ring->slot_count = slots_of(split, split->tiles[t].spans);
+        KVERN_ASSERT(ring->slot_count > 0);
         ring->merged = 0;
         ring->is_merging = false;
         slots += ring->slot_count;
@@ -121,6 +122,7 @@ static uint64_t first_item(const kvern_split *split, uint64_t span, uint64_t til
 static bool take_item(kvern_split *split, size_t *tile, size_t *span)
 {
     uint64_t item = atomic_load(&split->next);
+    KVERN_ASSERT(split->tile_count <= UINT32_MAX);
     do {
         if (item == NO_ITEM)
             return false;
@@ -161,6 +163,7 @@ static void merge_next(kvern_split *split, size_t tile, const kvern_workspace *w
     const size_t next = atomic_load(&ring->merged);
     kvern_partial total = total_of(split, tile);
     const kvern_partial part = partial_of(split, slot_of(split, tile, next));
+    KVERN_ASSERT(next < t->spans && atomic_load(&ring->is_merging));
     kvern_tile_merge(split->job, t, next, work, &total, &part);
     if (next + 1 == t->spans)
         kvern_tile_finish(split->job, t, &total);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/tile.h"
 
+#include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/math/element.h"
 #include "src/math/exp.h"
@@ -137,6 +138,8 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
 
 void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
 {
+    KVERN_ASSERT(tile->count > 0 && tile->heads * tile->count <= VECTORS);
+    KVERN_ASSERT(tile->row_count == 1 || tile->first == 0);
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
         for (size_t head = 0; head < tile->heads; head++)
@@ -160,7 +163,9 @@ void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
         sees->end = kvern_max_i64(sees->end, last.end);
         at = p.end;
     }
+    KVERN_ASSERT(sees->begin < sees->end); // a query sees its own position
     tile->spans = kvern_visible_spans(sees);
+    KVERN_ASSERT(tile->spans > 0);
 }
 
 // How many ones the number has at its low end.
@@ -241,6 +246,7 @@ static uint64_t look(const kvern_tile *tile, const run *r, int64_t begin, kvern_
     for (size_t head = 1; head < tile->heads; head++)
         memcpy(work->visible + head * tile->count + r->from, work->visible + r->from,
                (r->to - r->from) * sizeof work->visible[0]);
+    KVERN_ASSERT(work->visible[r->from] && work->visible[r->to - 1]); // or the run would be shorter
     return any;
 }
 
@@ -338,6 +344,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->l[i] = 0;
     }
     memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
+    KVERN_ASSERT(span < tile->spans);
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
     const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
     for (int64_t at = kvern_next_block(&tile->sees, begin), next; at < end; at = next) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/base/context.h"
 
+#include "src/base/assert.h"
 #include "src/base/executor.h"
 #include "src/base/fail.h"
 #include "src/base/sized.h"
@@ -65,6 +66,12 @@ static kvern_status take_context(const kvern_context_options *options, kvern_con
     return KVERN_OK;
 }
 
+// What the heap asks for when the budget refuses.
+static uint64_t reclaim(void *user, uint64_t bytes)
+{
+    return kvern_buffers_release_enough(user, bytes);
+}
+
 static void free_context(kvern_context *context)
 {
     const kvern_allocator allocator = context->heap.allocator;
@@ -91,8 +98,10 @@ kvern_status kvern_context_create(const kvern_context_options *given, kvern_cont
     }
     pthread_mutex_init(&context->lock, NULL);
     context->references = 1;
-    context->scratch.most_idle = MOST_IDLE_SCRATCH;
-    context->objects.most_idle = MOST_IDLE_OBJECTS;
+    context->buffers[KVERN_SCRATCH].most_idle = MOST_IDLE_SCRATCH;
+    context->buffers[KVERN_OBJECT].most_idle = MOST_IDLE_OBJECTS;
+    context->heap.reclaim = reclaim;
+    context->heap.reclaim_user = context;
     context->cpu_features = kvern_cpu_features() & options.cpu_features;
     *out = context;
     return KVERN_OK;
@@ -107,11 +116,17 @@ void kvern_context_release(kvern_context *context)
 {
     if (!context || atomic_fetch_sub(&context->references, 1) != 1)
         return;
-    kvern_shelf_clear(context, &context->scratch);
-    kvern_shelf_clear(context, &context->objects);
+    KVERN_ASSERT(atomic_load(&context->page_bytes) ==
+                 0); // pages hold pools, which hold the context
+    (void)kvern_buffers_release_idle(context);
     kvern_thread_pool_stop(context->own_threads);
     pthread_mutex_destroy(&context->lock);
     free_context(context);
+}
+
+uint64_t kvern_context_trim(kvern_context *context)
+{
+    return context ? kvern_buffers_release_idle(context) : 0;
 }
 
 uint32_t kvern_context_cpu_features(const kvern_context *context)

@@ -4,8 +4,8 @@
 
 // The inside of a context, and the reference that every object made in it holds.
 
+#include "src/base/buffer_cache.h"
 #include "src/base/heap.h"
-#include "src/base/shelf.h"
 
 #include <pthread.h>
 
@@ -17,9 +17,8 @@ struct kvern_context {
     uint32_t cpu_features;
     _Atomic uint64_t page_bytes; // pages in use, for kvern_memory
 
-    pthread_mutex_t lock; // guards the shelves
-    kvern_shelf scratch;  // for the length of one call
-    kvern_shelf objects;  // small objects that come and go every token
+    pthread_mutex_t lock; // guards the buffers; nothing is called while it is held
+    kvern_buffer_cache buffers[KVERN_BUFFER_KINDS];
 };
 
 void kvern_context_retain(kvern_context *context);

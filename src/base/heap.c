@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "src/base/heap.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,8 +35,10 @@ static void *map_aligned(size_t bytes, size_t alignment)
         munmap(map, before);
     if (alignment - before)
         munmap(map + before + whole, alignment - before);
+#ifdef MADV_HUGEPAGE
     // Best effort: without huge pages the same memory works, only slower.
     (void)madvise(map + before, bytes, MADV_HUGEPAGE);
+#endif
     return map + before;
 }
 
@@ -74,26 +78,35 @@ void kvern_heap_init(kvern_heap *heap, kvern_allocator allocator, uint64_t budge
     heap->budget_bytes = budget_bytes;
 }
 
+static bool reclaim(kvern_heap *heap, uint64_t bytes)
+{
+    return heap->reclaim && heap->reclaim(heap->reclaim_user, bytes) > 0;
+}
+
 // Books the bytes before they are taken, so that two threads cannot pass the budget together.
-static kvern_status book(kvern_heap *heap, size_t bytes)
+// *wanted: what is held with them.
+static kvern_status book(kvern_heap *heap, size_t bytes, uint64_t *wanted)
 {
     uint64_t held = atomic_load(&heap->held_bytes);
-    uint64_t wanted;
-    do {
-        if (__builtin_add_overflow(held, (uint64_t)bytes, &wanted))
+    for (;;) {
+        if (__builtin_add_overflow(held, (uint64_t)bytes, wanted))
             return kvern_fail(KVERN_ERR_OVERFLOW, "%zu bytes more do not fit any counter", bytes);
-        if (heap->budget_bytes && wanted > heap->budget_bytes)
+        if (!heap->budget_bytes || *wanted <= heap->budget_bytes) {
+            if (atomic_compare_exchange_weak(&heap->held_bytes, &held, *wanted))
+                return KVERN_OK;
+        } else if (reclaim(heap, *wanted - heap->budget_bytes)) {
+            held = atomic_load(&heap->held_bytes);
+        } else {
             return kvern_fail(KVERN_ERR_BUDGET,
                               "%zu bytes more than the %" PRIu64
                               " held would exceed the budget of %" PRIu64 " bytes",
                               bytes, held, heap->budget_bytes);
-    } while (!atomic_compare_exchange_weak(&heap->held_bytes, &held, wanted));
-    return KVERN_OK;
+        }
+    }
 }
 
-static void note_peak(kvern_heap *heap)
+static void note_peak(kvern_heap *heap, uint64_t held)
 {
-    const uint64_t held = atomic_load(&heap->held_bytes);
     uint64_t peak = atomic_load(&heap->peak_bytes);
     while (held > peak && !atomic_compare_exchange_weak(&heap->peak_bytes, &peak, held))
         ;
@@ -102,7 +115,9 @@ static void note_peak(kvern_heap *heap)
 kvern_status kvern_heap_take(kvern_heap *heap, size_t bytes, size_t alignment, void **out)
 {
     *out = NULL;
-    kvern_status status = book(heap, bytes);
+    uint64_t held;
+    KVERN_ASSERT(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
+    kvern_status status = book(heap, bytes, &held);
     if (status)
         return status;
     *out = heap->allocator.allocate(heap->allocator.user, bytes, alignment);
@@ -110,7 +125,7 @@ kvern_status kvern_heap_take(kvern_heap *heap, size_t bytes, size_t alignment, v
         atomic_fetch_sub(&heap->held_bytes, bytes);
         return kvern_fail(KVERN_ERR_MEMORY, "the allocator gave no %zu bytes", bytes);
     }
-    note_peak(heap);
+    note_peak(heap, held);
     atomic_fetch_add(&heap->allocations, 1);
     return KVERN_OK;
 }
@@ -128,5 +143,7 @@ void kvern_heap_give(kvern_heap *heap, void *block, size_t bytes, size_t alignme
     if (!block)
         return;
     heap->allocator.release(heap->allocator.user, block, bytes, alignment);
-    atomic_fetch_sub(&heap->held_bytes, bytes);
+    const uint64_t held = atomic_fetch_sub(&heap->held_bytes, bytes);
+    KVERN_ASSERT(held >= bytes);
+    (void)held;
 }

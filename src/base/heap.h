@@ -8,8 +8,14 @@
 #include <kvern/context.h>
 #include <stdatomic.h>
 
+// Gives memory back to the heap that nobody uses: at least `bytes` bytes, or none. Returns how
+// many.
+typedef uint64_t kvern_reclaim_fn(void *user, uint64_t bytes);
+
 typedef struct kvern_heap {
     kvern_allocator allocator;
+    kvern_reclaim_fn *reclaim; // asked when the budget refuses; may be NULL
+    void *reclaim_user;
     uint64_t budget_bytes; // 0: no limit
     _Atomic uint64_t held_bytes;
     _Atomic uint64_t peak_bytes;

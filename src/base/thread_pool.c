@@ -148,6 +148,8 @@ static void *work(void *arg)
 
 static void run_round(kvern_thread_pool *pool, size_t tasks, task_function *task, void *arg)
 {
+    KVERN_ASSERT(tasks > 1 && tasks <= MOST_TASKS);
+    KVERN_ASSERT(atomic_load(&pool->done) == atomic_load(&pool->tasks)); // of the run before
     const uint64_t round = (atomic_load(&pool->ticket) >> INDEX_BITS) + 1;
     atomic_store(&pool->tasks, 0); // nothing can be claimed while the job is exchanged
     atomic_store(&pool->ticket, round << INDEX_BITS);
@@ -230,6 +232,7 @@ void kvern_thread_pool_stop(kvern_thread_pool *pool)
 {
     if (!pool)
         return;
+    KVERN_ASSERT(!has_task(pool));
     atomic_store(&pool->stopping, true);
     pthread_mutex_lock(&pool->lock);
     pthread_cond_broadcast(&pool->wake);

@@ -154,7 +154,8 @@ kvern_status kvern_cache_store(kvern_cache *cache, const kvern_tokens *tokens,
     if (settle)
         status = kvern_cache_prepare_settling(cache, counts, true, read != NULL);
     if (!status && read) {
-        status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, &made);
+        status = kvern_read_create(kvern_cache_context(cache), cache->batch->reservation,
+                                   cache->batch->row_count, &made);
         if (status && settle)
             kvern_cache_cancel_settling(cache);
     }
@@ -203,7 +204,8 @@ kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *cou
     *read = NULL;
     kvern_status status = check_donor(cache, counts);
     if (!status)
-        status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, read);
+        status = kvern_read_create(kvern_cache_context(cache), cache->batch->reservation,
+                                   cache->batch->row_count, read);
     if (!status)
         kvern_cache_fill_read(cache, counts, *read);
     return status;

@@ -113,6 +113,25 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
     return KVERN_OK;
 }
 
+static bool has_reserved_rows(const kvern_batch *batch)
+{
+    for (size_t c = 0; c < batch->caches; c++) {
+        const kvern_row *rows = kvern_batch_rows_of(batch, c).rows;
+        for (size_t r = 0; r < batch->row_count; r++)
+            if (rows[r].reserved)
+                return true;
+    }
+    return false;
+}
+
+void kvern_batch_unreserve(kvern_context *context, kvern_batch *batch)
+{
+    if (!batch->reservation || has_reserved_rows(batch))
+        return;
+    kvern_reservation_end(context, batch->reservation);
+    batch->reservation = NULL;
+}
+
 // ---- Checks ----
 
 kvern_status kvern_batch_check_no_round(const kvern_batch *batch)

@@ -7,6 +7,7 @@
 // caches store of the rows lies in its memory, one block, so that rows come and go at the cost of
 // one allocation for all layers.
 
+#include "src/base/buffer_cache.h"
 #include "src/rows/convert.h"
 #include "src/rows/row.h"
 #include "src/rows/undo.h"
@@ -28,6 +29,8 @@ typedef struct kvern_batch {
     bool round_open;
     int64_t *round_begin; // lengths when the open round began
     int64_t *round_most;  // tokens that a row may receive in it
+
+    kvern_reservation *reservation; // memory for reads and attends; NULL: none
 } kvern_batch;
 
 // What one cache stores of the rows.
@@ -51,6 +54,10 @@ kvern_batch_rows kvern_batch_rows_of(const kvern_batch *batch, size_t index);
 
 // Makes room for `rows` rows. What there is stays; on failure nothing changed.
 KVERN_CHECK kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows);
+
+// When no row of any of the caches has reserved room any more, the memory that was reserved for
+// their reads goes as well.
+void kvern_batch_unreserve(kvern_context *context, kvern_batch *batch);
 
 // Whether nothing is open, or no round: KVERN_ERR_BUSY says what is. A step leaves what rows hold
 // as it is, while the tokens of a round may never have been.

@@ -65,6 +65,7 @@ void kvern_cache_destroy(kvern_cache *cache)
         kvern_row_reset(&cache->rows[r]);
     kvern_composition *composition = cache->composition;
     kvern_heap *heap = &composition->context->heap;
+    kvern_reservation_end(composition->context, cache->batch->reservation);
     kvern_batch_free(heap, cache->batch);
     kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
     kvern_composition_release(composition);
@@ -304,7 +305,7 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
         return status;
     status = kvern_read_reserve(
-        kvern_cache_context(cache), 1, cache->batch->row_count,
+        kvern_cache_context(cache), &cache->batch->reservation, 1, cache->batch->row_count,
         kvern_attend_scratch_bytes(kvern_cache_context(cache), &view,
                                    kvern_whole_heads(view.geometry, query_vectors), tokens));
     if (status) {
@@ -360,5 +361,6 @@ kvern_status kvern_cache_reset(kvern_cache *cache, size_t row)
         return status;
     cache->batch->lengths[row] = 0;
     kvern_row_reset(&cache->rows[row]);
+    kvern_batch_unreserve(kvern_cache_context(cache), cache->batch);
     return KVERN_OK;
 }

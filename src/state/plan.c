@@ -224,7 +224,8 @@ static kvern_status reserve_plan(kvern_cache *caches, size_t count, size_t row,
         status = prepare_plan(cache, row, &plan);
     }
     if (!status)
-        status = kvern_read_reserve(kvern_cache_context(caches), count, plan.rows, scratch);
+        status = kvern_read_reserve(kvern_cache_context(caches), &caches[0].batch->reservation,
+                                    count, plan.rows, scratch);
     for (size_t c = 0; c < prepared; c++) {
         if (status)
             kvern_cache_cancel(&caches[c]);

@@ -208,8 +208,8 @@ kvern_status kvern_step_slots_done(kvern_state *state, size_t layer, kvern_read 
         if (counts[r] && !cache->rows[r].slotted)
             return kvern_fail(KVERN_ERR_BUSY, "layer %zu: row %zu has not been written", layer, r);
     }
-    if (read &&
-        (status = kvern_read_create(kvern_cache_context(cache), cache->batch->row_count, read)))
+    if (read && (status = kvern_read_create(kvern_cache_context(cache), cache->batch->reservation,
+                                            cache->batch->row_count, read)))
         return status;
     for (size_t r = 0; r < cache->batch->row_count; r++) {
         cache->rows[r].length += counts[r];

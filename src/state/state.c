@@ -75,6 +75,7 @@ void kvern_state_destroy(kvern_state *state)
             kvern_row_undo_clear(&state->caches[l].undos[r]);
         }
     }
+    kvern_reservation_end(composition->context, state->batch.reservation);
     kvern_batch_free(heap, &state->batch);
     kvern_heap_give(heap, state, state_bytes(composition->count), KVERN_HEAP_ALIGNMENT);
     kvern_composition_release(composition);
@@ -178,7 +179,8 @@ static kvern_status reserve_reads(kvern_state *state, size_t query_vectors, int6
         scratch =
             kvern_max_size(scratch, kvern_attend_scratch_bytes(context, &view, vectors, tokens));
     }
-    return kvern_read_reserve(context, state->composition->count, kvern_state_rows(state), scratch);
+    return kvern_read_reserve(context, &state->batch.reservation, state->composition->count,
+                              kvern_state_rows(state), scratch);
 }
 
 kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
@@ -272,5 +274,6 @@ kvern_status kvern_state_reset(kvern_state *state, size_t row)
     state->batch.lengths[row] = 0;
     for (size_t l = 0; l < state->composition->count; l++)
         kvern_row_reset(&state->caches[l].rows[row]);
+    kvern_batch_unreserve(state->composition->context, &state->batch);
     return KVERN_OK;
 }

@@ -182,7 +182,7 @@ static void no_buffer_is_smaller_than_asked_for(void **state)
     for (size_t less = 0; less <= 256; less++) {
         void *buffer = context;
         const kvern_status status =
-            kvern_shelf_take(context, &context->scratch, SIZE_MAX - less, &buffer);
+            kvern_buffer_take(context, NULL, KVERN_SCRATCH, SIZE_MAX - less, &buffer);
         assert_true(status == KVERN_ERR_OVERFLOW || (status == KVERN_ERR_MEMORY && less >= 64));
         assert_null(buffer);
     }

@@ -57,7 +57,7 @@ static void append_zeros(kvern_cache *cache, const int64_t *counts, kvern_read *
     tokens.k = tokens.v = zeros;
     tokens.k_token_stride = tokens.v_token_stride = 0;
     tokens.counts = counts;
-    assert_ok(kvern_cache_append_window(cache, &tokens, read));
+    assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, read));
     free(zeros);
 }
 
