@@ -186,11 +186,6 @@ gguf_string gguf_entry_key(const gguf_entry *entry)
     return entry->key;
 }
 
-gguf_value_type gguf_entry_type(const gguf_entry *entry)
-{
-    return entry->type;
-}
-
 size_t gguf_tensor_count(const gguf_file *file)
 {
     return file->tensor_count;

@@ -100,7 +100,6 @@ size_t gguf_entry_count(const gguf_file *file);
 const gguf_entry *gguf_entry_at(const gguf_file *file, size_t index);
 const gguf_entry *gguf_find(const gguf_file *file, const char *key);
 gguf_string gguf_entry_key(const gguf_entry *entry);
-gguf_value_type gguf_entry_type(const gguf_entry *entry);
 const char *gguf_value_type_name(uint32_t type); // "uint32"; NULL for any other number
 
 // The value of an entry, whatever it was stored as; absent for NULL. An integer above INT64_MAX is

@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/attention_layer.h"
 
-static void want_rotated(model_wish *wish, const model_layer_facts *facts)
+static void want_rotated(tensor_spec *spec, const model_layer_facts *facts)
 {
-    wish->kind = MODEL_TENSOR_ROTATED;
-    wish->head = facts->head_dim;
+    spec->kind = MODEL_TENSOR_ROTATED;
+    spec->head = facts->head_dim;
 }
 
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
-                            model_wishes *list)
+                            tensor_specs *list)
 {
     size_t queries = (size_t)facts->heads * facts->head_dim;
     size_t keys = (size_t)facts->kv_heads * facts->head_dim;
     size_t values = (size_t)facts->kv_heads * facts->value_dim;
     size_t mixed = (size_t)facts->heads * facts->value_dim;
-    want_rotated(model_wish_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
-    want_rotated(model_wish_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
-    model_wish_matrix(list, "attn_v.weight", values, width, &layer->v);
-    model_wish_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+    want_rotated(tensor_spec_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
+    want_rotated(tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
+    tensor_spec_matrix(list, "attn_v.weight", values, width, &layer->v);
+    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
 }
 
 void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
-                           model_wishes *list)
+                           tensor_specs *list)
 {
     size_t queries = (size_t)facts->heads * facts->head_dim;
     size_t keys = (size_t)facts->kv_heads * facts->head_dim;
     size_t values = (size_t)facts->kv_heads * facts->value_dim;
     size_t first = list->count;
-    want_rotated(model_wish_vector(list, "attn_q.bias", queries, &layer->q_bias), facts);
-    want_rotated(model_wish_vector(list, "attn_k.bias", keys, &layer->k_bias), facts);
-    model_wish_vector(list, "attn_v.bias", values, &layer->v_bias);
-    model_wish_vector(list, "attn_output.bias", width, &layer->output_bias);
+    want_rotated(tensor_spec_vector(list, "attn_q.bias", queries, &layer->q_bias), facts);
+    want_rotated(tensor_spec_vector(list, "attn_k.bias", keys, &layer->k_bias), facts);
+    tensor_spec_vector(list, "attn_v.bias", values, &layer->v_bias);
+    tensor_spec_vector(list, "attn_output.bias", width, &layer->output_bias);
     for (size_t i = first; i < list->count; i++) {
-        list->wish[i].optional = true;
+        list->spec[i].optional = true;
     }
 }
 
 void attention_list_norms(attention_layer *layer, const model_layer_facts *facts,
-                          model_wishes *list)
+                          tensor_specs *list)
 {
-    model_wish_norm(list, "attn_q_norm.weight", facts->head_dim, &layer->q_norm);
-    model_wish_norm(list, "attn_k_norm.weight", facts->head_dim, &layer->k_norm);
+    tensor_spec_norm(list, "attn_q_norm.weight", facts->head_dim, &layer->q_norm);
+    tensor_spec_norm(list, "attn_k_norm.weight", facts->head_dim, &layer->k_norm);
 }
 
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list)

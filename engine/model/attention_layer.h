@@ -24,13 +24,13 @@ typedef struct attention_layer {
 
 // The tensors attn_q, attn_k, attn_v and attn_output.
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
-                            model_wishes *list);
+                            tensor_specs *list);
 // Their biases, as far as the file has them.
 void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
-                           model_wishes *list);
+                           tensor_specs *list);
 // attn_q_norm and attn_k_norm.
 void attention_list_norms(attention_layer *layer, const model_layer_facts *facts,
-                          model_wishes *list);
+                          tensor_specs *list);
 
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list);
 

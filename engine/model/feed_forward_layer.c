@@ -2,12 +2,12 @@
 #include "engine/model/feed_forward_layer.h"
 
 void feed_forward_list_tensors(feed_forward_layer *layer, const model_layer_facts *facts,
-                               size_t width, model_wishes *list)
+                               size_t width, tensor_specs *list)
 {
     size_t inner = facts->feed_forward;
-    model_wish_matrix(list, "ffn_gate.weight", inner, width, &layer->gate);
-    model_wish_matrix(list, "ffn_up.weight", inner, width, &layer->up);
-    model_wish_matrix(list, "ffn_down.weight", width, inner, &layer->down);
+    tensor_spec_matrix(list, "ffn_gate.weight", inner, width, &layer->gate);
+    tensor_spec_matrix(list, "ffn_up.weight", inner, width, &layer->up);
+    tensor_spec_matrix(list, "ffn_down.weight", width, inner, &layer->down);
 }
 
 void feed_forward_list_scratch(const model_layer_facts *facts, model_scratch *list)

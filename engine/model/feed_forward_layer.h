@@ -16,7 +16,7 @@ typedef struct feed_forward_layer {
 
 // The tensors ffn_gate, ffn_up and ffn_down.
 void feed_forward_list_tensors(feed_forward_layer *layer, const model_layer_facts *facts,
-                               size_t width, model_wishes *list);
+                               size_t width, tensor_specs *list);
 
 void feed_forward_list_scratch(const model_layer_facts *facts, model_scratch *list);
 

@@ -15,44 +15,44 @@
 
 // --- Lists
 
-static model_wish *add_wish(model_wishes *list, const char *name, size_t rows, size_t cols)
+static tensor_spec *add_spec(tensor_specs *list, const char *name, size_t rows, size_t cols)
 {
-    model_wish *wish = &list->wish[list->count++];
-    *wish = (model_wish){.rows = rows, .cols = cols};
-    snprintf(wish->name, sizeof wish->name, "%s%s", list->prefix, name);
-    return wish;
+    tensor_spec *spec = &list->spec[list->count++];
+    *spec = (tensor_spec){.rows = rows, .cols = cols};
+    snprintf(spec->name, sizeof spec->name, "%s%s", list->prefix, name);
+    return spec;
 }
 
-model_wish *model_wish_matrix(model_wishes *list, const char *name, size_t rows, size_t cols,
-                              linear *out)
+tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t rows, size_t cols,
+                                linear *out)
 {
-    model_wish *wish = add_wish(list, name, rows, cols);
-    wish->matrix = out;
-    return wish;
+    tensor_spec *spec = add_spec(list, name, rows, cols);
+    spec->matrix = out;
+    return spec;
 }
 
-model_wish *model_wish_vector(model_wishes *list, const char *name, size_t n, float **out)
+tensor_spec *tensor_spec_vector(tensor_specs *list, const char *name, size_t n, float **out)
 {
-    model_wish *wish = add_wish(list, name, 1, n);
-    wish->vector = out;
-    return wish;
+    tensor_spec *spec = add_spec(list, name, 1, n);
+    spec->vector = out;
+    return spec;
 }
 
-void model_wish_norm(model_wishes *list, const char *name, size_t n, float **out)
+void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **out)
 {
-    model_wish_vector(list, name, n, out)->kind = MODEL_TENSOR_NORM;
+    tensor_spec_vector(list, name, n, out)->kind = MODEL_TENSOR_NORM;
 }
 
-static void list_global(const model_facts *facts, model_parts *parts, model_wishes *list)
+static void list_global(const model_facts *facts, model_parts *parts, tensor_specs *list)
 {
     size_t width = facts->width;
-    model_wish_matrix(list, "token_embd.weight", facts->vocabulary, width, &parts->embedding);
-    model_wish_norm(list, "output_norm.weight", width, &parts->output_norm);
+    tensor_spec_matrix(list, "token_embd.weight", facts->vocabulary, width, &parts->embedding);
+    tensor_spec_norm(list, "output_norm.weight", width, &parts->output_norm);
     if (!facts->tied_output) {
-        model_wish_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
+        tensor_spec_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
     }
     if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3 && facts->rope[0].llama3.factor == 0) {
-        model_wish_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
+        tensor_spec_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
     }
 }
 
@@ -62,7 +62,7 @@ static void *layer_at(const model_facts *facts, const model_parts *parts, size_t
 }
 
 void model_list_tensors(const model_facts *facts, model_parts *parts, long index, char *prefix,
-                        model_wishes *list)
+                        tensor_specs *list)
 {
     prefix[0] = '\0';
     list->prefix = prefix;
@@ -96,33 +96,33 @@ static void describe_shape(const weights_tensor *tensor, char *text, size_t byte
     }
 }
 
-static bool has_shape(const weights_tensor *tensor, const model_wish *wish)
+static bool has_shape(const weights_tensor *tensor, const tensor_spec *spec)
 {
-    uint32_t dims = wish->matrix ? 2 : 1;
-    return tensor->dims == dims && tensor->shape[0] == wish->cols &&
-           (dims == 1 || tensor->shape[1] == wish->rows);
+    uint32_t dims = spec->matrix ? 2 : 1;
+    return tensor->dims == dims && tensor->shape[0] == spec->cols &&
+           (dims == 1 || tensor->shape[1] == spec->rows);
 }
 
-// The tensor of a wish, or NULL when it is absent and may be.
-static kvern_status find_tensor(const weights *source, const model_wish *wish,
+// The tensor of a spec, or NULL when it is absent and may be.
+static kvern_status find_tensor(const weights *source, const tensor_spec *spec,
                                 const weights_tensor **out, engine_error *error)
 {
     char name[2 * MODEL_NAME_BYTES];
-    const weights_tensor *tensor = weights_find_tensor(source, wish->name);
+    const weights_tensor *tensor = weights_find_tensor(source, spec->name);
     *out = tensor;
-    source->format->tensor_name(source->file, wish->name, name, sizeof name);
+    source->format->tensor_name(source->file, spec->name, name, sizeof name);
     if (!tensor) {
-        return wish->optional ? KVERN_OK
+        return spec->optional ? KVERN_OK
                               : engine_fail(error, KVERN_ERR_FORMAT,
                                             "the model file lacks the tensor %s", name);
     }
-    if (!has_shape(tensor, wish)) {
+    if (!has_shape(tensor, spec)) {
         char shape[96];
         describe_shape(tensor, shape, sizeof shape);
         return engine_fail(error, KVERN_ERR_FORMAT,
-                           wish->matrix ? "the tensor %s is %s, but the model needs %zu x %zu"
+                           spec->matrix ? "the tensor %s is %s, but the model needs %zu x %zu"
                                         : "the tensor %s is %s, but the model needs %zu",
-                           name, shape, wish->cols, wish->rows);
+                           name, shape, spec->cols, spec->rows);
     }
     if (!tensor->known) {
         const char *type = element_type_name(tensor->type);
@@ -152,24 +152,24 @@ static kvern_status measure_matrix(tensor_check *check, const weights_tensor *te
     return KVERN_OK;
 }
 
-static kvern_status check_list(tensor_check *check, const model_wishes *list)
+static kvern_status check_list(tensor_check *check, const tensor_specs *list)
 {
     for (size_t i = 0; i < list->count; i++) {
         const weights_tensor *tensor;
-        kvern_status status = find_tensor(check->source, &list->wish[i], &tensor, check->error);
+        kvern_status status = find_tensor(check->source, &list->spec[i], &tensor, check->error);
         if (status != KVERN_OK) {
             return status;
         }
         if (!tensor) {
             continue;
         }
-        // More than the file has means that two wishes took one tensor, which no format lets
+        // More than the file has means that two specs took one tensor, which no format lets
         // happen.
         if (check->taken_count == check->taken_room) {
             return engine_fail(check->error, KVERN_ERR_FORMAT, "a tensor was asked for twice");
         }
         check->taken[check->taken_count++] = tensor;
-        status = list->wish[i].matrix ? measure_matrix(check, tensor) : KVERN_OK;
+        status = list->spec[i].matrix ? measure_matrix(check, tensor) : KVERN_OK;
         if (status != KVERN_OK) {
             return status;
         }
@@ -205,7 +205,7 @@ static kvern_status check_layers(tensor_check *check, const model_facts *facts, 
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
         char prefix[MODEL_NAME_BYTES];
-        model_wishes list = {.prefix = prefix};
+        tensor_specs list = {.prefix = prefix};
         snprintf(prefix, sizeof prefix, "blk.%zu.", i);
         facts->family->list_tensors(facts, i, scratch, &list);
         status = check_list(check, &list);
@@ -217,7 +217,7 @@ static kvern_status run_check(tensor_check *check, const model_facts *facts, voi
 {
     char prefix[MODEL_NAME_BYTES];
     model_parts parts = {0};
-    model_wishes list;
+    tensor_specs list;
     model_list_tensors(facts, &parts, -1, prefix, &list);
     kvern_status status = check_list(check, &list);
     if (status == KVERN_OK) {
@@ -254,34 +254,34 @@ kvern_status model_check_tensors(const weights *source, const model_facts *facts
 // --- Loading
 
 // The engine wants 1 + weight of some families' norms.
-static void adjust_vector(const model_loader *loader, const model_wish *wish, float *values)
+static void adjust_vector(const model_loader *loader, const tensor_spec *spec, float *values)
 {
     const weights_format *format = loader->source->format;
-    if (wish->kind == MODEL_TENSOR_NORM && loader->facts->family->norm_adds_one &&
+    if (spec->kind == MODEL_TENSOR_NORM && loader->facts->family->norm_adds_one &&
         !format->whole_norms) {
-        for (size_t i = 0; i < wish->cols; i++) {
+        for (size_t i = 0; i < spec->cols; i++) {
             values[i] = 1 + values[i];
         }
     }
 }
 
 // Rows of heads in the order of pairs, where the file has them by halves.
-static size_t interleave_of(const model_loader *loader, const model_wish *wish)
+static size_t interleave_of(const model_loader *loader, const tensor_spec *spec)
 {
     bool halves = !loader->source->format->paired_rows;
     bool pairs = loader->facts->family->rope_style == ENGINE_ROPE_PAIRS;
-    return wish->kind == MODEL_TENSOR_ROTATED && halves && pairs ? wish->head : 0;
+    return spec->kind == MODEL_TENSOR_ROTATED && halves && pairs ? spec->head : 0;
 }
 
 // The same for a vector, such as a bias. False when memory is missing.
-static bool turn_vector(const model_loader *loader, const model_wish *wish, float *values)
+static bool turn_vector(const model_loader *loader, const tensor_spec *spec, float *values)
 {
-    size_t rows = interleave_of(loader, wish);
+    size_t rows = interleave_of(loader, spec);
     float *head = rows ? malloc(rows * sizeof *head) : NULL;
     if (rows && !head) {
         return false;
     }
-    for (size_t first = 0; rows && first + rows <= wish->cols; first += rows) {
+    for (size_t first = 0; rows && first + rows <= spec->cols; first += rows) {
         memcpy(head, values + first, rows * sizeof *head);
         for (size_t i = 0; i < rows; i++) {
             values[first + i] = head[i % 2 * (rows / 2) + i / 2];
@@ -291,31 +291,31 @@ static bool turn_vector(const model_loader *loader, const model_wish *wish, floa
     return true;
 }
 
-static kvern_status load_vector(const model_loader *loader, const model_wish *wish,
+static kvern_status load_vector(const model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor)
 {
-    size_t n = wish->cols;
+    size_t n = spec->cols;
     float *values = malloc(n * sizeof *values);
     if (!values) {
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
-                           wish->name);
+                           spec->name);
     }
     kvern_status status = engine_dequantize(tensor->type, tensor->data, n, values);
     if (status != KVERN_OK) {
         free(values);
-        return engine_fail(loader->error, status, "the tensor %s cannot be decoded", wish->name);
+        return engine_fail(loader->error, status, "the tensor %s cannot be decoded", spec->name);
     }
-    if (!turn_vector(loader, wish, values)) {
+    if (!turn_vector(loader, spec, values)) {
         free(values);
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
-                           wish->name);
+                           spec->name);
     }
-    adjust_vector(loader, wish, values);
-    *wish->vector = values;
+    adjust_vector(loader, spec, values);
+    *spec->vector = values;
     return KVERN_OK;
 }
 
-static kvern_status load_matrix(model_loader *loader, const model_wish *wish,
+static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor)
 {
     linear_source matrix;
@@ -324,11 +324,11 @@ static kvern_status load_matrix(model_loader *loader, const model_wish *wish,
         return status;
     }
     matrix.file = loader->source;
-    matrix.interleave = interleave_of(loader, wish);
+    matrix.interleave = interleave_of(loader, spec);
     status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
-                           wish->matrix, loader->error);
+                           spec->matrix, loader->error);
     if (status == KVERN_OK) {
-        loader->formats |= LINEAR_FORMAT_BIT(wish->matrix->format);
+        loader->formats |= LINEAR_FORMAT_BIT(spec->matrix->format);
         loader->most_cols = matrix.cols > loader->most_cols ? matrix.cols : loader->most_cols;
     }
     return status;
@@ -337,15 +337,15 @@ static kvern_status load_matrix(model_loader *loader, const model_wish *wish,
 kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long index)
 {
     char prefix[MODEL_NAME_BYTES];
-    model_wishes list;
+    tensor_specs list;
     model_list_tensors(loader->facts, parts, index, prefix, &list);
     for (size_t i = 0; i < list.count; i++) {
-        const model_wish *wish = &list.wish[i];
+        const tensor_spec *spec = &list.spec[i];
         const weights_tensor *tensor;
-        kvern_status status = find_tensor(loader->source, wish, &tensor, loader->error);
+        kvern_status status = find_tensor(loader->source, spec, &tensor, loader->error);
         if (status == KVERN_OK && tensor) {
-            status = wish->matrix ? load_matrix(loader, wish, tensor)
-                                  : load_vector(loader, wish, tensor);
+            status = spec->matrix ? load_matrix(loader, spec, tensor)
+                                  : load_vector(loader, spec, tensor);
         }
         if (status != KVERN_OK) {
             return status;
@@ -362,12 +362,12 @@ void model_unload_tensors(const model_facts *facts, model_parts *parts)
 {
     for (long i = -1; i < (long)facts->layers && (i < 0 || parts->layers); i++) {
         char prefix[MODEL_NAME_BYTES];
-        model_wishes list;
+        tensor_specs list;
         model_list_tensors(facts, parts, i, prefix, &list);
         for (size_t w = 0; w < list.count; w++) {
-            if (list.wish[w].vector) {
-                free(*list.wish[w].vector);
-                *list.wish[w].vector = NULL;
+            if (list.spec[w].vector) {
+                free(*list.spec[w].vector);
+                *list.spec[w].vector = NULL;
             }
         }
     }

@@ -3,14 +3,14 @@
 #define KVERN_ENGINE_MODEL_TENSORS_H
 
 // The tensors of a model. A family says which ones a layer has and where they go (a list of
-// wishes); the same list is checked against the file before anything is loaded, measured, and
-// loaded. Every tensor of the file must be on a list: one that nobody knows would change what the
-// model computes.
+// specifications); the same list is checked against the file before anything is loaded, measured,
+// and loaded. Every tensor of the file must be on a list: one that nobody knows would change what
+// the model computes.
 
 #include "engine/kernels/linear/linear.h"
 #include "engine/model/model.h"
 
-#define MODEL_MAX_WISHES 32
+#define MODEL_MAX_SPECS 32
 #define MODEL_NAME_BYTES 96
 
 // What a format may store in another way than the engine wants it; see weights_format.
@@ -22,7 +22,7 @@ typedef enum model_tensor_kind {
 
 // One tensor: exactly one of `matrix` and `vector` is set. Both belong to whoever made the list; a
 // vector is released with free().
-typedef struct model_wish {
+typedef struct tensor_spec {
     char name[MODEL_NAME_BYTES]; // the engine's
     size_t rows;                 // 1 for a vector
     size_t cols;
@@ -31,20 +31,20 @@ typedef struct model_wish {
     model_tensor_kind kind;
     size_t head; // of MODEL_TENSOR_ROTATED: rows of a head
     bool optional;
-} model_wish;
+} tensor_spec;
 
-typedef struct model_wishes {
+typedef struct tensor_specs {
     const char *prefix; // "blk.3.", or ""
     size_t count;
-    model_wish wish[MODEL_MAX_WISHES];
-} model_wishes;
+    tensor_spec spec[MODEL_MAX_SPECS];
+} tensor_specs;
 
 // Adds a tensor and returns it, for `kind`, `head` and `optional`. The list has room for all that a
 // family asks for.
-model_wish *model_wish_matrix(model_wishes *list, const char *name, size_t rows, size_t cols,
-                              linear *out);
-model_wish *model_wish_vector(model_wishes *list, const char *name, size_t n, float **out);
-void model_wish_norm(model_wishes *list, const char *name, size_t n, float **out);
+tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t rows, size_t cols,
+                                linear *out);
+tensor_spec *tensor_spec_vector(tensor_specs *list, const char *name, size_t n, float **out);
+void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **out);
 
 // Everything that a model of these facts has outside of its layers, and the layers themselves.
 typedef struct model_parts {
@@ -58,7 +58,7 @@ typedef struct model_parts {
 // Makes the list of the tensors outside of layers (`index` below 0) or of layer `index`.
 // `prefix[MODEL_NAME_BYTES]` holds the names' beginning.
 void model_list_tensors(const model_facts *facts, model_parts *parts, long index, char *prefix,
-                        model_wishes *list);
+                        tensor_specs *list);
 
 // Checks that the file has every tensor that a model of these facts needs, in the right shape and
 // with elements that can be computed with, and no other. Reads no weight. Errors: KVERN_ERR_FORMAT

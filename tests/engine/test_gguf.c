@@ -166,9 +166,9 @@ static void scalars_of_every_type(void **state)
     // Entries keep the file's order and types.
     assert_int_equal(gguf_entry_count(file), 15);
     assert_text(gguf_entry_key(gguf_entry_at(file, 0)), "u8");
-    assert_int_equal(gguf_entry_type(gguf_entry_at(file, 0)), GGUF_UINT8);
+    assert_int_equal(gguf_entry_value(gguf_entry_at(file, 0)).kind, CONFIG_INTEGER);
     assert_text(gguf_entry_key(gguf_entry_at(file, 9)), "f64");
-    assert_int_equal(gguf_entry_type(gguf_entry_at(file, 9)), GGUF_FLOAT64);
+    assert_int_equal(gguf_entry_value(gguf_entry_at(file, 9)).kind, CONFIG_REAL);
     assert_null(gguf_entry_at(file, 15));
     release(&built);
 }
@@ -239,7 +239,7 @@ static void arrays_of_every_type(void **state)
         const gguf_entry *entry = gguf_entry_at(built.file, i);
         int64_t first, second;
         float real;
-        assert_int_equal(gguf_entry_type(entry), GGUF_ARRAY);
+        assert_int_equal(gguf_entry_value(entry).kind, CONFIG_LIST);
         assert_int_equal(gguf_array_type(entry), types[i]);
         assert_int_equal(gguf_array_count(entry), 2);
         assert_true(gguf_array_i64(entry, 0, &first) && first == 1);

@@ -91,9 +91,8 @@ static uint64_t walk_array(uint64_t sum, const gguf_entry *entry)
 
 static uint64_t walk_entry(uint64_t sum, const gguf_file *file, const gguf_entry *entry)
 {
-    gguf_value_type type = gguf_entry_type(entry);
-    PROMISE(gguf_value_type_name(type) && gguf_value_type_name(gguf_array_type(entry)));
-    PROMISE(type == GGUF_ARRAY || gguf_array_count(entry) == 0);
+    PROMISE(gguf_value_type_name(gguf_array_type(entry)));
+    PROMISE(gguf_entry_value(entry).kind == CONFIG_LIST || gguf_array_count(entry) == 0);
     char *key = to_c_string(gguf_entry_key(entry));
     PROMISE(gguf_find(file, key) == entry);
     sum = mix(sum, key, strlen(key));

@@ -213,16 +213,16 @@ static kvern_layer plan_layer(const model_layer_facts *layer)
     return plan;
 }
 
-static void list_tensors(const model_facts *facts, size_t index, void *object, model_wishes *list)
+static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)
 {
     gemma3_layer *layer = object;
     const model_layer_facts *sizes = &facts->layer[index];
     const size_t width = facts->width;
-    model_wish_norm(list, "attn_norm.weight", width, &layer->attention_norm);
+    tensor_spec_norm(list, "attn_norm.weight", width, &layer->attention_norm);
     attention_list_norms(&layer->attention, sizes, list);
-    model_wish_norm(list, "post_attention_norm.weight", width, &layer->post_attention_norm);
-    model_wish_norm(list, "ffn_norm.weight", width, &layer->feed_forward_norm);
-    model_wish_norm(list, "post_ffw_norm.weight", width, &layer->post_feed_forward_norm);
+    tensor_spec_norm(list, "post_attention_norm.weight", width, &layer->post_attention_norm);
+    tensor_spec_norm(list, "ffn_norm.weight", width, &layer->feed_forward_norm);
+    tensor_spec_norm(list, "post_ffw_norm.weight", width, &layer->post_feed_forward_norm);
     attention_list_tensors(&layer->attention, sizes, width, list);
     feed_forward_list_tensors(&layer->feed_forward, sizes, width, list);
 }

@@ -71,12 +71,12 @@ static kvern_layer plan_layer(const model_layer_facts *layer)
     return plan;
 }
 
-static void list_tensors(const model_facts *facts, size_t index, void *object, model_wishes *list)
+static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)
 {
     llama_layer *layer = object;
     const model_layer_facts *sizes = &facts->layer[index];
-    model_wish_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
-    model_wish_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
+    tensor_spec_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
+    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
     attention_list_tensors(&layer->attention, sizes, facts->width, list);
     attention_list_biases(&layer->attention, sizes, facts->width, list);
     feed_forward_list_tensors(&layer->feed_forward, sizes, facts->width, list);

@@ -33,7 +33,7 @@ typedef struct model_family {
 
     // The family's own object for a layer, all zero before it is loaded, and its tensors.
     size_t layer_bytes;
-    void (*list_tensors)(const model_facts *facts, size_t index, void *layer, model_wishes *list);
+    void (*list_tensors)(const model_facts *facts, size_t index, void *layer, tensor_specs *list);
 
     // Scratch of the layer, besides x. Called for every layer; the most of each counts.
     void (*list_scratch)(const model_facts *facts, size_t index, model_scratch *list);
