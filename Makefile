@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# The everyday commands; docs/TESTING.md says more about the tests. CMake does the work: every
-# build below is a preset of CMakePresets.json, and "cmake --preset default" works without make.
+# The everyday commands ("make help"); docs/TESTING.md says more about the tests. CMake does the
+# work: every build below is a preset of CMakePresets.json, and "cmake --preset default" works
+# without make.
 
 PROMPT ?= Explain in two sentences why the sky is blue.
 # The shell expands it, so that it may contain quotes.
@@ -17,7 +18,8 @@ endif
 # The build folder of a preset: build for default, build-asan for asan, ...
 TEST_FOLDERS = $(subst build-default,build,$(addprefix build-,$(TEST_BUILDS)))
 
-.PHONY: build run test test-long test-builds models bench-peers install format check-format tidy clean
+.PHONY: build help run check test test-long test-builds models bench-peers install uninstall \
+	format check-format tidy clean
 
 # The library and the program, without the tests unless these are configured already.
 build: build/build.ninja
@@ -28,9 +30,32 @@ build/build.ninja:
 	tools/setup run
 	cmake --preset default -DKVERN_TESTS=OFF
 
+help:
+	@echo "make                the library and the program, in build/"
+	@echo "make run            a small model answers PROMPT='...'; the first run downloads it"
+	@echo "make check          quick tests: two minutes from a clean tree"
+	@echo "make test           every test, with sanitizers and on aarch64: what CI runs"
+	@echo "make test-long      the same with more work each: hours"
+	@echo "make format         clang-format over the sources"
+	@echo "make tidy           clang-tidy"
+	@echo "make models         fetches every model that tests and tables use"
+	@echo "make bench-peers    measures beside peers and writes docs/PERF.md: over an hour"
+	@echo "make install        into PREFIX=$(PREFIX), below DESTDIR"
+	@echo "make uninstall      takes that back"
+	@echo "make clean          removes the build folders"
+
 # A small real model answers PROMPT; the first run downloads it.
 run: build
 	build/kvern run "$$(tools/fetch-model smollm2)" -p "$$PROMPT"
+
+# One build with the kernels of one instruction set; it fetches nothing and stops at a failure.
+check:
+	tools/setup check
+	tools/check-layers
+	tools/check-style
+	cmake --preset check
+	cmake --build build-check
+	tools/run-tests --quick build-check
 
 test: test-builds
 	tools/run-tests $(TEST_FOLDERS)
@@ -41,6 +66,8 @@ test-long: test-builds models
 
 test-builds:
 	tools/setup test
+	tools/check-layers
+	tools/check-style
 	case " $(TEST_BUILDS) " in *" aarch64 "*) tools/aarch64-sysroot;; esac
 	for preset in $(TEST_BUILDS); do \
 	    cmake --preset $$preset -DKVERN_TESTS=ON && \
@@ -84,4 +111,4 @@ tidy: test-builds
 	tools/tidy build
 
 clean:
-	rm -rf build build-asan build-tsan build-aarch64
+	rm -rf build build-check build-asan build-tsan build-aarch64

@@ -10,6 +10,11 @@ find_library(MPFR_LIBRARY mpfr)
 # Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
 # whatever a context chose. The library's own tests choose among all variants themselves.
 set(REPEATED "^digest/|^engine/(same_bits|llama)$")
+# The slowest dozen: make check leaves them to make test.
+string(CONCAT NOT_QUICK
+    "^engine/(schedule|schedule_draft|schedule_model|speculate|speculate_model|same_bits"
+    "|same_bits_model)$|^property/cache_model$|^samebits/library$|^fault/refused_programs$"
+    "|^cli/(batch|bench)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
     "^(base|digest)/|^kernels/softmax|^math/(arrays|fpenv|half|lanes)"
@@ -43,8 +48,12 @@ function(kvern_add_test area name)
        "${area}/${name}" MATCHES "^(engine/(same_bits|speculate|schedule)_model|cli/conversation)$")
         list(APPEND labels long)
     endif()
+    set(quick quick)
+    if("${area}/${name}" MATCHES "${NOT_QUICK}")
+        set(quick "")
+    endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})
-    set_common_properties(${full_name} "${labels}")
+    set_common_properties(${full_name} "${labels};${quick}")
     if(KVERN_TEST_PREFIX OR NOT full_name MATCHES "${REPEATED}")
         return()
     endif()

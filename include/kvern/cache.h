@@ -2,9 +2,9 @@
 #ifndef KVERN_CACHE_H
 #define KVERN_CACHE_H
 
-// A cache: the rows of one layer. A row is one sequence. Rows have their own lengths; nothing is
-// ever padded. A cache is usable alone; an engine with many layers uses a state (kvern/state.h),
-// which owns one cache per layer.
+// A cache: the rows of one layer, each the keys and values of one sequence. Rows have their own
+// lengths; nothing is ever padded. A cache is usable alone; an engine with many layers uses a state
+// (kvern/state.h), which owns one cache per layer.
 
 #include <kvern/read.h>
 
@@ -14,7 +14,8 @@ extern "C" {
 
 typedef struct kvern_cache kvern_cache;
 
-// The new tokens of an append: a view of the caller's tensors.
+// The new tokens of an append: a view of the caller's tensors, which are read and rounded once to
+// what the layer stores. Nothing of the view is kept after the call.
 //
 // Row r receives counts[r] tokens. Element d of KV head h of token i of row r is read at
 //     k[(start[r] + i) * k_token_stride + h * k_head_stride + d]
@@ -79,6 +80,7 @@ KVERN_API const char *kvern_cache_signature(const kvern_cache *cache);
 // Whether this cache has a capability.
 KVERN_API bool kvern_cache_can(const kvern_cache *cache, kvern_capability capability);
 
+// The number of rows, empty ones included.
 KVERN_API size_t kvern_cache_rows(const kvern_cache *cache);
 
 // Positions that row `row` holds, which is also the position of its next token; -1 for a row out of
@@ -169,8 +171,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache,
 // conversion it reads the converted row, unlike the read of the append that caused it. On failure
 // *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
 // the row holds; a first query that saw positions which are not held any more), KVERN_ERR_BUSY (a
-// slot of a row is handed out, and its layer not done: kvern/slot.h), KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// slot of a row is handed out, and its layer not done: kvern/experimental/slot.h),
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
                                                           const int64_t *counts, kvern_read **read);
 

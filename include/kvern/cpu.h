@@ -3,7 +3,11 @@
 #define KVERN_CPU_H
 
 // Which instruction sets and how many processors the library uses. They change the speed, never a
-// bit of any result.
+// bit of any result: the kernels in plain C are the definition, and all others equal them bit for
+// bit.
+//
+// A kernel may be left out when the library is built; then its bit is not in what a context reports
+// (kvern_context_cpu_features), and the next narrower set does the work.
 
 #include <kvern/export.h>
 
@@ -14,7 +18,8 @@ extern "C" {
 #endif
 
 // Feature bits. Each one stands for a group of instructions that the processor has and whose
-// registers the operating system saves. No bit set means the plain C kernels.
+// registers the operating system saves. No bit set means the plain C kernels. Values are part of
+// the ABI; a later release may add bits.
 #define KVERN_CPU_AVX2 (UINT32_C(1) << 0)        // AVX2, FMA and F16C
 #define KVERN_CPU_AVX512 (UINT32_C(1) << 1)      // AVX-512 F, BW, VL and DQ, besides AVX2
 #define KVERN_CPU_AVX_VNNI (UINT32_C(1) << 2)    // 8-bit dot products in 256-bit registers (VEX)

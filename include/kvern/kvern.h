@@ -11,9 +11,7 @@
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
 //   kvern_plan         what rows take at most, and room for it            kvern/plan.h
-//   padded planes      rows from and to the rectangles of other engines   kvern/padded.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
-//   kvern_slot         a token's place, for kernels that store it there   kvern/slot.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
 //
@@ -21,17 +19,42 @@
 // in one chunk or many, on one thread or many, on any supported processor. docs/arithmetic.md says
 // how.
 //
+// Stable means: a program that was linked to one release works with every later one of the same
+// SONAME (libkvern.so.0.2: all of 0.2). Functions stay, with their parameters; structs that begin
+// with their size grow at the end only, and each side accepts the other's size; `reserved` words
+// are 0 until a release gives them a use. Between versions of different SONAME, sources may need
+// changes. What is in kvern/experimental/ may change or go in any release:
+//
+//   padded planes      rows from and to the rectangles of other engines kvern/experimental/padded.h
+//   kvern_slot         a token's place, for kernels that store it there   kvern/experimental/slot.h
+//
+// Words of this library, and what they are called elsewhere:
+//
+//   row           a sequence (request, slot); its positions are the tokens it holds
+//   read          an immutable view of a KV cache for attention: a snapshot
+//   composition   the cache plan of a model: geometry and quantization of every layer
+//   storage       a quantization recipe: which KV type for which layer
+//   codec         KV cache type (quantization format)
+//   form          precision stage of a row: bf16 first, or the planned codec
+//   start         quantize from this many tokens on (quantized_kv_start)
+//   boundary      the earliest length at which a planned prefill lets a row be quantized
+//   settle        maintenance after an append: evict behind windows, quantize
+//   room          reserved capacity
+//   keep          first positions that a sliding window never drops: attention sinks (StreamingLLM)
+//   sinks         learned logits that join a softmax (gpt-oss); not the kept positions
+//   donor         the layer whose KV another layer reads: cross-layer KV sharing
+//   known span    tokens that are decided already, computed as decodes
+//   round         speculative decoding: draft, verify, accept or roll back
+//
 // examples/attend.c is a complete program of about thirty lines.
 
 #include <kvern/cache.h>
 #include <kvern/composition.h>
 #include <kvern/context.h>
 #include <kvern/cpu.h>
-#include <kvern/padded.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>
 #include <kvern/round.h>
-#include <kvern/slot.h>
 #include <kvern/state.h>
 #include <kvern/status.h>
 #include <kvern/storage.h>

@@ -2,9 +2,25 @@
 #ifndef KVERN_READ_H
 #define KVERN_READ_H
 
-// A read: what an append returns. It is an immutable snapshot of the positions that were stored
-// when the append ended, and attends queries against them, once or many times, now or later.
-// Appends, trims, forks and the end of its cache do not change a bit of what it answers.
+// A read: what an append returns, and the only thing that attention is computed on. It is an
+// immutable snapshot of the positions that were stored when the append ended, and attends queries
+// against them, once or many times, now or later. Appends, trims, forks and the end of its cache do
+// not change a bit of what it answers.
+//
+//     kvern_read *read;
+//     kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, &read); // or kvern_step_append
+//     kvern_queries queries = kvern_queries_default(layer, QUERY_HEADS);
+//     queries.q = q;
+//     queries.out = out;
+//     kvern_read_attend(read, &queries);                  // as often as you like
+//     kvern_read_release(read);                           // gives the pages back
+//
+// A read holds the pages that it may need. One that is kept for long keeps their memory, and makes
+// the next append of its rows take the last page anew (copy on write): release it when it has been
+// attended, as a rule before the next append.
+//
+// Any thread may attend a read and release it, several threads may attend one read at a time, and
+// the cache may go on meanwhile.
 
 #include <kvern/composition.h>
 
@@ -32,13 +48,16 @@ typedef struct kvern_queries {
     size_t size;        // sizeof(kvern_queries); set by kvern_queries_default
     size_t query_heads; // a multiple of the layer's kv_heads
 
-    const void *q;     // keys' positional encoding already applied
+    // The queries, with the positional encoding (RoPE) of their positions already applied, as the
+    // keys had it when they were appended.
+    const void *q;
     kvern_type q_type; // element type of q
     int64_t q_token_stride;
     int64_t q_head_stride;
     const int64_t
         *q_start; // one per row of the append; NULL: rows follow each other (sums of counts)
 
+    // Where results go. Tokens and heads that no query names are not written.
     void *out;
     kvern_type out_type; // each f32 result is rounded once to this type
     int64_t out_token_stride;
@@ -48,6 +67,7 @@ typedef struct kvern_queries {
     const int64_t *counts; // queries per row; NULL: as many as the append added
     const int64_t *first;  // first token per row; NULL: 0 in every row
 
+    // The softmax: out = sum of softmax(cap(scale * q . k)) * v over the positions in sight.
     float scale;   // multiplies the query, with one rounding per element; usually 1/sqrt(k_dim)
     float softcap; // 0: none; otherwise a score s becomes softcap * tanh(s / softcap)
     const float *sinks; // NULL: none; otherwise query_heads logits that take part in the softmax
@@ -78,7 +98,7 @@ static inline kvern_queries kvern_queries_default(const kvern_layer *layer, size
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend(const kvern_read *read,
                                                      const kvern_queries *queries);
 
-// Number of rows of the append.
+// Number of rows of the append, which is the number of rows that its cache had then.
 KVERN_API size_t kvern_read_rows(const kvern_read *read);
 
 // Positions that row `row` held when the append ended, its new tokens included; -1 for a row out of

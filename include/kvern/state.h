@@ -5,6 +5,14 @@
 // A state: the caches of all layers of a model over the same rows; what an engine holds for its
 // sequences.
 //
+//     kvern_step_begin(state, KVERN_PHASE_WINDOW, counts);
+//     for each layer:
+//         q, k, v = projections, with rotary embedding at kvern_step_position(state, row) and on
+//         kvern_step_append(state, layer, &tokens, &read);
+//         kvern_read_attend(read, &queries);
+//         kvern_read_release(read);
+//     kvern_step_end(state);                     or kvern_step_abandon: as if it had never begun
+//
 // A forward pass is a step. It is told at its beginning how many tokens each row will receive; the
 // positions of those tokens are then fixed until it ends, for rotary embeddings of keys and queries
 // alike. Every layer appends once. A step that is abandoned leaves the state as it was before it
@@ -29,6 +37,7 @@ KVERN_API void kvern_state_destroy(kvern_state *state);
 // The composition that the state was made from, borrowed: it is there while the state is.
 KVERN_API kvern_composition *kvern_state_composition(const kvern_state *state);
 
+// The number of rows, empty ones included.
 KVERN_API size_t kvern_state_rows(const kvern_state *state);
 
 // The cache of one layer, borrowed for looking only: calls that change it return KVERN_ERR_BUSY.
@@ -38,8 +47,10 @@ KVERN_API const kvern_cache *kvern_state_cache(const kvern_state *state, size_t 
 // Positions that a row holds, the tokens of an open step excluded; -1 for a row out of range.
 KVERN_API int64_t kvern_state_length(const kvern_state *state, size_t row);
 
-// The caches' functions of the same name over all layers: the least, the largest and the least of
-// theirs. -1 for a row out of range.
+// The caches' functions of the same name over all layers (kvern/cache.h): a row can be trimmed as
+// far as its strictest layer permits (the least), reused down to what the most demanding one keeps
+// (the largest), and appended to without crossing the nearest start (the least). -1 for a row out
+// of range.
 KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);

@@ -8,7 +8,7 @@
 #include "src/rows/row_image.h"
 #include "src/state/state.h"
 
-#include <kvern/padded.h>
+#include <kvern/experimental/padded.h>
 
 #include <inttypes.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "src/state/append.h"
 #include "src/state/state.h"
 
-#include <kvern/slot.h>
+#include <kvern/experimental/slot.h>
 #include <string.h>
 
 static const kvern_sized PLAN_SIZES =

@@ -14,6 +14,7 @@
 #include "tests/support/mixed_state.h"
 #include "tests/support/random.h"
 
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <stdbool.h>

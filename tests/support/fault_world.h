@@ -8,6 +8,7 @@
 #include "tests/support/feed.h"
 #include "tests/support/ledger.h"
 
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 // Caches and a state of three rows, some of whose pages are shared with forks and a read. Layers

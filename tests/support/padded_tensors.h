@@ -2,9 +2,9 @@
 #ifndef KVERN_TESTS_SUPPORT_PADDED_TENSORS_H
 #define KVERN_TESTS_SUPPORT_PADDED_TENSORS_H
 
-// Memory for padded planes (kvern/padded.h), full of 0xff until something is written.
+// Memory for padded planes (kvern/experimental/padded.h), full of 0xff until something is written.
 
-#include <kvern/kvern.h>
+#include <kvern/experimental/padded.h>
 
 #include <stdbool.h>
 

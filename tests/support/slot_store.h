@@ -2,7 +2,7 @@
 #ifndef KVERN_TESTS_SUPPORT_SLOT_STORE_H
 #define KVERN_TESTS_SUPPORT_SLOT_STORE_H
 
-#include <kvern/slot.h>
+#include <kvern/experimental/slot.h>
 
 // Stores keys or values of a token, packed [heads, dim], where a slot says, as a caller's kernel
 // does: rounded to its type.

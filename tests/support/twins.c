@@ -8,6 +8,8 @@
 #include "tests/support/random.h"
 #include "tests/support/slot_store.h"
 
+#include <kvern/experimental/padded.h>
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <stdbool.h>

@@ -79,6 +79,12 @@ class Layers(Tree):
     def test_public_headers(self):
         self.assert_refused("include/kvern/a.h", "#include <stdio.h>", "language's headers")
         self.assert_refused("include/kvern/a.h", '#include "src/base/heap.h"', "<kvern/...>")
+        self.write("include/kvern/experimental/new.h", "")
+        new = "#include <kvern/experimental/new.h>"
+        self.assert_refused("include/kvern/a.h", new, "includes no experimental one")
+        (self.root / "include/kvern/a.h").unlink()
+        self.assertEqual(self.check("include/kvern/experimental/b.h", new), (0, ""))
+        self.assertEqual(self.check("src/rows/table.c", new), (0, ""))
 
     def test_unknown_folder(self):
         code, output = self.check("src/secret/a.c", "")

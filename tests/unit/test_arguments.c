@@ -6,6 +6,7 @@
 #include "tests/support/feed.h"
 #include "tests/support/ledger.h"
 
+#include <kvern/experimental/padded.h>
 #include <kvern/kvern.h>
 
 #include <math.h>

@@ -7,6 +7,8 @@
 #include "tests/support/random.h"
 #include "tests/support/storages.h"
 
+#include <kvern/experimental/padded.h>
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 #include "tests/support/rounding.h"
 #include "tests/support/storages.h"
 
+#include <kvern/experimental/padded.h>
 #include <kvern/kvern.h>
 
 #include <math.h>

@@ -9,6 +9,7 @@
 #include "tests/support/golden_file.h"
 #include "tests/support/padded_tensors.h"
 
+#include <kvern/experimental/padded.h>
 #include <kvern/kvern.h>
 
 #include <stdio.h>

@@ -9,6 +9,8 @@
 #include "tests/support/guarded.h"
 #include "tests/support/padded_tensors.h"
 
+#include <kvern/experimental/padded.h>
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <stdio.h>
@@ -212,6 +214,26 @@ static kvern_status take_slot(fixture *f, void *given)
     return status;
 }
 
+static kvern_status reserve_state(fixture *f, void *given)
+{
+    kvern_status status = kvern_state_reserve_plan(f->state, 0, given);
+    assert_ok(kvern_state_reset(f->state, 0));
+    return status;
+}
+
+static kvern_status reserve_cache(fixture *f, void *given)
+{
+    kvern_status status = kvern_cache_reserve_plan(f->empty, 0, given);
+    assert_ok(kvern_cache_reset(f->empty, 0));
+    return status;
+}
+
+static kvern_status plan_bytes(fixture *f, void *given)
+{
+    uint64_t bytes;
+    return kvern_composition_plan_bytes(f->composition, given, &bytes);
+}
+
 typedef struct sized_call {
     const char *name; // of the struct
     kvern_status (*call)(fixture *f, void *given);
@@ -230,6 +252,9 @@ static const sized_call CALLS[] = {
     {"kvern_padded_planes", export_padded, sizeof(kvern_padded_planes), false},
     {"kvern_padded_planes", import_padded, sizeof(kvern_padded_planes), false},
     {"kvern_padded_planes", import_state, sizeof(kvern_padded_planes), false},
+    {"kvern_plan", plan_bytes, sizeof(kvern_plan), false},
+    {"kvern_plan", reserve_state, sizeof(kvern_plan), false},
+    {"kvern_plan", reserve_cache, sizeof(kvern_plan), false},
     {"kvern_memory", ask_memory, sizeof(kvern_memory), true},
     {"kvern_planned_slot", plan_slot, sizeof(kvern_planned_slot), true},
     {"kvern_slot", take_slot, sizeof(kvern_slot), true},
@@ -249,6 +274,8 @@ static void *given_for(fixture *f, const sized_call *call, size_t size)
         kvern_layer_init((kvern_layer *)given, size, HEADS, DIM);
     else if (strcmp(call->name, "kvern_storage") == 0)
         kvern_storage_init((kvern_storage *)given, size);
+    else if (strcmp(call->name, "kvern_plan") == 0)
+        kvern_plan_init((kvern_plan *)given, size);
     else if (strcmp(call->name, "kvern_tokens") == 0) {
         kvern_tokens_init((kvern_tokens *)given, size, &f->layer);
         ((kvern_tokens *)given)->k = f->feed.k;

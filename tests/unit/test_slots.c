@@ -10,6 +10,7 @@
 #include "tests/support/slot_store.h"
 #include "tests/support/storages.h"
 
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "src/cpu/isa.h"
 #include "src/math/element.h"
 
-#include <kvern/slot.h>
+#include <kvern/experimental/slot.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -181,10 +181,10 @@ static void use_cache(kvern_composition *composition, size_t layer)
     tokens.it.k = values;
     tokens.it.v = values + TOKENS * ROWS * HEADS * DIM;
     tokens.it.counts = counts;
-    ok(kvern_cache_append_window(cache, &tokens.it, &read), "kvern_cache_append_window");
+    ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens.it, &read), "window");
     attend(read, plan, "window", TOKENS + 41);
     tokens.it.counts = one;
-    ok(kvern_cache_append_decode(cache, &tokens.it, &read), "kvern_cache_append_decode");
+    ok(kvern_cache_append(cache, KVERN_PHASE_DECODE, &tokens.it, &read), "decode");
     attend(read, plan, "decode", 1);
     CHECK_GUARD(tokens);
     printf("length %" PRId64 " %" PRId64 "\n", kvern_cache_length(cache, 0),

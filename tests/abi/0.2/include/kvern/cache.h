@@ -2,9 +2,9 @@
 #ifndef KVERN_CACHE_H
 #define KVERN_CACHE_H
 
-// A cache: the rows of one layer. A row is one sequence. Rows have their own lengths; nothing is
-// ever padded. A cache is usable alone; an engine with many layers uses a state (kvern/state.h),
-// which owns one cache per layer.
+// A cache: the rows of one layer, each the keys and values of one sequence. Rows have their own
+// lengths; nothing is ever padded. A cache is usable alone; an engine with many layers uses a state
+// (kvern/state.h), which owns one cache per layer.
 
 #include <kvern/read.h>
 
@@ -14,7 +14,8 @@ extern "C" {
 
 typedef struct kvern_cache kvern_cache;
 
-// The new tokens of an append: a view of the caller's tensors.
+// The new tokens of an append: a view of the caller's tensors, which are read and rounded once to
+// what the layer stores. Nothing of the view is kept after the call.
 //
 // Row r receives counts[r] tokens. Element d of KV head h of token i of row r is read at
 //     k[(start[r] + i) * k_token_stride + h * k_head_stride + d]
@@ -38,6 +39,15 @@ typedef struct kvern_tokens {
         *k_start; // first token per row in k; NULL: rows follow each other (sums of counts)
     const int64_t *v_start; // the same in v
 } kvern_tokens;
+
+// What the tokens of an append are.
+typedef enum kvern_phase {
+    KVERN_PHASE_DECODE = 0, // one new token per row at most
+    KVERN_PHASE_WINDOW = 1, // any number per row, causal among themselves: prefill chunks and
+                            // verify windows
+    KVERN_PHASE_KNOWN = 2   // known span: tokens that are already decided, each to be computed
+                            // exactly like a decode at its position
+} kvern_phase;
 
 // Writes a view of packed f32 tensors of a layer's geometry to `size` bytes, sizeof(kvern_tokens)
 // of the caller; k, v and counts remain to be set.
@@ -70,6 +80,7 @@ KVERN_API const char *kvern_cache_signature(const kvern_cache *cache);
 // Whether this cache has a capability.
 KVERN_API bool kvern_cache_can(const kvern_cache *cache, kvern_capability capability);
 
+// The number of rows, empty ones included.
 KVERN_API size_t kvern_cache_rows(const kvern_cache *cache);
 
 // Positions that row `row` holds, which is also the position of its next token; -1 for a row out of
@@ -89,65 +100,58 @@ KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
 // exceed the length of a row that was trimmed nevertheless. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row);
 
-// Positions that an append may add to a row without crossing its start: whoever cuts there gets the
-// conversion where it belongs. Without a start still to come, what the row can hold at all. -1 for
-// a row out of range.
+// Positions that an append may add to a row without crossing its start, or the boundary planned for
+// it (kvern_cache_plan_boundary) where that is later: whoever cuts there gets the conversion where
+// it belongs. Where nothing of the kind is still to come, also where the next append converts the
+// row whatever its length (a start of 0), what the row can hold at all. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row);
 
 // Whether a row is stored in its layer's planned codecs: false before its start, and for a row out
 // of range.
 KVERN_API bool kvern_cache_converted(const kvern_cache *cache, size_t row);
 
-// Bytes of the pages that the cache's rows hold. A page that several rows share counts once for
-// each.
+// Bytes of the pages that the cache's rows hold, their reserved room among them. A page that
+// several rows share counts once for each.
 KVERN_API uint64_t kvern_cache_bytes(const kvern_cache *cache);
 
 // Makes room so that row `row` can reach `tokens` positions without any further allocation, appends
-// and attends of one query per row with up to `query_heads` query heads included (0: appends only).
-// Room is kept until kvern_cache_reset. Never shrinks. An append that has to leave the row's pages
-// to an older read or to a fork takes new ones, room included, once; release reads before the next
-// append to avoid it. A row with a sliding window that shares pages with a fork takes a new one
-// for each of them when the window has passed it, which no reservation covers. A row before its
-// start gets the room that it needs up to there; the conversion takes pages of the planned codecs
-// then (kvern_layer.start), which no reservation covers. On failure nothing changed. Errors:
-// KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40), KVERN_ERR_ARGUMENT (query
-// heads that do not divide), KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW,
-// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// and attends included with up to `query_vectors` query vectors of each row, query heads times
+// queries (0: appends only). What a plan covers beyond that: kvern/plan.h.
+// Room is kept until kvern_cache_reset; that of reads and attends, which is for one read open and
+// one attend at a time, until no row has room any more. Never shrinks. It is the row's alone: forks
+// and reads do not hold it. The reservations of several rows, caches and states add up. An append
+// beside an older read or a fork takes a list of pages of its own and the partly filled page anew;
+// release reads before the next append to avoid it. A row with a sliding window that shares pages
+// with a fork takes a new one for each of them when the window has passed it, which no reservation
+// covers. A row before its start gets the room that it needs up to there; the conversion takes
+// pages of the planned codecs then (kvern_layer.start), which no reservation covers. On failure
+// nothing changed. Errors: KVERN_ERR_RANGE (row, or tokens that are negative or more than 2^40),
+// KVERN_ERR_BUSY (a cache of a state), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row,
-                                                       int64_t tokens, size_t query_heads);
+                                                       int64_t tokens, size_t query_vectors);
 
-// The appends. Each stores the new tokens at the end of their rows, advances the rows' lengths, and
-// hands out a read of the result, which the caller releases. `read` may be NULL: append without
-// attending. `tokens` is borrowed for the call. On failure no row changed and *read is NULL.
+// Stores new tokens at the end of their rows, advances the rows' lengths, and hands out a read of
+// the result, which the caller releases. `read` may be NULL: append without attending. `tokens` is
+// borrowed for the call. On failure no row changed and *read is NULL.
 //
-// The phase is named by the function and is never inferred from the number of tokens. The numbers
-// are those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
+// The phase is named by the caller and is never inferred from the number of tokens. The numbers are
+// those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
 //
-// Errors of all: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a negative count, start or stride; more than
-// 2^40 positions), KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to
-// a state: use its steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// Errors: KVERN_ERR_ARGUMENT (an unknown phase among others), KVERN_ERR_RANGE (a negative count,
+// start or stride; a count above what the phase permits; more than 2^40 positions),
+// KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to a state: use its
+// steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase,
+                                                      const kvern_tokens *tokens,
+                                                      kvern_read **read);
 
-// Decode: at most one new token per row; a larger count is KVERN_ERR_RANGE.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_decode(kvern_cache *cache,
-                                                             const kvern_tokens *tokens,
-                                                             kvern_read **read);
-
-// Window: any number of new tokens per row, causal among themselves: prefill chunks and verify
-// windows.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_window(kvern_cache *cache,
-                                                             const kvern_tokens *tokens,
-                                                             kvern_read **read);
-
-// Known span: tokens that are already decided, each to be computed exactly like a decode at its
-// position.
-KVERN_API KVERN_CHECK kvern_status kvern_cache_append_known(kvern_cache *cache,
-                                                            const kvern_tokens *tokens,
-                                                            kvern_read **read);
-
-// Drops the newest `tokens` positions of a row; their memory above the reserved room is given back.
-// Reads and forks that hold them are unchanged. Never fails halfway. A row that was converted stays
-// so, also below its start. Errors: KVERN_ERR_RANGE (row, a negative number, or more than the row
-// holds), KVERN_ERR_UNSUPPORTED (more than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
+// Drops the newest `tokens` positions of a row; their memory above the reserved room is given back,
+// or goes when the last read or fork that holds it too lets go. (A row that shares its list of
+// pages needs one of its own for that. When there is no memory for it, the row's next call tries
+// again; so it is with what a window has passed.) Reads and forks that hold them are unchanged.
+// Never fails halfway. A row that was converted stays so, also below its start. Errors:
+// KVERN_ERR_RANGE (row, a negative number, or more than the row holds), KVERN_ERR_UNSUPPORTED (more
+// than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens);
 
 // Back to the constructed state: the row is empty and its reserved room is given back.
@@ -166,8 +170,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache,
 // without appending any: the queries of row r belong to its last counts[r] positions. After a
 // conversion it reads the converted row, unlike the read of the append that caused it. On failure
 // *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
-// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET.
+// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_BUSY (a
+// slot of a row is handed out, and its layer not done: kvern/experimental/slot.h),
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
                                                           const int64_t *counts, kvern_read **read);
 
@@ -176,11 +181,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cac
 // their windows, unless the source has dropped nothing. The stored form must be the layer's planned
 // codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
 // the start, whatever boundary is planned. Codes from a layer without that start count as not
-// reusable below it (kvern_cache_min_reusable). Pages that the row held as reserved room are given
-// back; its next append takes them anew. An empty row brings nothing. On failure nothing changed.
-// Errors: KVERN_ERR_ARGUMENT (another context), KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not
-// empty; a cache of a state; the source's state has something open), KVERN_ERR_UNSUPPORTED (other
-// geometry, codecs or window: the detail names both), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// reusable below it (kvern_cache_min_reusable). Reserved room of the row stays, unless it is of the
+// other one of a layer's two forms; then its next append takes it anew. An empty row brings
+// nothing. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT (another context),
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY (the row is not empty; a cache of a state; the source's state has
+// something open), KVERN_ERR_UNSUPPORTED (other geometry, codecs or window: the detail names both),
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row,
                                                      const kvern_cache *from, size_t from_row);
 

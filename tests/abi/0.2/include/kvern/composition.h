@@ -3,7 +3,19 @@
 #define KVERN_COMPOSITION_H
 
 // What each layer of a model keeps, and how: the immutable plan that caches and states are made
-// from.
+// from. Elsewhere this is the configuration of a KV cache, one for all layers; here every layer has
+// its own.
+//
+//     kvern_layer layers[LAYERS];
+//     for (size_t i = 0; i < LAYERS; i++)              // every sixth layer sees everything, the
+//         layers[i] = i % 6 == 5                       // others a window of 512
+//                         ? kvern_layer_default(KV_HEADS, HEAD_DIM)
+//                         : kvern_layer_window(KV_HEADS, HEAD_DIM, 512);
+//     layers[5].k_codec = kvern_codec_affine(8, 64);
+//     kvern_composition *composition;
+//     kvern_status status = kvern_composition_create(context, layers, LAYERS, &composition);
+//
+// kvern/storage.h fills in codecs from names that users type.
 
 #include <kvern/context.h>
 
@@ -32,14 +44,16 @@ typedef enum kvern_codec_kind {
     KVERN_CODEC_AFFINE = 3 // integer codes, with a scale and a bias for every group of values
 } kvern_codec_kind;
 
-// A codec with its parameters. Made by kvern_codec_dense and kvern_codec_affine; fields that a kind
-// does not have are 0, and so are reserved ones (KVERN_ERR_UNSUPPORTED otherwise).
+// A codec with its parameters, passed and stored by value. Made by kvern_codec_dense and
+// kvern_codec_affine; fields that a kind does not have are 0, and so are reserved ones
+// (KVERN_ERR_UNSUPPORTED otherwise).
 typedef struct kvern_codec {
     kvern_codec_kind kind;
     uint32_t bits;     // affine: bits of a code: 2, 3, 4, 5, 6 or 8
     uint32_t group;    // affine: consecutive values of a head that share a scale: 32, 64 or 128
     kvern_type scales; // affine: the type of scales and biases, which values are rounded to first
-    uint64_t reserved[2]; // 0
+    // Parameters of kinds to come. A word that is not 0 is refused.
+    uint64_t reserved[2];
 } kvern_codec;
 
 // A dense codec: values are rounded once to `type`.
@@ -51,31 +65,41 @@ KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
 // value takes bits + 32 / group bits. Nothing is checked yet.
 KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 
-// What a layer keeps.
+// What a layer keeps. Recurrent layers and latents (MLA) are not here yet; a later release adds
+// kinds, and a library that does not know one refuses it with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_layer_kind {
     KVERN_LAYER_FULL = 0,  // keys and values of every position
     KVERN_LAYER_WINDOW = 1 // of the newest positions only: a sliding window
 } kvern_layer_kind;
 
-// Limits of a layer's geometry.
+// Limits of a layer's geometry. A plan beyond one of them is refused when the composition is made;
+// none is silently cut.
 #define KVERN_MAX_HEAD_DIM 576
 #define KVERN_MAX_KV_HEADS 4096
 #define KVERN_MAX_LAYERS 4096
 #define KVERN_MAX_ROWS 65536
 #define KVERN_MAX_WINDOW (INT64_C(1) << 32)
 
-// One page holds this many consecutive positions of one row and one layer, for all KV heads.
+// One page (a block of a paged KV cache) holds this many consecutive positions of one row and one
+// layer, for all KV heads. Memory is given, shared and taken back in pages, so a row of a single
+// position holds as much as one of 64.
 #define KVERN_PAGE_POSITIONS 64
 
 // The plan of one layer. A capability that a plan asks for is built or refused, never replaced.
+// Fields that a release adds are 0 in the structs of older programs, and mean what was before.
 typedef struct kvern_layer {
     size_t size; // sizeof(kvern_layer); set by kvern_layer_default
     kvern_layer_kind kind;
+
+    // Geometry. A model with grouped heads has fewer KV heads than query heads, which are named
+    // with the queries (kvern_queries); with one KV head it is multi-query attention.
     size_t kv_heads; // 1 to KVERN_MAX_KV_HEADS
     size_t k_dim;    // head dim of keys and queries: a multiple of 8, at most KVERN_MAX_HEAD_DIM
     size_t v_dim;    // head dim of values and outputs: likewise, may differ from k_dim
-    kvern_codec k_codec; // how keys are stored
-    kvern_codec v_codec; // how values are stored
+
+    // How keys and values are stored. They may differ: keys bear fewer bits worse than values.
+    kvern_codec k_codec;
+    kvern_codec v_codec;
 
     // Sliding window (0 in other kinds). A query sees `window` positions at most, its own included:
     // the first `keep` positions of the row (attention sinks) and the newest window - keep. So the
@@ -98,9 +122,11 @@ typedef struct kvern_layer {
     int64_t start;
 } kvern_layer;
 
+// The start of a layer that is never converted: stored in its codecs from the first position on.
 #define KVERN_NO_START (-1)
 
-// Slack of kvern_layer_window: room to take a speculative round back.
+// Slack of kvern_layer_window: room to take a speculative round back. It costs a page more per row
+// at most, and no position more is seen.
 #define KVERN_DEFAULT_SLACK 64
 
 // Writes a full-attention layer with both head dims `head_dim`, stored in bf16, to `size` bytes,
@@ -138,7 +164,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *conte
                                                             const kvern_layer *layers, size_t count,
                                                             kvern_composition **out);
 
-// Gives a reference back. NULL is allowed. Caches and states keep their own.
+// Gives a reference back. NULL is allowed. Caches and states keep their own, so it may be given
+// back as soon as they are made.
 KVERN_API void kvern_composition_release(kvern_composition *composition);
 
 // The number of layers.
@@ -155,8 +182,10 @@ KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *co
 KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
                                                   size_t layer);
 
-// Bytes of storage that one more position of one row takes in one layer, in its planned codecs.
-// An index out of range gives 0.
+// Bytes of storage that one more position of one row takes in one layer, in its planned codecs:
+// for a comparison of storages, or for an estimate. What a row really holds goes by whole pages
+// (kvern_composition_row_bytes), and a window does not grow for ever. An index out of range gives
+// 0.
 KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
                                                            size_t layer);
 
@@ -175,17 +204,19 @@ KVERN_API uint64_t kvern_composition_layer_row_bytes(const kvern_composition *co
                                                      size_t layer, uint64_t tokens);
 
 // What a layer can do. A capability that is reported is honoured; a call that needs an absent one
-// is refused with KVERN_ERR_UNSUPPORTED.
+// is refused with KVERN_ERR_UNSUPPORTED. Ask before a feature is offered to a user: whether a plan
+// can be decoded, drafted or shared follows from its kind and not from its name.
 typedef enum kvern_capability {
-    KVERN_CAN_DECODE = 0, // append_decode
-    KVERN_CAN_WINDOW = 1, // append_window
-    KVERN_CAN_KNOWN = 2,  // append_known
+    KVERN_CAN_DECODE = 0, // appends in KVERN_PHASE_DECODE
+    KVERN_CAN_WINDOW = 1, // in KVERN_PHASE_WINDOW
+    KVERN_CAN_KNOWN = 2,  // in KVERN_PHASE_KNOWN
     KVERN_CAN_TRIM = 3,   // drop any number of the newest positions; see kvern_cache_trimmable
     KVERN_CAN_FORK = 4,   // share positions with another cache
-    KVERN_CAN_BIDIRECTIONAL = 5, // append_bidirectional: images before text
-    KVERN_CAN_BLOCK = 6,         // a block read that appends nothing
-    KVERN_CAN_LATENT = 7,        // append_latent
-    KVERN_CAN_RECUR = 8          // a recurrent step
+    KVERN_CAN_BIDIRECTIONAL =
+        5,                // appends whose tokens see each other both ways: images before text
+    KVERN_CAN_BLOCK = 6,  // a block read that appends nothing
+    KVERN_CAN_LATENT = 7, // appends of latents
+    KVERN_CAN_RECUR = 8   // a recurrent step
 } kvern_capability;
 
 // False for an absent capability, an unknown one, or an index out of range.

@@ -5,6 +5,18 @@
 // The context: where memory comes from, how much of it there may be, which threads do the work, and
 // which instruction sets are used. Every other object is made in a context and keeps it alive.
 //
+//     kvern_context_options options = kvern_context_options_default();
+//     options.budget_bytes = UINT64_C(8) << 30;
+//     options.threads = 4;
+//     kvern_context *context;
+//     if (kvern_context_create(&options, &context))
+//         return; // kvern_error_detail() says why
+//     ...
+//     kvern_context_release(context);
+//
+// One context per process is usual: objects of different contexts share neither budget nor pages,
+// and rows do not go from one to the other. Several contexts do no harm.
+//
 // Thread rule: a context may be used by several threads at once, and so may a composition, which
 // never changes. Every other object is used by one thread at a time, except reads, which may be
 // attended and released on any thread, also while their cache goes on being changed on another one.
@@ -22,7 +34,16 @@ extern "C" {
 
 typedef struct kvern_context kvern_context;
 
-// Where bytes come from. Both functions may be called from any thread.
+// Where bytes come from. Both functions may be called from any thread, from several at once and
+// from tasks of the executor, and never while the library holds a lock: they may call it in turn,
+// to look at a context's memory, or to end objects that the interrupted call has nothing to do
+// with. They must not wait for a thread that uses the objects of that call, nor release the last
+// reference to the context. Pages are taken in arenas of up to 2 MiB, which ask for an
+// alignment of 2 MiB where they are that large, so that the system may back them with huge pages;
+// everything else is small and rare. Blocks are never resized.
+//
+// The content of a new block may be anything: the library writes before it reads, and a position
+// that was never stored reaches no result.
 typedef struct kvern_allocator {
     void *user; // handed back in every call
 
@@ -35,12 +56,20 @@ typedef struct kvern_allocator {
     // NULL.
     void (*release)(void *user, void *block, size_t bytes, size_t alignment);
 
-    uintptr_t reserved[2]; // 0
+    // For later releases. A word that is not 0 is refused.
+    uintptr_t reserved[2];
 } kvern_allocator;
 
-// Who runs parallel work.
+// Who runs parallel work: the threads of an engine, for example, so that the machine is not asked
+// for twice as many as it has.
+//
+// Work is cut into tasks that take from some microseconds to about a millisecond each. How it is
+// cut, and which thread takes what, changes no bit of any result.
+//
+// A task needs at most 128 KiB of stack, as does any call of the library: what the smallest threads
+// of a C library have; a fiber or a green thread may have less.
 typedef struct kvern_executor {
-    void *user;
+    void *user; // handed back in every call
 
     // Calls task(arg, index) once for every index in [0, tasks), in any order, on any threads, and
     // returns when all of them have returned. It must not return before. Results do not depend on
@@ -57,13 +86,17 @@ typedef struct kvern_executor {
     // this.
     size_t threads;
 
-    uintptr_t reserved[2]; // 0
+    // For later releases. A word that is not 0 is refused.
+    uintptr_t reserved[2];
 } kvern_executor;
 
+// What a context is made with. Zero is the default of every field but size and cpu_features.
 typedef struct kvern_context_options {
     size_t size; // sizeof(kvern_context_options); set by kvern_context_options_default
 
-    // No allocation is made that would bring the bytes held above this; 0 means no limit.
+    // No allocation is made that would bring the bytes held above this; 0 means no limit. A call
+    // that would need one fails with KVERN_ERR_BUDGET and changes nothing. Everything that the
+    // library takes from the allocator counts, tables and scratch too; threads' stacks do not.
     uint64_t budget_bytes;
 
     // NULL functions mean the default: aligned memory from the system, with huge pages asked for
@@ -75,7 +108,7 @@ typedef struct kvern_context_options {
     // executor must outlive every object made in the context.
     kvern_executor executor;
 
-    // Threads of the default executor; 0 means one per processor that the process may run on. They
+    // Threads of the default executor; 0 means kvern_cpu_count of them, 1024 at most. They
     // leave the signals of the process to the caller's threads. A child of fork() does not have
     // them: it leaves such a context alone, its release too. Ignored when the caller brings an
     // executor.
@@ -85,7 +118,8 @@ typedef struct kvern_context_options {
     // UINT32_MAX, the default, allows all.
     uint32_t cpu_features;
 
-    uint32_t reserved; // 0
+    // For a later release. Refused when it is not 0.
+    uint32_t reserved;
 } kvern_context_options;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_context_options) of the caller: no budget,
@@ -122,8 +156,10 @@ KVERN_API uint32_t kvern_context_cpu_features(const kvern_context *context);
 // it is the caller who knows.
 KVERN_API kvern_executor kvern_context_executor(const kvern_context *context);
 
-// Memory of a context. `held_bytes` is exactly what the allocator has given and not got back for
-// objects of this context, the context itself included.
+// Memory of a context. The numbers are those of one moment each: other threads may change them
+// while they are read. An older library leaves 0 in what it does not know. `held_bytes` is exactly
+// what the allocator has given and not got back for objects of this context, the context itself
+// included.
 typedef struct kvern_memory {
     size_t size;           // sizeof(kvern_memory), set by the caller
     uint64_t budget_bytes; // 0: no limit
@@ -136,6 +172,16 @@ typedef struct kvern_memory {
 // Fills *memory (size must be set). Errors: KVERN_ERR_ARGUMENT.
 KVERN_API KVERN_CHECK kvern_status kvern_context_memory(const kvern_context *context,
                                                         kvern_memory *memory);
+
+// Bytes of memory that the process may use: what the machine has, or less where a container is
+// given less (memory.max of its control group, or memory.limit_in_bytes). What others use of it is
+// not looked at. 0 when the system does not tell. For callers that choose a budget.
+KVERN_API uint64_t kvern_memory_limit(void);
+
+// Gives back memory that the context keeps for calls to come and that nobody has reserved: what
+// attends and reads leave behind. The next ones take it anew. The library does so by itself before
+// a budget refuses anything. Returns the bytes given back; 0 for NULL.
+KVERN_API uint64_t kvern_context_trim(kvern_context *context);
 
 #ifdef __cplusplus
 }

@@ -9,13 +9,10 @@
 //     kvern_round_rollback(state, keep)         the first keep[r] drafts stay; or
 //     kvern_round_commit
 //
-// What a rollback drops has never been: lengths, what can be trimmed and reused, the bytes of
-// pages, and every later bit are those of a state that was given the kept tokens only, in one
-// append. The context holds the same bytes too, except that a small context may keep an arena, and
-// a row a table, that the drafts made larger and the kept tokens use; and that a row has the room
-// again that was reserved for it, where it had left that to a fork or a read. (Reads of the round
-// that are still open keep their pages.) A round that would be more than a layer can take back is
-// refused when it begins.
+// What a rollback drops has never been: lengths, what can be trimmed and reused, the pages that
+// rows hold or share, and every later bit are those of a state that was given the kept tokens only,
+// in one append. (Reads of the round that are still open keep their pages.) A round that would be
+// more than a layer can take back is refused when it begins.
 //
 // While a round is open, steps are allowed, looking at lengths, donor reads (which keep what they
 // see, whatever becomes of the round), and destroying the state. Everything else that takes the
@@ -33,9 +30,14 @@ extern "C" {
 // KVERN_ERR_RANGE (a negative count, or more than a row can hold), KVERN_ERR_UNSUPPORTED (a layer
 // could not take so many tokens back, and the detail names layer and row: more than the slack of
 // its window, or past the append at which the row is to be converted: at most
-// kvern_state_max_append tokens, and none before the first append of a layer with a start of 0),
-// KVERN_ERR_BUSY (a step or a round is open).
+// kvern_state_max_append tokens, and none where the next append converts the row whatever its
+// length, as the first one of a layer with a start of 0 does), KVERN_ERR_BUSY (a step or a round is
+// open).
 KVERN_API KVERN_CHECK kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts);
+
+// The most tokens that a round beginning now may have in a row: what kvern_round_begin does not
+// refuse, as far as the row alone decides. -1 for a row out of range.
+KVERN_API int64_t kvern_state_round_limit(const kvern_state *state, size_t row);
 
 // Whether a round is open.
 KVERN_API bool kvern_round_open(const kvern_state *state);

@@ -5,6 +5,14 @@
 // A state: the caches of all layers of a model over the same rows; what an engine holds for its
 // sequences.
 //
+//     kvern_step_begin(state, KVERN_PHASE_WINDOW, counts);
+//     for each layer:
+//         q, k, v = projections, with rotary embedding at kvern_step_position(state, row) and on
+//         kvern_step_append(state, layer, &tokens, &read);
+//         kvern_read_attend(read, &queries);
+//         kvern_read_release(read);
+//     kvern_step_end(state);                     or kvern_step_abandon: as if it had never begun
+//
 // A forward pass is a step. It is told at its beginning how many tokens each row will receive; the
 // positions of those tokens are then fixed until it ends, for rotary embeddings of keys and queries
 // alike. Every layer appends once. A step that is abandoned leaves the state as it was before it
@@ -18,13 +26,6 @@ extern "C" {
 
 typedef struct kvern_state kvern_state;
 
-// What the tokens of a step are (see the appends of kvern/cache.h).
-typedef enum kvern_phase {
-    KVERN_PHASE_DECODE = 0,
-    KVERN_PHASE_WINDOW = 1,
-    KVERN_PHASE_KNOWN = 2
-} kvern_phase;
-
 // Makes a state of `rows` empty rows, with one cache per layer of the composition, which it keeps a
 // reference to. On failure *out is NULL. Errors: as kvern_cache_create.
 KVERN_API KVERN_CHECK kvern_status kvern_state_create(kvern_composition *composition, size_t rows,
@@ -36,6 +37,7 @@ KVERN_API void kvern_state_destroy(kvern_state *state);
 // The composition that the state was made from, borrowed: it is there while the state is.
 KVERN_API kvern_composition *kvern_state_composition(const kvern_state *state);
 
+// The number of rows, empty ones included.
 KVERN_API size_t kvern_state_rows(const kvern_state *state);
 
 // The cache of one layer, borrowed for looking only: calls that change it return KVERN_ERR_BUSY.
@@ -45,8 +47,10 @@ KVERN_API const kvern_cache *kvern_state_cache(const kvern_state *state, size_t 
 // Positions that a row holds, the tokens of an open step excluded; -1 for a row out of range.
 KVERN_API int64_t kvern_state_length(const kvern_state *state, size_t row);
 
-// The caches' functions of the same name over all layers: the least, the largest and the least of
-// theirs. -1 for a row out of range.
+// The caches' functions of the same name over all layers (kvern/cache.h): a row can be trimmed as
+// far as its strictest layer permits (the least), reused down to what the most demanding one keeps
+// (the largest), and appended to without crossing the nearest start (the least). -1 for a row out
+// of range.
 KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);
@@ -62,7 +66,7 @@ KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
 // Makes room in every layer so that a row can reach `tokens` positions without further allocation
 // (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step or a round.
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_t row,
-                                                       int64_t tokens, size_t query_heads);
+                                                       int64_t tokens, size_t query_vectors);
 
 // Begins a step in which row r receives counts[r] tokens (one entry per row; all 0 is permitted).
 // The room for all layers is taken here, so that the appends of the step cannot run out of pages.

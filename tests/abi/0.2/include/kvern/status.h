@@ -4,6 +4,10 @@
 
 // Status codes of every fallible call.
 //
+//     kvern_status status = kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, &read);
+//     if (status) // KVERN_OK is 0
+//         fprintf(stderr, "%s: %s\n", kvern_status_name(status), kvern_error_detail());
+//
 // A call that returns anything but KVERN_OK has changed nothing that the caller can observe, unless
 // its own comment says otherwise. The code says what kind of failure it was; kvern_error_detail()
 // gives one sentence with the numbers and names of this particular failure.
@@ -17,7 +21,13 @@
 extern "C" {
 #endif
 
-// X(symbol, value, message). Values are part of the ABI: they are never reused or renumbered.
+// X(symbol, value, message). Values are part of the ABI: they are never reused or renumbered, and
+// a later release may add some, so a switch over them has a default.
+//
+// What to do about them: ARGUMENT, RANGE and OVERFLOW are mistakes of the program. MEMORY and
+// BUDGET pass when something is given back: release reads, trim, reset or drop rows, and try again,
+// for nothing has changed. UNSUPPORTED stays as it is for this plan, this file or this machine.
+// BUSY passes when the step or round is over. IO, FORMAT and THREADS come from outside.
 #define KVERN_STATUS_LIST(X)                                                                       \
     X(KVERN_OK, 0, "success")                                                                      \
     X(KVERN_ERR_ARGUMENT, 1, "an argument is invalid")                                             \

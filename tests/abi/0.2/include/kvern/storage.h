@@ -19,14 +19,18 @@
 extern "C" {
 #endif
 
-// Another storage for one layer.
+// Another storage for one layer: what a kv_config.json says about it, for example. Entries are as
+// far apart as this struct is long, which does not change; later releases use the reserved words.
 typedef struct kvern_layer_storage {
     size_t layer;
     kvern_codec k, v;
     uint64_t reserved[2]; // 0
 } kvern_layer_storage;
 
-// How the layers of a model are stored.
+// How the layers of a model are stored: a quantization recipe. Three rules, each of which wins over
+// those before it: one pair of codecs for all layers, bf16 for some of the first and the last ones
+// (which bear fewer bits worst), and exceptions for single layers. A start puts the codes off until
+// a row has so many positions; short rows are then never quantized.
 typedef struct kvern_storage {
     size_t size;                       // sizeof(kvern_storage); set by kvern_storage_default
     kvern_codec k, v;                  // of all layers

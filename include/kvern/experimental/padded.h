@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_PADDED_H
-#define KVERN_PADDED_H
+#ifndef KVERN_EXPERIMENTAL_PADDED_H
+#define KVERN_EXPERIMENTAL_PADDED_H
 
+// Experimental: this may change or go in any release (kvern/kvern.h).
+//
 // Rows as rectangles, for engines that keep a batch in one tensor: planes [rows, kv_heads, width,
 // dim] in which every row is right-justified, behind padding of its own width. Nothing is stored
 // so here; this is how rows come from such a tensor and go to one.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_SLOT_H
-#define KVERN_SLOT_H
+#ifndef KVERN_EXPERIMENTAL_SLOT_H
+#define KVERN_EXPERIMENTAL_SLOT_H
 
+// Experimental: this may change or go in any release (kvern/kvern.h).
+//
 // Decode slots: for a caller whose own kernel computes keys and values, and can store them where
 // they belong. A decode step with slots is:
 //
