@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct argp_child FIT_CHILDREN[] = {
     {.argp = &options_model_argp},   {.argp = &options_context_argp},
@@ -25,7 +24,8 @@ static const struct argp FIT_ARGP = {
     .doc =
         "Shows the bytes of a KV cache of --ctx tokens (default: what the model was made for) by "
         "kind of layer, whether it fits --budget, and the longest context that does. Without "
-        "--budget the memory of this machine counts, the weights taken off. No weight is read. "
+        "--budget the memory of this machine or container counts, the weights taken off. No weight "
+        "is read. "
         "The exit code is 3 when the context does not fit."
         "\v"
         "  kvern fit MODEL -c 32768 --kv q4\n"
@@ -53,10 +53,11 @@ typedef struct fit_report {
     size_t longest;
 } fit_report;
 
-// Memory of the machine without the weights, half a gigabyte left for everything else.
+// Memory of the machine, or of the container that this runs in, without the weights; half a
+// gigabyte is left for everything else.
 static uint64_t machine_budget(const model_facts *facts)
 {
-    const uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+    const uint64_t memory = kvern_memory_limit();
     const uint64_t taken = facts->tensor_bytes + (UINT64_C(512) << 20);
     return memory > taken ? memory - taken : 1;
 }
