@@ -42,7 +42,8 @@ static bool has_space(tokenizer_text text)
 static bool looks_like_mark(const vocabulary *v, int32_t id)
 {
     const tokenizer_text text = vocabulary_text(v, id);
-    if (text.size < 3 || text.size > TOKENIZER_MAX_SPECIAL || has_space(text))
+    if (text.size < 3 || text.size > TOKENIZER_MAX_SPECIAL || !strchr("<[", text.data[0]) ||
+        has_space(text))
         return false;
     const char first = text.data[0], last = text.data[text.size - 1];
     if (v->types[id] == TOKEN_USER_DEFINED)

@@ -43,6 +43,10 @@ static int set_up(void **state)
     (void)state;
     small_model_save(&(small_model){.answer = "abc"}, program_path("chain.gguf"));
     small_model_save(&(small_model){.chat = ""}, program_path("base.gguf"));
+    small_model_save(&(small_model){.answer = "abc",
+                                    .chat = "{% for m in messages if m.role == 'user' %}"
+                                            "{{ m.content }};{% endfor %}{{ '\\n' }}"},
+                     program_path("forgetful.gguf"));
     small_model_save(&(small_model){.answer = "abcdefgh", .endless = true, .context = 10000000},
                      program_path("endless.gguf"));
     small_model_save(&(small_model){.answer = "abc", .context = 100}, program_path("short.gguf"));
@@ -147,6 +151,24 @@ static void test_two_turns(void **state)
     // <|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n and abc: 21 tokens and 3. Then
     // <|im_end|>\n, 24 tokens of the same form for the second message, and 3.
     expect(" 53 of 256 positions");
+    expect_exit(0);
+}
+
+// A template that leaves out past answers is followed: the sequence begins anew, without them.
+static void test_template_that_changes_the_past(void **state)
+{
+    (void)state;
+    start(program_path("forgetful.gguf"), NULL);
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("again\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    // hi;again;\n and abc.
+    expect(" 13 of 256 positions");
     expect_exit(0);
 }
 
@@ -554,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_turns),
+        cmocka_unit_test(test_template_that_changes_the_past),
         cmocka_unit_test(test_editing_and_history),
         cmocka_unit_test(test_interrupts),
         cmocka_unit_test(test_token_limit),

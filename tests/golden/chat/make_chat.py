@@ -13,6 +13,7 @@ language.
     pip install jinja2==3.1.6 && python3 tests/golden/chat/make_chat.py
 """
 import datetime
+import functools
 import json
 import pathlib
 
@@ -222,13 +223,18 @@ def environment():
     return made
 
 
+@functools.lru_cache(maxsize=None)
+def compiled(source):
+    return environment().from_string(source)
+
+
 def case(name, source, conversation, prompt):
     messages = [{"role": role, "content": content} for role, content in conversation]
     entry = {"name": name, "messages": messages, "prompt": prompt}
     if name in ("form", "construct"):
         entry["template"] = source
     try:
-        entry["text"] = environment().from_string(source).render(
+        entry["text"] = compiled(source).render(
             messages=messages, add_generation_prompt=prompt, tools=None, documents=None, bos_token=BOS, eos_token=EOS
         )
     except Raised as raised:
