@@ -4,8 +4,8 @@
 
 # Which sets are built. A set that is left out is never chosen, whatever the machine has.
 set(KVERN_ISA all CACHE STRING
-    "Instruction sets with kernels: all, native (what this machine can run), or some of \
-avx2;avxvnni;avx512;avx512vnni;neon; none: plain C alone")
+    "Instruction sets with kernels: all, native (what this machine can run), first (avx2 or neon), \
+or some of avx2;avxvnni;avx512;avx512vnni;neon; none: plain C alone")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(KVERN_ISAS avx2 avxvnni avx512 avx512vnni)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
@@ -32,7 +32,9 @@ if(KVERN_ISA STREQUAL "all")
     set(KVERN_BUILT_ISAS ${KVERN_ISAS})
 elseif(KVERN_ISA STREQUAL "native")
     kvern_find_native_isas(KVERN_BUILT_ISAS)
-elseif(KVERN_ISA STREQUAL "none")
+elseif(KVERN_ISA STREQUAL "first" AND KVERN_ISAS)
+    list(GET KVERN_ISAS 0 KVERN_BUILT_ISAS)
+elseif(KVERN_ISA MATCHES "^(none|first)$")
     set(KVERN_BUILT_ISAS "")
 else()
     set(KVERN_BUILT_ISAS ${KVERN_ISA})
@@ -45,7 +47,7 @@ endforeach()
 foreach(set IN LISTS KVERN_ISAS)
     if(NOT set IN_LIST KVERN_BUILT_ISAS)
         string(TOUPPER ${set} left_out)
-        add_compile_definitions(KVERN_WITHOUT_${left_out})
+        target_compile_definitions(kvern_flags INTERFACE KVERN_WITHOUT_${left_out})
     endif()
 endforeach()
 if(NOT KVERN_ISA STREQUAL "all")

@@ -2,6 +2,11 @@
 #ifndef KVERN_MATH_FPENV_H
 #define KVERN_MATH_FPENV_H
 
+// Reassociated sums and contracted products have other bits, and NaN would be taken for a number.
+#ifdef __FAST_MATH__
+#error "Kvern cannot be compiled with -ffast-math: docs/arithmetic.md defines each rounding"
+#endif
+
 // The floating-point environment that the arithmetic of this library is defined in: rounding to
 // nearest even, subnormal numbers kept on input and output, no exception trapped. A caller may have
 // another one (a program that is linked with -ffast-math starts with subnormals flushed to zero),
