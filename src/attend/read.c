@@ -54,6 +54,7 @@ void kvern_read_release(kvern_read *read)
     kvern_reservation *reservation = read->reservation;
     for (size_t r = 0; r < read->row_count; r++)
         kvern_table_release(read->rows[r].table);
+    kvern_composition_release(read->composition);
     kvern_buffer_give(context, read);
     kvern_reservation_release(context, reservation);
     kvern_context_release(context);
@@ -126,9 +127,9 @@ void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *
 
 static kvern_status check_fields(const kvern_read *read, const kvern_queries *q)
 {
-    if (q->query_heads == 0 || q->query_heads % read->geometry.kv_heads != 0)
+    if (q->query_heads == 0 || q->query_heads % read->geometry->kv_heads != 0)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu query heads do not divide into %zu KV heads",
-                          q->query_heads, read->geometry.kv_heads);
+                          q->query_heads, read->geometry->kv_heads);
     if (!kvern_type_bytes(q->q_type) || !kvern_type_bytes(q->out_type))
         return kvern_fail(KVERN_ERR_ARGUMENT, "unknown element type of q or out");
     if (!isfinite(q->scale) || !isfinite(q->softcap) || q->softcap < 0)
@@ -152,8 +153,8 @@ static bool fits(int64_t tokens, int64_t token_stride, int64_t heads, int64_t he
 
 static kvern_status check_row(const kvern_read *read, const kvern_queries *q, size_t r)
 {
-    const kvern_stream_plan *keys = kvern_stream_for(&read->geometry, KVERN_ROLE_SCORE);
-    const kvern_stream_plan *values = kvern_stream_for(&read->geometry, KVERN_ROLE_VALUE);
+    const kvern_stream_plan *keys = kvern_stream_for(read->geometry, KVERN_ROLE_SCORE);
+    const kvern_stream_plan *values = kvern_stream_for(read->geometry, KVERN_ROLE_VALUE);
     const int64_t appended = read->rows[r].length - read->rows[r].base;
     const int64_t count = q->counts[r], first = q->first[r];
     if (count < 0 || first < 0 || count > appended || first > appended - count)
@@ -203,8 +204,8 @@ static kvern_status attend_complete(const kvern_read *read, const kvern_queries 
             return status;
     }
     const kvern_view view = {
-        .geometry = &read->geometry,
-        .query_floats = kvern_max_size(read->geometry.query_floats, read->first.query_floats),
+        .geometry = read->geometry,
+        .query_floats = kvern_max_size(read->geometry->query_floats, read->first->query_floats),
         .window = read->window,
         .rows = read->rows,
         .row_count = read->row_count,

@@ -9,15 +9,16 @@
 struct kvern_read {
     kvern_context *context;
     kvern_reservation *reservation; // where its memory may come from; NULL: none
-    kvern_geometry geometry;        // of the planned codecs
-    kvern_geometry first;           // of rows before `start`; without streams when there are none
+    kvern_composition *composition; // retained: what the two geometries belong to; or NULL
+    const kvern_geometry *geometry; // of the planned codecs
+    const kvern_geometry *first;    // of rows before `start`; without streams when there are none
     kvern_window window;
     size_t row_count;
     kvern_read_row rows[];
 };
 
-// Makes a read of `row_count` empty rows for the caller to fill, geometries and window included;
-// the context and the reservation (NULL: none) are retained. On failure *out is NULL.
+// Makes a read of `row_count` empty rows for the caller to fill, everything else included; the
+// context and the reservation (NULL: none) are retained. On failure *out is NULL.
 KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reservation,
                                            size_t row_count, kvern_read **out);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Taking over rows that were filled elsewhere.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/codec/codec.h"
+#include "src/layer/attention/attention.h"
 #include "src/rows/row_image.h"
-#include "src/state/cache.h"
+#include "src/state/walk.h"
 
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
 {
@@ -52,7 +54,7 @@ static kvern_status check_form(const kvern_cache *cache, const kvern_cache *from
                                const kvern_row *row, bool *converted)
 {
     const kvern_planned_layer *to = kvern_cache_planned(cache);
-    const kvern_geometry *form = kvern_cache_form(from, row).geometry;
+    const kvern_geometry *form = kvern_attention_form(kvern_cache_planned(from), row).geometry;
     const bool fits = same_shape(form, &to->geometry);
     const bool first = fits && to->first_pool && !row->converted && same_codecs(form, &to->first);
     if (fits && (first || same_codecs(form, &to->geometry)) &&
@@ -92,6 +94,7 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_row *taken = &from->rows[from_row];
     kvern_row *to = &cache->rows[row];
+    KVERN_ASSERT(to->length == 0 && cache->batch->lengths[row] == 0);
     kvern_row_image image;
     status = make_image(cache, to, from, taken, &image);
     kvern_conversion conversion = {0};
@@ -103,7 +106,8 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     kvern_row_image_share(to, &image, taken->table);
     cache->batch->lengths[row] = to->length;
     if (conversion.pool)
-        kvern_cache_convert(cache, to, &conversion);
+        kvern_attention_convert(layer, to, &conversion);
     kvern_row_settle(to, layer->window.keep, kvern_window_held(&layer->window, to->length));
+    KVERN_ASSERT(!kvern_caches_walk(cache));
     return KVERN_OK;
 }

@@ -65,14 +65,21 @@ void kvern_batch_free(kvern_heap *heap, kvern_batch *batch)
     memset(batch, 0, sizeof *batch);
 }
 
-kvern_batch_rows kvern_batch_rows_of(const kvern_batch *batch, size_t index)
+kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index)
+{
+    char *const end = (char *)batch->memory + (index + 1) * batch->capacity * ROW_BYTES;
+    return (kvern_row_undo *)end - batch->capacity;
+}
+
+kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t index)
 {
     KVERN_ASSERT(index < batch->caches);
-    kvern_batch_rows at;
+    kvern_layer_rows at = {.count = batch->row_count};
     at.rows = (kvern_row *)((char *)batch->memory + index * batch->capacity * ROW_BYTES);
     at.changes = (kvern_row_change *)(at.rows + batch->capacity);
     at.conversions = (kvern_conversion *)(at.changes + batch->capacity);
-    at.undos = (kvern_row_undo *)(at.conversions + batch->capacity);
+    if (batch->round_open)
+        at.undos = kvern_batch_undos(batch, index);
     return at;
 }
 
@@ -105,7 +112,7 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
         return status;
     place_arrays(&larger, memory, capacity);
     for (size_t c = 0; c < batch->caches; c++)
-        memcpy(kvern_batch_rows_of(&larger, c).rows, kvern_batch_rows_of(batch, c).rows,
+        memcpy(kvern_batch_rows(&larger, c).rows, kvern_batch_rows(batch, c).rows,
                batch->row_count * sizeof(kvern_row));
     memcpy(larger.lengths, batch->lengths, batch->row_count * sizeof larger.lengths[0]);
     kvern_batch_free(heap, batch);
@@ -116,7 +123,7 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
 static bool has_reserved_rows(const kvern_batch *batch)
 {
     for (size_t c = 0; c < batch->caches; c++) {
-        const kvern_row *rows = kvern_batch_rows_of(batch, c).rows;
+        const kvern_row *rows = kvern_batch_rows(batch, c).rows;
         for (size_t r = 0; r < batch->row_count; r++)
             if (rows[r].reserved)
                 return true;

@@ -8,9 +8,7 @@
 // one allocation for all layers.
 
 #include "src/base/buffer_cache.h"
-#include "src/rows/convert.h"
-#include "src/rows/row.h"
-#include "src/rows/undo.h"
+#include "src/layer/layer.h"
 
 #include <kvern/cache.h>
 
@@ -33,14 +31,6 @@ typedef struct kvern_batch {
     kvern_reservation *reservation; // memory for reads and attends; NULL: none
 } kvern_batch;
 
-// What one cache stores of the rows.
-typedef struct kvern_batch_rows {
-    kvern_row *rows;
-    kvern_row_change *changes;     // one per row, for the length of a call
-    kvern_conversion *conversions; // likewise
-    kvern_row_undo *undos;         // one per row, for the length of a round; else zero
-} kvern_batch_rows;
-
 // Bytes of a batch that is made for as many.
 size_t kvern_batch_bytes(size_t caches, size_t rows);
 
@@ -49,8 +39,11 @@ KVERN_CHECK kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, siz
                                             kvern_batch *out);
 void kvern_batch_free(kvern_heap *heap, kvern_batch *batch);
 
-// Where cache number `index` of those that share the batch finds its rows. Growing moves them.
-kvern_batch_rows kvern_batch_rows_of(const kvern_batch *batch, size_t index);
+// The rows of cache number `index` of those that share the batch. Growing moves them.
+kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t index);
+
+// What they have in a round; all zero while none is open.
+kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index);
 
 // Makes room for `rows` rows. What there is stays; on failure nothing changed.
 KVERN_CHECK kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows);

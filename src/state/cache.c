@@ -3,8 +3,6 @@
 
 #include "src/base/assert.h"
 #include "src/base/fail.h"
-#include "src/base/size.h"
-#include "src/math/fpenv.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,13 +15,10 @@ static size_t cache_bytes(void)
     return sizeof(kvern_cache) + sizeof(kvern_batch);
 }
 
-void kvern_cache_find_rows(kvern_cache *cache, size_t index)
+void kvern_cache_find_rows(kvern_cache *cache)
 {
-    const kvern_batch_rows found = kvern_batch_rows_of(cache->batch, index);
-    cache->rows = found.rows;
-    cache->changes = found.changes;
-    cache->conversions = found.conversions;
-    cache->undos = found.undos;
+    KVERN_ASSERT(cache->number < cache->batch->caches);
+    cache->rows = kvern_batch_rows(cache->batch, cache->number).rows;
 }
 
 kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, size_t rows,
@@ -51,7 +46,7 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
     kvern_composition_retain(composition);
     cache->composition = composition;
     cache->layer = layer;
-    kvern_cache_find_rows(cache, 0);
+    kvern_cache_find_rows(cache);
     *out = cache;
     return KVERN_OK;
 }
@@ -122,161 +117,55 @@ uint64_t kvern_cache_bytes(const kvern_cache *cache)
     return bytes;
 }
 
-kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row)
-{
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    if (layer->first_pool && !row->converted)
-        return (kvern_form){&layer->first, layer->first_pool};
-    return (kvern_form){&layer->geometry, layer->pool};
-}
-
-kvern_view kvern_planned_view(const kvern_planned_layer *layer, size_t row_count)
-{
-    return (kvern_view){
-        .geometry = &layer->geometry,
-        .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
-        .window = layer->window,
-        .row_count = row_count,
-    };
-}
-
-kvern_view kvern_cache_view(const kvern_cache *cache)
-{
-    return kvern_planned_view(kvern_cache_planned(cache), cache->batch->row_count);
-}
-
 // ---- Precision and reuse ----
 
 bool kvern_cache_converted(const kvern_cache *cache, size_t row)
 {
-    return row < cache->batch->row_count && kvern_cache_form(cache, &cache->rows[row]).geometry ==
-                                                &kvern_cache_planned(cache)->geometry;
+    if (row >= cache->batch->row_count)
+        return false;
+    return !kvern_cache_planned(cache)->first_pool || cache->rows[row].converted;
 }
 
 int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->batch->row_count)
-        return -1;
-    const kvern_row *r = &cache->rows[row];
-    const int64_t room = KVERN_MAX_POSITIONS - r->length;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const int64_t until = kvern_max_i64(layer->plan.start, r->boundary) - r->length;
-    return layer->first_pool && !r->converted && until > 0 ? until : room;
+    return row < cache->batch->row_count ? layer->ops->max_append(layer, &cache->rows[row]) : -1;
 }
 
 int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->batch->row_count)
-        return -1;
-    const kvern_row *r = &cache->rows[row];
-    if (r->held == 0)
-        return r->length;
-    return r->length - r->held - kvern_cache_planned(cache)->window.recent;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    return row < cache->batch->row_count ? layer->ops->trimmable(layer, &cache->rows[row]) : -1;
 }
 
 int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->batch->row_count)
-        return -1;
-    const kvern_row *r = &cache->rows[row];
-    const int64_t least = r->length - kvern_cache_trimmable(cache, row);
-    return kvern_max_i64(r->floor, least);
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    return row < cache->batch->row_count ? layer->ops->min_reusable(layer, &cache->rows[row]) : -1;
 }
 
 // ---- Changes of rows ----
 
-void kvern_cache_cancel(kvern_cache *cache)
-{
-    for (size_t r = 0; r < cache->batch->row_count; r++)
-        kvern_row_cancel(&cache->rows[r], &cache->changes[r]);
-}
-
 kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts, size_t reserve_row,
-                                 size_t reserve_pages)
+                                 int64_t reserve_tokens)
 {
-    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
-    for (size_t r = 0; r < cache->batch->row_count; r++) {
-        const int64_t count = counts ? counts[r] : 0;
-        const size_t reserve = r == reserve_row ? reserve_pages : 0;
-        if (count == 0 && reserve == 0)
-            continue;
-        kvern_row *row = &cache->rows[r];
-        kvern_status status = kvern_row_prepare(kvern_cache_form(cache, row).pool, row,
-                                                row->length + count, reserve, &cache->changes[r]);
-        if (status) {
-            kvern_cache_cancel(cache);
-            return status;
-        }
-    }
-    return KVERN_OK;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    return layer->ops->prepare(layer, &rows, counts, reserve_row, reserve_tokens);
 }
 
 void kvern_cache_commit(kvern_cache *cache)
 {
-    const bool in_round = cache->batch->round_open;
-    for (size_t r = 0; r < cache->batch->row_count; r++) {
-        if (cache->changes[r].table)
-            kvern_row_commit(&cache->rows[r], &cache->changes[r],
-                             in_round ? &cache->undos[r] : NULL);
-    }
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    layer->ops->commit(layer, &rows);
 }
 
-// ---- Settling ----
-
-bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t length)
+void kvern_cache_cancel(kvern_cache *cache)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    return layer->first_pool && !row->converted && length >= layer->plan.start &&
-           length >= row->boundary;
-}
-
-kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts, bool pending,
-                                          bool shared)
-{
-    memset(cache->conversions, 0, cache->batch->row_count * sizeof cache->conversions[0]);
-    for (size_t r = 0; r < cache->batch->row_count; r++) {
-        const kvern_row *row = &cache->rows[r];
-        const int64_t length = row->length + (pending ? counts[r] : 0);
-        if (counts[r] == 0 || !kvern_cache_is_due(cache, row, length))
-            continue;
-        const kvern_table *table = pending ? cache->changes[r].table : row->table;
-        kvern_status status = kvern_conversion_prepare(kvern_cache_planned(cache)->pool, row,
-                                                       kvern_table_used(table, length), shared,
-                                                       &cache->conversions[r]);
-        if (status) {
-            kvern_cache_cancel_settling(cache);
-            return status;
-        }
-    }
-    return KVERN_OK;
-}
-
-void kvern_cache_cancel_settling(kvern_cache *cache)
-{
-    for (size_t r = 0; r < cache->batch->row_count; r++)
-        kvern_conversion_cancel(&cache->conversions[r]);
-}
-
-void kvern_cache_convert(const kvern_cache *cache, kvern_row *row, kvern_conversion *conversion)
-{
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_fp_saved saved = kvern_fp_enter();
-    row->floor = layer->plan.start > 0 ? row->length : 0;
-    kvern_conversion_commit(&layer->first, &layer->geometry, row, conversion);
-    kvern_fp_leave(saved);
-}
-
-void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts)
-{
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    for (size_t r = 0; r < cache->batch->row_count; r++) {
-        kvern_row *row = &cache->rows[r];
-        if (counts[r] == 0)
-            continue;
-        if (cache->conversions[r].pool)
-            kvern_cache_convert(cache, row, &cache->conversions[r]);
-        kvern_row_settle(row, layer->window.keep, kvern_window_held(&layer->window, row->length));
-    }
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    layer->ops->cancel(layer, &rows);
 }
 
 // ---- Row operations ----
@@ -298,22 +187,19 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_view view = kvern_cache_view(cache);
+    const size_t rows = cache->batch->row_count;
     if (tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
-    const size_t pages = kvern_reserved_pages(layer, cache->rows[row].converted, tokens);
-    if ((status = kvern_cache_prepare(cache, NULL, row, pages)))
+    if ((status = kvern_cache_prepare(cache, NULL, row, tokens)))
         return status;
-    status = kvern_read_reserve(
-        kvern_cache_context(cache), &cache->batch->reservation, 1, cache->batch->row_count,
-        kvern_attend_scratch_bytes(kvern_cache_context(cache), &view,
-                                   kvern_whole_heads(view.geometry, query_vectors), tokens));
-    if (status) {
+    const size_t scratch = layer->ops->scratch_bytes(layer, rows, query_vectors, tokens);
+    if ((status =
+             kvern_read_reserve(layer->context, &cache->batch->reservation, 1, rows, scratch))) {
         kvern_cache_cancel(cache);
         return status;
     }
     kvern_cache_commit(cache);
-    cache->rows[row].reserved = kvern_max_size(cache->rows[row].reserved, pages);
+    layer->ops->keep_room(layer, &cache->rows[row], tokens);
     return KVERN_OK;
 }
 
@@ -338,8 +224,9 @@ kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)
         return status;
     if ((status = kvern_cache_check_trim(cache, row, tokens)))
         return status;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
     cache->batch->lengths[row] -= tokens;
-    kvern_row_truncate(&cache->rows[row], cache->batch->lengths[row]);
+    layer->ops->truncate(layer, &cache->rows[row], cache->batch->lengths[row]);
     return KVERN_OK;
 }
 

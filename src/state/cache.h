@@ -10,37 +10,15 @@
 
 struct kvern_cache {
     kvern_composition *composition;
-    size_t layer;
+    size_t layer;       // in the composition
     kvern_batch *batch; // the cache's own, or its state's
+    size_t number;      // among the caches that share it
+    kvern_row *rows;    // in it
     bool appended;      // in the open step
-    kvern_row *rows;    // these four: see kvern_batch_rows
-    kvern_row_change *changes;
-    kvern_conversion *conversions;
-    kvern_row_undo *undos;
 };
 
-// Finds the rows in the batch, of whose caches this is number `index`.
-void kvern_cache_find_rows(kvern_cache *cache, size_t index);
-
-// What the pages of a row look like, and where they come from.
-typedef struct kvern_form {
-    const kvern_geometry *geometry;
-    kvern_pool *pool;
-} kvern_form;
-
-// Query vectors of an attend that fill whole KV heads: at least `query_vectors`.
-static inline size_t kvern_whole_heads(const kvern_geometry *g, size_t query_vectors)
-{
-    const size_t rest = query_vectors % g->kv_heads;
-    return rest && query_vectors <= SIZE_MAX - g->kv_heads ? query_vectors + g->kv_heads - rest
-                                                           : query_vectors;
-}
-
-kvern_form kvern_cache_form(const kvern_cache *cache, const kvern_row *row);
-
-// What attends of a layer, or of a cache, work with, rows aside.
-kvern_view kvern_planned_view(const kvern_planned_layer *layer, size_t row_count);
-kvern_view kvern_cache_view(const kvern_cache *cache);
+// Finds the rows in the batch.
+void kvern_cache_find_rows(kvern_cache *cache);
 
 static inline const kvern_planned_layer *kvern_cache_planned(const kvern_cache *cache)
 {
@@ -52,29 +30,20 @@ static inline kvern_context *kvern_cache_context(const kvern_cache *cache)
     return cache->composition->context;
 }
 
-// Prepares every row to receive counts[r] tokens (NULL: none) and, in row `reserve_row`, to hold
-// `reserve_pages`. All or nothing; commit or cancel follows.
+// What operations of the layer work on.
+static inline kvern_layer_rows kvern_cache_layer_rows(const kvern_cache *cache)
+{
+    return kvern_batch_rows(cache->batch, cache->number);
+}
+
+// Prepares the rows to receive counts[r] tokens (NULL: none) and row `reserve_row` to reach
+// `reserve_tokens` positions. All or nothing; commit or cancel follows.
 KVERN_CHECK kvern_status kvern_cache_prepare(kvern_cache *cache, const int64_t *counts,
-                                             size_t reserve_row, size_t reserve_pages);
+                                             size_t reserve_row, int64_t reserve_tokens);
 void kvern_cache_commit(kvern_cache *cache);
 void kvern_cache_cancel(kvern_cache *cache);
 
-// Whether a row would be converted when an append leaves it with `length` positions.
-bool kvern_cache_is_due(const kvern_cache *cache, const kvern_row *row, int64_t length);
-
-// Settling is what an append leaves to do for the rows that it gave tokens: positions fall out of
-// windows, and rows that have reached their start are converted. Preparing takes all that can fail;
-// commit or cancel follows.
-// `pending`: the append has been prepared, but not committed. `shared`: a read of it will be open.
-KVERN_CHECK kvern_status kvern_cache_prepare_settling(kvern_cache *cache, const int64_t *counts,
-                                                      bool pending, bool shared);
-void kvern_cache_commit_settling(kvern_cache *cache, const int64_t *counts);
-void kvern_cache_cancel_settling(kvern_cache *cache);
-
-// Converts a row whose conversion is prepared, in the library's floating-point environment.
-void kvern_cache_convert(const kvern_cache *cache, kvern_row *row, kvern_conversion *conversion);
-
-// Whether a row can be cut to `length` positions.
+// Whether a row can be cut by `tokens` positions.
 KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row,
                                                 int64_t tokens);
 

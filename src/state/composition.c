@@ -28,23 +28,6 @@ void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t h
     kvern_sized_init(&kvern_layer_sizes, &defaults, layer, size);
 }
 
-// The streams that the layer asks for; what follows from their codecs is planned later.
-static void list_streams(const kvern_layer *layer, kvern_geometry *g)
-{
-    memset(g, 0, sizeof *g);
-    g->kv_heads = layer->kv_heads;
-    g->streams[g->stream_count++] = (kvern_stream_plan){.name = "k",
-                                                        .role = KVERN_ROLE_SCORE,
-                                                        .heads = layer->kv_heads,
-                                                        .dim = layer->k_dim,
-                                                        .codec = layer->k_codec};
-    g->streams[g->stream_count++] = (kvern_stream_plan){.name = "v",
-                                                        .role = KVERN_ROLE_VALUE,
-                                                        .heads = layer->kv_heads,
-                                                        .dim = layer->v_dim,
-                                                        .codec = layer->v_codec};
-}
-
 static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
 {
     const kvern_codec *codec = &stream->codec;
@@ -71,43 +54,16 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
     return KVERN_OK;
 }
 
-static kvern_status check_window(size_t index, const kvern_layer *layer)
+static kvern_status check_layer(const kvern_planned_layer *layer)
 {
-    if (layer->kind == KVERN_LAYER_FULL) {
-        if (layer->window || layer->keep || layer->slack)
-            return kvern_fail(KVERN_ERR_ARGUMENT,
-                              "layer %zu: window, keep or slack without a sliding window", index);
-        return KVERN_OK;
-    }
-    if (layer->window < 1 || layer->window > KVERN_MAX_WINDOW)
-        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: window is %" PRId64 ", not 1 to %" PRId64,
-                          index, layer->window, KVERN_MAX_WINDOW);
-    if (layer->keep < 0 || layer->keep >= layer->window)
-        return kvern_fail(KVERN_ERR_RANGE,
-                          "layer %zu: keep is %" PRId64 ", not 0 to window - 1 = %" PRId64, index,
-                          layer->keep, layer->window - 1);
-    if (layer->slack < 0 || layer->slack > KVERN_MAX_WINDOW)
-        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %" PRId64,
-                          index, layer->slack, KVERN_MAX_WINDOW);
-    return KVERN_OK;
-}
-
-static kvern_status check_layer(size_t index, const kvern_layer *layer)
-{
-    if (layer->kind != KVERN_LAYER_FULL && layer->kind != KVERN_LAYER_WINDOW)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: kind %d is unknown", index,
-                          (int)layer->kind);
-    if (layer->kv_heads == 0 || layer->kv_heads > KVERN_MAX_KV_HEADS)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
-                          layer->kv_heads, KVERN_MAX_KV_HEADS);
-    if (layer->start < KVERN_NO_START || layer->start > KVERN_MAX_POSITIONS)
-        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: start is %" PRId64, index, layer->start);
-    kvern_status status = check_window(index, layer);
-    kvern_geometry g;
-    list_streams(layer, &g);
-    for (size_t s = 0; s < g.stream_count && !status; s++)
-        status = check_stream(index, &g.streams[s]);
-    return status;
+    const kvern_layer *plan = &layer->plan;
+    if (!layer->ops)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: kind %d is unknown", layer->index,
+                          (int)plan->kind);
+    if (plan->start < KVERN_NO_START || plan->start > KVERN_MAX_POSITIONS)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: start is %" PRId64, layer->index,
+                          plan->start);
+    return layer->ops->check(layer->index, plan);
 }
 
 static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t offset)
@@ -116,17 +72,23 @@ static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t off
     stream->kernels = *stream->type->kernels_of(&stream->codec, features);
     stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
     stream->offset = offset;
+    KVERN_ASSERT(stream->block_bytes > 0 && stream->block_bytes % 64 == 0); // blocks stay aligned
 }
 
-// Completes the listed streams of a layer; their sizes are far from overflow one by one.
-static kvern_status plan_geometry(size_t index, uint32_t features, kvern_geometry *g)
+// Completes the streams that a layer has listed; their sizes are far from overflow one by one.
+static kvern_status plan_geometry(const kvern_planned_layer *layer, kvern_geometry *g)
 {
+    KVERN_ASSERT(g->stream_count <= KVERN_MAX_STREAMS && g->page_bytes == 0);
     for (size_t s = 0; s < g->stream_count; s++) {
         kvern_stream_plan *stream = &g->streams[s];
-        plan_stream(stream, features, g->page_bytes);
+        kvern_status status = check_stream(layer->index, stream);
+        if (status)
+            return status;
+        plan_stream(stream, layer->context->cpu_features, g->page_bytes);
         g->page_bytes += stream->heads * stream->block_bytes;
         if (g->page_bytes > MOST_PAGE_BYTES)
-            return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB", index);
+            return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB",
+                              layer->index);
     }
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     g->query_floats = keys->type->query_floats(&keys->codec, keys->dim);
@@ -174,10 +136,11 @@ static kvern_status plan_first(kvern_composition *composition, size_t index)
 {
     kvern_planned_layer *layer = &composition->layers[index];
     kvern_geometry *first = &layer->first;
-    list_streams(&layer->plan, first);
+    kvern_window window;
+    layer->ops->describe(&layer->plan, &window, first);
     for (size_t s = 0; s < first->stream_count; s++)
         first->streams[s].codec = kvern_codec_dense(KVERN_BF16);
-    kvern_status status = plan_geometry(index, composition->context->cpu_features, first);
+    kvern_status status = plan_geometry(layer, first);
     if (!status)
         status = check_growth(index, first, &layer->geometry);
     if (status)
@@ -185,25 +148,13 @@ static kvern_status plan_first(kvern_composition *composition, size_t index)
     return choose_pool(composition, index, first->page_bytes, true, &layer->first_pool);
 }
 
-static void plan_window(const kvern_layer *plan, kvern_window *window)
-{
-    if (plan->kind == KVERN_LAYER_WINDOW)
-        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack};
-    else
-        *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
-}
-
 // For example "window512+4+64:h1:k256=affine4g64bf16:v256=bf16:start0".
 static void write_signature(const kvern_planned_layer *layer, char *text)
 {
     const kvern_layer *plan = &layer->plan;
     char *const end = text + KVERN_SIGNATURE_BYTES;
-    if (plan->kind == KVERN_LAYER_WINDOW)
-        text += snprintf(text, (size_t)(end - text), "window%" PRId64 "+%" PRId64 "+%" PRId64,
-                         plan->window, plan->keep, plan->slack);
-    else
-        text += snprintf(text, (size_t)(end - text), "full");
-    text += snprintf(text, (size_t)(end - text), ":h%zu", plan->kv_heads);
+    layer->ops->write_kind(plan, text, KVERN_SIGNATURE_BYTES);
+    text += strlen(text);
     for (size_t s = 0; s < layer->geometry.stream_count; s++) {
         const kvern_stream_plan *stream = &layer->geometry.streams[s];
         char codec[KVERN_CODEC_NAME_BYTES];
@@ -221,16 +172,17 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     kvern_planned_layer *layer = &composition->layers[index];
     kvern_geometry *g = &layer->geometry;
     const kvern_layer *plan = &layer->plan;
+    layer->index = index;
+    layer->context = composition->context;
     kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, index, &layer->plan);
-    if (!status)
-        status = check_layer(index, plan);
     if (status)
         return status;
-    list_streams(plan, g);
-    status = plan_geometry(index, composition->context->cpu_features, g);
-    if (status)
+    layer->ops = kvern_layer_ops_of(plan->kind);
+    if ((status = check_layer(layer)))
         return status;
-    plan_window(plan, &layer->window);
+    layer->ops->describe(plan, &layer->window, g);
+    if ((status = plan_geometry(layer, g)))
+        return status;
     write_signature(layer, layer->signature);
     status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
     return status || plan->start == KVERN_NO_START ? status : plan_first(composition, index);
@@ -317,42 +269,22 @@ uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition)
     return bytes;
 }
 
-size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens)
+static uint64_t row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
 {
-    // By one position, or by a round's.
-    return kvern_pages_to_hold(&layer->window, tokens, kvern_max_i64(layer->window.slack, 1));
-}
-
-size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens)
-{
-    const bool first = layer->first_pool && !converted;
-    const int64_t most = layer->plan.start > 0 ? layer->plan.start : 1;
-    return kvern_planned_pages(layer, first ? kvern_min_i64(tokens, most) : tokens);
-}
-
-static uint64_t layer_row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
-{
-    const kvern_layer *plan = &layer->plan;
-    const bool first = plan->start != KVERN_NO_START && tokens < (uint64_t)plan->start;
-    uint64_t bytes;
-    if (tokens > KVERN_MAX_POSITIONS ||
-        !kvern_u64_mul(kvern_planned_pages(layer, (int64_t)tokens),
-                       first ? layer->first.page_bytes : layer->geometry.page_bytes, &bytes))
-        return UINT64_MAX;
-    return bytes;
+    return layer->ops->row_bytes(layer, tokens);
 }
 
 uint64_t kvern_composition_layer_row_bytes(const kvern_composition *composition, size_t layer,
                                            uint64_t tokens)
 {
-    return layer < composition->count ? layer_row_bytes(&composition->layers[layer], tokens) : 0;
+    return layer < composition->count ? row_bytes(&composition->layers[layer], tokens) : 0;
 }
 
 uint64_t kvern_composition_row_bytes(const kvern_composition *composition, uint64_t tokens)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < composition->count; i++) {
-        const uint64_t layer = layer_row_bytes(&composition->layers[i], tokens);
+        const uint64_t layer = row_bytes(&composition->layers[i], tokens);
         if (layer > UINT64_MAX - bytes)
             return UINT64_MAX;
         bytes += layer;
@@ -365,19 +297,6 @@ bool kvern_composition_can(const kvern_composition *composition, size_t layer,
 {
     if (layer >= composition->count)
         return false;
-    switch (capability) {
-    case KVERN_CAN_DECODE:
-    case KVERN_CAN_WINDOW:
-    case KVERN_CAN_KNOWN:
-    case KVERN_CAN_FORK:
-        return true;
-    case KVERN_CAN_TRIM:
-        return composition->layers[layer].plan.kind == KVERN_LAYER_FULL;
-    case KVERN_CAN_BIDIRECTIONAL:
-    case KVERN_CAN_BLOCK:
-    case KVERN_CAN_LATENT:
-    case KVERN_CAN_RECUR:
-        return false;
-    }
-    return false;
+    const kvern_planned_layer *planned = &composition->layers[layer];
+    return planned->ops->can(planned, capability);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Looking at what a row stores: its values, and the codes they are made of.
 #include "src/base/fail.h"
+#include "src/layer/attention/attention.h"
 #include "src/math/fpenv.h"
 #include "src/state/cache.h"
 
@@ -61,7 +62,7 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
     if (status)
         return status;
     const kvern_row *from = &cache->rows[row];
-    const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
+    const kvern_geometry *g = kvern_attention_form(kvern_cache_planned(cache), from).geometry;
     float *const to[] = {k, v};
     const kvern_fp_saved saved = kvern_fp_enter();
     for (size_t s = 0; s < g->stream_count; s++) {
@@ -109,7 +110,7 @@ kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row, int
     if (status)
         return status;
     const kvern_row *from = &cache->rows[row];
-    const kvern_geometry *g = kvern_cache_form(cache, from).geometry;
+    const kvern_geometry *g = kvern_attention_form(kvern_cache_planned(cache), from).geometry;
     const kvern_affine_arrays *const to[] = {k, v};
     for (size_t s = 0; s < g->stream_count && !status; s++)
         status = check_affine(&g->streams[s], to[s]);

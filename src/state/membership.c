@@ -3,7 +3,7 @@
 // share a batch: those of a state, or one that stands alone.
 #include "src/base/assert.h"
 #include "src/base/fail.h"
-#include "src/state/state.h"
+#include "src/state/walk.h"
 
 #include <string.h>
 
@@ -22,6 +22,7 @@ static kvern_status check_rows(const size_t *rows, size_t count, size_t row_coun
 
 static void share_rows(const kvern_cache *from, const size_t *rows, size_t count, kvern_cache *to)
 {
+    KVERN_ASSERT(to->batch->row_count == count);
     for (size_t i = 0; i < count; i++)
         kvern_row_share(&from->rows[rows[i]], &to->rows[i]);
 }
@@ -92,7 +93,7 @@ static kvern_status make_room(kvern_cache *caches, size_t count)
     kvern_status status =
         kvern_batch_grow(&kvern_cache_context(&caches[0])->heap, batch, batch->row_count + count);
     for (size_t c = 0; !status && c < batch->caches; c++)
-        kvern_cache_find_rows(&caches[c], c);
+        kvern_cache_find_rows(&caches[c]);
     return status;
 }
 
@@ -106,6 +107,7 @@ static kvern_status add_rows(kvern_cache *caches, size_t count)
         memset(caches[c].rows + batch->row_count, 0, count * sizeof caches[c].rows[0]);
     memset(batch->lengths + batch->row_count, 0, count * sizeof batch->lengths[0]);
     batch->row_count += count;
+    KVERN_ASSERT(!kvern_caches_walk(caches));
     return KVERN_OK;
 }
 
@@ -156,6 +158,7 @@ static void choose_rows(kvern_cache *cache, const size_t *rows, size_t count)
 static void choose_lengths(kvern_batch *batch, const size_t *rows, size_t count)
 {
     int64_t *old = batch->counts;
+    KVERN_ASSERT(!batch->step_open && count <= batch->row_count);
     memcpy(old, batch->lengths, batch->row_count * sizeof old[0]);
     for (size_t i = 0; i < count; i++)
         batch->lengths[i] = old[rows[i]];
@@ -171,6 +174,7 @@ static kvern_status keep_rows(kvern_cache *caches, const size_t *rows, size_t co
     for (size_t c = 0; c < batch->caches; c++)
         choose_rows(&caches[c], rows, count);
     choose_lengths(batch, rows, count);
+    KVERN_ASSERT(!kvern_caches_walk(caches));
     return KVERN_OK;
 }
 
@@ -241,6 +245,7 @@ static kvern_status check_other(const kvern_cache *to, others_at *at, const void
 static void move_rows(kvern_cache *to, kvern_cache *from)
 {
     kvern_batch *batch = to[0].batch, *left = from[0].batch;
+    KVERN_ASSERT(batch != left && batch->caches == left->caches);
     for (size_t c = 0; c < batch->caches; c++)
         memcpy(to[c].rows + batch->row_count, from[c].rows, left->row_count * sizeof to[c].rows[0]);
     memcpy(batch->lengths + batch->row_count, left->lengths,
@@ -266,6 +271,7 @@ static kvern_status join(kvern_cache *to, others_at *at, const void *others, siz
         return status;
     for (size_t i = 0; i < count; i++)
         move_rows(to, at(others, i));
+    KVERN_ASSERT(!kvern_caches_walk(to));
     return KVERN_OK;
 }
 

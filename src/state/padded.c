@@ -3,6 +3,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/layer/attention/attention.h"
 #include "src/math/element.h"
 #include "src/math/fpenv.h"
 #include "src/rows/row_image.h"
@@ -217,7 +218,8 @@ static void export_vector(const kvern_stream_plan *stream, const plane *p, void 
 static void export_head(const kvern_cache *cache, const kvern_row *row, const plane *p,
                         const columns *c, size_t head, size_t first, size_t left)
 {
-    const kvern_stream_plan *stream = &kvern_cache_form(cache, row).geometry->streams[p->stream];
+    const kvern_stream_plan *stream =
+        &kvern_attention_form(kvern_cache_planned(cache), row).geometry->streams[p->stream];
     const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
     for (size_t i = 0; i < left; i++)
         clear_vector(&planned->streams[p->stream], p, first + i);
@@ -357,7 +359,7 @@ static void choose_form(const kvern_cache *cache, const kvern_padded_planes *pla
             !codes && f->columns.offset >= layer->plan.start && f->columns.offset >= row.boundary;
         f->image.is_other_form = row.converted = codes || f->converts;
     }
-    const kvern_form form = kvern_cache_form(cache, &row);
+    const kvern_form form = kvern_attention_form(kvern_cache_planned(cache), &row);
     f->geometry = form.geometry;
     f->image.pool = form.pool;
     f->image.converted = row.converted;
@@ -381,13 +383,14 @@ static filling filling_of(const kvern_cache *cache, const kvern_padded_planes *p
 // Takes all that filling can fail for.
 static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
     for (size_t r = 0; r < cache->batch->row_count; r++) {
         const filling f = filling_of(cache, planes, r);
         if (f.columns.count == 0)
             continue;
-        kvern_status status =
-            kvern_row_image_prepare(&cache->rows[r], &f.image, &cache->changes[r]);
+        kvern_status status = kvern_row_image_prepare(&cache->rows[r], &f.image,
+                                                      &kvern_cache_layer_rows(cache).changes[r]);
         if (status) {
             kvern_cache_cancel(cache);
             return status;
@@ -443,7 +446,7 @@ static void fill_row(kvern_cache *cache, const kvern_padded_planes *planes, size
     const filling f = filling_of(cache, planes, r);
     if (f.columns.count == 0)
         return;
-    kvern_row_image_commit(&cache->rows[r], &f.image, &cache->changes[r]);
+    kvern_row_image_commit(&cache->rows[r], &f.image, &kvern_cache_layer_rows(cache).changes[r]);
     store_row(cache, &f, planes, r);
 }
 

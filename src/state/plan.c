@@ -3,6 +3,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
+#include "src/layer/attention/attention.h"
 #include "src/state/state.h"
 
 #include <inttypes.h>
@@ -140,10 +141,7 @@ static bool add_layer(const kvern_composition *composition, const kvern_plan *pl
 static size_t scratch_of(const kvern_composition *composition, size_t index, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = &composition->layers[index];
-    const kvern_view view = kvern_planned_view(layer, plan->rows);
-    return kvern_attend_scratch_bytes(composition->context, &view,
-                                      kvern_whole_heads(view.geometry, plan->query_vectors),
-                                      plan->tokens);
+    return layer->ops->scratch_bytes(layer, plan->rows, plan->query_vectors, plan->tokens);
 }
 
 static size_t most_scratch(const kvern_composition *composition, const kvern_plan *plan)
@@ -190,8 +188,10 @@ static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_pla
     kvern_row *r = &cache->rows[row];
     kvern_row_room room = room_of(layer, plan, r);
     room.pages += passing_pages(layer, r);
-    memset(cache->changes, 0, cache->batch->row_count * sizeof cache->changes[0]);
-    return kvern_row_prepare_room(kvern_cache_form(cache, r).pool, r, &room, &cache->changes[row]);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
+    return kvern_row_prepare_room(kvern_attention_form(layer, r).pool, r, &room,
+                                  &rows.changes[row]);
 }
 
 static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)

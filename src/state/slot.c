@@ -3,6 +3,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/sized.h"
+#include "src/layer/attention/attention.h"
 #include "src/math/fpenv.h"
 #include "src/state/append.h"
 #include "src/state/state.h"
@@ -56,14 +57,14 @@ kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
         return status;
     const kvern_cache *cache = &state->caches[layer];
     const kvern_row *r = &cache->rows[row];
-    const kvern_form form = kvern_cache_form(cache, r);
+    const kvern_form form = kvern_attention_form(kvern_cache_planned(cache), r);
     const size_t pages = kvern_row_foresee(r, r->length + 1);
     const kvern_planned_slot found = {
         .position = r->length,
         .k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec,
         .v_codec = kvern_stream_for(form.geometry, KVERN_ROLE_VALUE)->codec,
         .in_place = is_in_place(form.geometry),
-        .converts = kvern_cache_is_due(cache, r, r->length + 1),
+        .converts = kvern_attention_is_due(kvern_cache_planned(cache), r, r->length + 1),
         .page_bytes = (uint64_t)pages * form.geometry->page_bytes,
     };
     kvern_sized_write(&PLAN_SIZES, &found, plan);
@@ -107,11 +108,13 @@ static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
     const bool alone = kvern_row_is_open(r, r->length + 1);
     KVERN_ASSERT(alone || !r->handed_out);
     if (!alone) {
-        kvern_status status =
-            kvern_cache_prepare(cache, NULL, row, kvern_table_used(r->table, r->length + 1));
+        const kvern_planned_layer *layer = kvern_cache_planned(cache);
+        const kvern_layer_rows all = kvern_cache_layer_rows(cache);
+        const kvern_layer_rows one = kvern_layer_row_alone(&all, row);
+        kvern_status status = layer->ops->prepare(layer, &one, &(int64_t){1}, 0, 0);
         if (status)
             return status;
-        kvern_cache_commit(cache);
+        layer->ops->commit(layer, &one);
     }
     kvern_row_extend(r, r->length + 1);
     *page = kvern_table_page(r->table, at)->data;
@@ -139,7 +142,7 @@ kvern_status kvern_step_slot(kvern_state *state, size_t layer, size_t row, kvern
         return status;
     kvern_cache *cache = &state->caches[layer];
     kvern_row *r = &cache->rows[row];
-    const kvern_geometry *g = kvern_cache_form(cache, r).geometry;
+    const kvern_geometry *g = kvern_attention_form(kvern_cache_planned(cache), r).geometry;
     void *page;
     if (!is_in_place(g))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
@@ -187,7 +190,7 @@ kvern_status kvern_step_write(kvern_state *state, size_t layer, size_t row, kver
     void *page;
     if ((status = open_page(cache, row, &page)))
         return status;
-    write_streams(kvern_cache_form(cache, r).geometry, page,
+    write_streams(kvern_attention_form(kvern_cache_planned(cache), r).geometry, page,
                   (size_t)r->length % KVERN_PAGE_POSITIONS, type, k, v);
     r->slotted = true;
     return KVERN_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "src/state/state.h"
+#include "src/state/walk.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
@@ -26,7 +27,8 @@ static void place_caches(kvern_state *state)
         cache->composition = state->composition;
         cache->layer = l;
         cache->batch = &state->batch;
-        kvern_cache_find_rows(cache, l);
+        cache->number = l;
+        kvern_cache_find_rows(cache);
     }
 }
 
@@ -70,9 +72,11 @@ void kvern_state_destroy(kvern_state *state)
     kvern_composition *composition = state->composition;
     kvern_heap *heap = &composition->context->heap;
     for (size_t l = 0; l < composition->count; l++) {
-        for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            kvern_row_reset(&state->caches[l].rows[r]);
-            kvern_row_undo_clear(&state->caches[l].undos[r]);
+        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        for (size_t r = 0; r < rows.count; r++) {
+            kvern_row_reset(&rows.rows[r]);
+            if (rows.undos)
+                kvern_row_undo_clear(&rows.undos[r]);
         }
     }
     kvern_reservation_end(composition->context, state->batch.reservation);
@@ -154,12 +158,7 @@ kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size
                                  int64_t tokens)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_cache *cache = &state->caches[l];
-        size_t pages = 0;
-        if (tokens)
-            pages = kvern_reserved_pages(kvern_cache_planned(cache), cache->rows[row].converted,
-                                         tokens);
-        kvern_status status = kvern_cache_prepare(cache, counts, row, pages);
+        kvern_status status = kvern_cache_prepare(&state->caches[l], counts, row, tokens);
         if (status) {
             cancel_layers(state, l);
             return status;
@@ -171,16 +170,14 @@ kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size
 // A read of every layer may be open; attends of layers share their scratch.
 static kvern_status reserve_reads(kvern_state *state, size_t query_vectors, int64_t tokens)
 {
-    kvern_context *context = state->composition->context;
-    size_t scratch = 0;
+    const size_t rows = kvern_state_rows(state);
+    size_t most = 0;
     for (size_t l = 0; l < state->composition->count; l++) {
-        const kvern_view view = kvern_cache_view(&state->caches[l]);
-        const size_t vectors = kvern_whole_heads(view.geometry, query_vectors);
-        scratch =
-            kvern_max_size(scratch, kvern_attend_scratch_bytes(context, &view, vectors, tokens));
+        const kvern_planned_layer *layer = &state->composition->layers[l];
+        most = kvern_max_size(most, layer->ops->scratch_bytes(layer, rows, query_vectors, tokens));
     }
-    return kvern_read_reserve(context, &state->batch.reservation, state->composition->count,
-                              kvern_state_rows(state), scratch);
+    return kvern_read_reserve(state->composition->context, &state->batch.reservation,
+                              state->composition->count, rows, most);
 }
 
 kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
@@ -200,36 +197,22 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
     }
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_cache *cache = &state->caches[l];
-        kvern_row *r = &cache->rows[row];
+        const kvern_planned_layer *layer = kvern_cache_planned(cache);
         kvern_cache_commit(cache);
-        r->reserved = kvern_max_size(
-            r->reserved, kvern_reserved_pages(kvern_cache_planned(cache), r->converted, tokens));
+        layer->ops->keep_room(layer, &cache->rows[row], tokens);
     }
     return KVERN_OK;
-}
-
-// ---- Settling all layers together ----
-
-kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts)
-{
-    for (size_t l = 0; l < state->composition->count; l++) {
-        kvern_status status = kvern_cache_prepare_settling(&state->caches[l], counts, false, false);
-        if (status) {
-            while (l > 0)
-                kvern_cache_cancel_settling(&state->caches[--l]);
-            return status;
-        }
-    }
-    return KVERN_OK;
-}
-
-void kvern_state_commit_settling(kvern_state *state, const int64_t *counts)
-{
-    for (size_t l = 0; l < state->composition->count; l++)
-        kvern_cache_commit_settling(&state->caches[l], counts);
 }
 
 // ---- Row operations ----
+
+// To the length that the batch has for it.
+static void cut_row(kvern_cache *cache, size_t row)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    KVERN_ASSERT(row < cache->batch->row_count && !cache->appended);
+    layer->ops->truncate(layer, &cache->rows[row], cache->batch->lengths[row]);
+}
 
 kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
 {
@@ -247,7 +230,8 @@ kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
     }
     state->batch.lengths[row] -= tokens;
     for (size_t l = 0; l < state->composition->count; l++)
-        kvern_row_truncate(&state->caches[l].rows[row], state->batch.lengths[row]);
+        cut_row(&state->caches[l], row);
+    KVERN_ASSERT(!kvern_state_walk(state));
     return KVERN_OK;
 }
 

@@ -22,10 +22,6 @@ KVERN_CHECK kvern_status kvern_state_check_idle(const kvern_state *state);
 KVERN_CHECK kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size_t row,
                                              int64_t tokens);
 
-// Settles all layers, or prepares to (see kvern_cache_prepare_settling): for counts[r] tokens.
-KVERN_CHECK kvern_status kvern_state_prepare_settling(kvern_state *state, const int64_t *counts);
-void kvern_state_commit_settling(kvern_state *state, const int64_t *counts);
-
 // Bytes of a state without what its rows hold.
 size_t kvern_state_memory(size_t layers, size_t rows);
 

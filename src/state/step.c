@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Steps: one forward pass of a state. What it needs is taken when it begins, for all layers; each
 // layer appends once; when it ends the rows settle, and their new length counts.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/state/append.h"
-#include "src/state/state.h"
+#include "src/state/settle.h"
+#include "src/state/walk.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,6 +22,7 @@ static void set_step_open(kvern_state *state, bool open)
 static void promise_room(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
+        KVERN_ASSERT(!state->caches[l].appended);
         kvern_cache_commit(&state->caches[l]);
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
             kvern_row *row = &state->caches[l].rows[r];
@@ -67,6 +70,7 @@ kvern_status kvern_step_begin(kvern_state *state, kvern_phase phase, const int64
     promise_room(state);
     state->batch.phase = phase;
     set_step_open(state, true);
+    KVERN_ASSERT(!kvern_state_walk(state));
     return KVERN_OK;
 }
 
@@ -120,14 +124,16 @@ kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tok
 static void close_step(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
+        const kvern_planned_layer *layer = &state->composition->layers[l];
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
             kvern_row *row = &state->caches[l].rows[r];
             row->promised = 0;
             row->slotted = row->handed_out = false;
-            kvern_row_truncate(row, state->batch.lengths[r]);
+            layer->ops->truncate(layer, row, state->batch.lengths[r]);
         }
     }
     set_step_open(state, false);
+    KVERN_ASSERT(!kvern_state_walk(state));
 }
 
 static kvern_status check_step_end(const kvern_state *state)
@@ -147,14 +153,19 @@ static kvern_status check_step_end(const kvern_state *state)
 kvern_status kvern_step_end(kvern_state *state)
 {
     kvern_status status = check_step_end(state);
-    if (!status && !state->batch.round_open)
-        status = kvern_state_prepare_settling(state, state->batch.counts);
     if (status)
         return status;
-    if (!state->batch.round_open)
-        kvern_state_commit_settling(state, state->batch.counts);
-    for (size_t r = 0; r < kvern_state_rows(state); r++)
-        state->batch.lengths[r] += state->batch.counts[r];
+    kvern_batch *batch = &state->batch;
+    kvern_settling settling;
+    if (!batch->round_open) {
+        status = kvern_settling_prepare(state->caches, batch->caches, batch->counts, false, false,
+                                        &settling);
+        if (status)
+            return status;
+        kvern_settling_commit(&settling);
+    }
+    for (size_t r = 0; r < batch->row_count; r++)
+        batch->lengths[r] += batch->counts[r];
     close_step(state);
     return KVERN_OK;
 }

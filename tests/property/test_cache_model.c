@@ -8,6 +8,7 @@
 #include "tests/support/layers.h"
 #include "tests/support/ledger.h"
 #include "tests/support/naive_cache.h"
+#include "tests/support/soundness.h"
 
 #include <kvern/kvern.h>
 
@@ -332,6 +333,8 @@ static void random_operations_equal_the_naive_cache(void **state)
         world_init(w, check_seed() + (uint64_t)s * 1000003);
         for (int i = 0; i < 50; i++) {
             operate(w);
+            for (size_t p = 0; p < MOST_CACHES; p++)
+                expect_sound_cache(w->pairs[p].cache);
             if (i % 5 == 0)
                 check_all_stored(w);
         }

@@ -10,6 +10,7 @@
 #include "tests/support/layers.h"
 #include "tests/support/ledger.h"
 #include "tests/support/naive_cache.h"
+#include "tests/support/soundness.h"
 
 #include <kvern/kvern.h>
 
@@ -517,6 +518,8 @@ static void random_steps_equal_the_naive_caches(void **state)
         world_init(w, check_seed() + (uint64_t)s * 1000003);
         for (int i = 0; i < 40; i++) {
             operate(w);
+            for (size_t p = 0; p < MOST_STATES; p++)
+                expect_sound_state(w->pairs[p].state);
             check_stored(w, &w->pairs[i % MOST_STATES]);
         }
         world_finish(w);

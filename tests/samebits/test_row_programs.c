@@ -13,6 +13,7 @@
 #include "tests/support/kernel_variants.h"
 #include "tests/support/mixed_state.h"
 #include "tests/support/random.h"
+#include "tests/support/soundness.h"
 
 #include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
@@ -700,6 +701,8 @@ static void operate(world *w)
     default:
         step(w, b);
     }
+    for (size_t s = 0; s < MOST_STATES; s++)
+        expect_sound_state(w->batches[s].state);
     if (b->state && b->count) {
         const size_t r = below(w, b->count);
         mixed_expect_row(b->rows[r]->solo, 0, b->state, r, "a row and its solo run");

@@ -7,6 +7,7 @@
 #include "tests/support/padded_tensors.h"
 #include "tests/support/random.h"
 #include "tests/support/slot_store.h"
+#include "tests/support/soundness.h"
 
 #include <kvern/experimental/padded.h>
 #include <kvern/experimental/slot.h>
@@ -847,6 +848,10 @@ void twins_run(twins *w, int count)
 {
     for (int i = 0; i < count; i++) {
         operate(w);
+        for (size_t s = 0; s < MOST_STATES; s++)
+            expect_sound_state(w->states[s].got);
+        for (size_t c = 0; c < MOST_CACHES; c++)
+            expect_sound_cache(w->caches[c].got);
         if (i % 20 == 0)
             expect_same(w);
     }

@@ -6,6 +6,7 @@
 #include "tests/support/feed.h"
 #include "tests/support/storages.h"
 
+#include <kvern/experimental/slot.h>
 #include <kvern/kvern.h>
 
 #include <pthread.h>

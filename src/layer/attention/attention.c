@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+#include "src/layer/attention/attention.h"
+
+#include "src/base/assert.h"
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Planning ----
+
+static kvern_status check_window(size_t index, const kvern_layer *layer)
+{
+    if (layer->kind == KVERN_LAYER_FULL) {
+        if (layer->window || layer->keep || layer->slack)
+            return kvern_fail(KVERN_ERR_ARGUMENT,
+                              "layer %zu: window, keep or slack without a sliding window", index);
+        return KVERN_OK;
+    }
+    if (layer->window < 1 || layer->window > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: window is %" PRId64 ", not 1 to %" PRId64,
+                          index, layer->window, KVERN_MAX_WINDOW);
+    if (layer->keep < 0 || layer->keep >= layer->window)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "layer %zu: keep is %" PRId64 ", not 0 to window - 1 = %" PRId64, index,
+                          layer->keep, layer->window - 1);
+    if (layer->slack < 0 || layer->slack > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %" PRId64,
+                          index, layer->slack, KVERN_MAX_WINDOW);
+    return KVERN_OK;
+}
+
+static kvern_status check(size_t index, const kvern_layer *plan)
+{
+    if (plan->kv_heads == 0 || plan->kv_heads > KVERN_MAX_KV_HEADS)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
+                          plan->kv_heads, KVERN_MAX_KV_HEADS);
+    return check_window(index, plan);
+}
+
+static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, size_t heads,
+                                   size_t dim, kvern_codec codec)
+{
+    return (kvern_stream_plan){
+        .name = name, .role = role, .heads = heads, .dim = dim, .codec = codec};
+}
+
+static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
+{
+    *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
+    if (plan->kind == KVERN_LAYER_WINDOW)
+        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack};
+    KVERN_ASSERT(window->recent >= 1);
+    memset(g, 0, sizeof *g);
+    g->kv_heads = plan->kv_heads;
+    g->stream_count = 2;
+    g->streams[0] = stream_of("k", KVERN_ROLE_SCORE, plan->kv_heads, plan->k_dim, plan->k_codec);
+    g->streams[1] = stream_of("v", KVERN_ROLE_VALUE, plan->kv_heads, plan->v_dim, plan->v_codec);
+}
+
+// For example "window512+4+64:h1".
+static void write_kind(const kvern_layer *plan, char *text, size_t bytes)
+{
+    if (plan->kind == KVERN_LAYER_WINDOW)
+        snprintf(text, bytes, "window%" PRId64 "+%" PRId64 "+%" PRId64 ":h%zu", plan->window,
+                 plan->keep, plan->slack, plan->kv_heads);
+    else
+        snprintf(text, bytes, "full:h%zu", plan->kv_heads);
+}
+
+static bool can(const kvern_planned_layer *layer, kvern_capability capability)
+{
+    switch (capability) {
+    case KVERN_CAN_DECODE:
+    case KVERN_CAN_WINDOW:
+    case KVERN_CAN_KNOWN:
+    case KVERN_CAN_FORK:
+        return true;
+    case KVERN_CAN_TRIM:
+        return layer->plan.kind == KVERN_LAYER_FULL;
+    case KVERN_CAN_BIDIRECTIONAL:
+    case KVERN_CAN_BLOCK:
+    case KVERN_CAN_LATENT:
+    case KVERN_CAN_RECUR:
+        return false;
+    }
+    return false;
+}
+
+static uint64_t row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
+{
+    const kvern_layer *plan = &layer->plan;
+    const bool first = plan->start != KVERN_NO_START && tokens < (uint64_t)plan->start;
+    uint64_t bytes;
+    if (tokens > KVERN_MAX_POSITIONS ||
+        !kvern_u64_mul(kvern_planned_pages(layer, (int64_t)tokens),
+                       first ? layer->first.page_bytes : layer->geometry.page_bytes, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+// Query vectors that fill whole KV heads: at least `query_vectors`.
+static size_t whole_heads(const kvern_geometry *g, size_t query_vectors)
+{
+    const size_t rest = query_vectors % g->kv_heads;
+    return rest && query_vectors <= SIZE_MAX - g->kv_heads ? query_vectors + g->kv_heads - rest
+                                                           : query_vectors;
+}
+
+static size_t scratch_bytes(const kvern_planned_layer *layer, size_t rows, size_t query_vectors,
+                            int64_t tokens)
+{
+    const kvern_view view = {
+        .geometry = &layer->geometry,
+        .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
+        .window = layer->window,
+        .row_count = rows,
+    };
+    return kvern_attend_scratch_bytes(layer->context, &view,
+                                      whole_heads(&layer->geometry, query_vectors), tokens);
+}
+
+// ---- The list ----
+
+const kvern_layer_ops kvern_attention_layer = {
+    .check = check,
+    .describe = describe,
+    .write_kind = write_kind,
+    .can = can,
+    .row_bytes = row_bytes,
+    .scratch_bytes = scratch_bytes,
+    .prepare = kvern_attention_prepare,
+    .commit = kvern_attention_commit,
+    .cancel = kvern_attention_cancel,
+    .keep_room = kvern_attention_keep_room,
+    .check_tokens = kvern_attention_check_tokens,
+    .store = kvern_attention_store,
+    .check_donor = kvern_attention_check_donor,
+    .fill_read = kvern_attention_fill_read,
+    .prepare_settling = kvern_attention_prepare_settling,
+    .settle = kvern_attention_settle,
+    .cancel_settling = kvern_attention_cancel_settling,
+    .trimmable = kvern_attention_trimmable,
+    .min_reusable = kvern_attention_min_reusable,
+    .max_append = kvern_attention_max_append,
+    .truncate = kvern_attention_truncate,
+    .check_round = kvern_attention_check_round,
+    .round_limit = kvern_attention_round_limit,
+    .take_back = kvern_attention_take_back,
+};

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Appends: the caller's tensors become stored positions. A block, what a page has for one head of
+// one stream, is always written by one thread: slots may share words there.
+#include "src/attend/visibility.h"
+#include "src/base/assert.h"
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/layer/attention/attention.h"
+#include "src/math/fpenv.h"
+
+#include <inttypes.h>
+
+// Numbers to store for which more threads are asked: tens of microseconds for one.
+#define LEAST_PARALLEL_NUMBERS ((uint64_t)1 << 16)
+
+// Tasks per thread, so that one that is held up does not hold up all.
+#define TASKS_PER_THREAD 4
+
+// ---- The caller's view ----
+
+// What it has for one stream.
+typedef struct tensor {
+    const char *data;
+    kvern_type type;
+    int64_t token_stride, head_stride;
+    const int64_t *start; // NULL: rows follow each other
+} tensor;
+
+static tensor tensor_for(const kvern_tokens *t, const kvern_stream_plan *stream)
+{
+    if (stream->role & KVERN_ROLE_SCORE)
+        return (tensor){t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start};
+    return (tensor){t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start};
+}
+
+// Every index that the append will form must fit; the pointers are the caller's word.
+static kvern_status check_tensor(const tensor *t, const kvern_stream_plan *stream,
+                                 const int64_t *counts, size_t rows)
+{
+    const char *name = stream->name;
+    int64_t packed = 0;
+    if (!kvern_type_bytes(t->type))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", name, (int)t->type);
+    if (t->token_stride < 0 || t->head_stride < 0)
+        return kvern_fail(KVERN_ERR_RANGE, "%s: a stride is negative", name);
+    for (size_t r = 0; r < rows; r++) {
+        if (counts[r] == 0)
+            continue;
+        const int64_t start = t->start ? t->start[r] : packed;
+        int64_t end, a, b;
+        if (!t->data)
+            return kvern_fail(KVERN_ERR_ARGUMENT, "%s is NULL", name);
+        if (start < 0)
+            return kvern_fail(KVERN_ERR_RANGE, "%s: row %zu starts at %" PRId64, name, r, start);
+        if (!kvern_i64_add(start, counts[r], &end) || !kvern_i64_mul(end, t->token_stride, &a) ||
+            !kvern_i64_mul((int64_t)stream->heads, t->head_stride, &b) ||
+            !kvern_i64_add(a, b, &a) || !kvern_i64_add(a, (int64_t)stream->dim, &a) ||
+            !kvern_i64_mul(a, (int64_t)sizeof(float), &a))
+            return kvern_fail(KVERN_ERR_OVERFLOW, "%s: an index of row %zu does not fit", name, r);
+        if (!t->start)
+            packed = end;
+    }
+    return KVERN_OK;
+}
+
+kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
+                                          const kvern_tokens *tokens, const int64_t *counts,
+                                          size_t rows)
+{
+    const kvern_geometry *g = &layer->geometry;
+    kvern_status status = KVERN_OK;
+    for (size_t s = 0; s < g->stream_count && !status; s++) {
+        const tensor t = tensor_for(tokens, &g->streams[s]);
+        status = check_tensor(&t, &g->streams[s], counts, rows);
+    }
+    return status;
+}
+
+static const void *values_of(const tensor *t, int64_t token, size_t head)
+{
+    const int64_t at = token * t->token_stride + (int64_t)head * t->head_stride;
+    return t->data + (size_t)at * kvern_type_bytes(t->type);
+}
+
+// ---- Storing ----
+
+// A store that is cut into tasks. Its items are the heads of the pages that the tokens reach, row
+// by row, page by page; an item is that head of all streams.
+typedef struct storing {
+    const kvern_planned_layer *layer;
+    const kvern_layer_rows *rows;
+    const kvern_tokens *tokens;
+    const int64_t *counts;
+    size_t items, tasks;
+} storing;
+
+static size_t pages_of(const storing *s, size_t row)
+{
+    const int64_t length = s->rows->rows[row].length;
+    if (s->counts[row] == 0)
+        return 0;
+    return kvern_pages_of(length + s->counts[row]) - (size_t)length / KVERN_PAGE_POSITIONS;
+}
+
+static size_t items_of(const storing *s, size_t row)
+{
+    return pages_of(s, row) * s->layer->geometry.kv_heads;
+}
+
+// One head of the tokens that fall into one page of a row, which are `first` and following ones of
+// its tokens in the view.
+static void store_head(const storing *s, size_t row, int64_t packed, size_t page, size_t head)
+{
+    const kvern_row *r = &s->rows->rows[row];
+    const kvern_geometry *g = kvern_attention_form(s->layer, r).geometry;
+    void *data = kvern_table_page(r->table, page)->data;
+    const int64_t begin = kvern_max_i64(r->length, (int64_t)page * KVERN_PAGE_POSITIONS);
+    const int64_t end =
+        kvern_min_i64(r->length + s->counts[row], (int64_t)(page + 1) * KVERN_PAGE_POSITIONS);
+    KVERN_ASSERT(begin < end && kvern_page_is_exclusive(kvern_table_page(r->table, page)));
+    for (size_t i = 0; i < g->stream_count; i++) {
+        KVERN_ASSERT(g->streams[i].heads == g->kv_heads);
+        const tensor t = tensor_for(s->tokens, &g->streams[i]);
+        const int64_t first = (t.start ? t.start[row] : packed) - r->length;
+        for (int64_t at = begin; at < end; at++)
+            kvern_stream_encode(&g->streams[i], data, head, (size_t)at % KVERN_PAGE_POSITIONS,
+                                t.type, values_of(&t, first + at, head));
+    }
+}
+
+// Items [begin, end) of a row, whose tokens are number `packed` and following ones of all.
+static void store_items(const storing *s, size_t row, int64_t packed, size_t begin, size_t end)
+{
+    const size_t heads = s->layer->geometry.kv_heads;
+    const size_t first = (size_t)s->rows->rows[row].length / KVERN_PAGE_POSITIONS;
+    for (size_t item = begin; item < end; item++)
+        store_head(s, row, packed, first + item / heads, item % heads);
+}
+
+static void run_task(void *arg, size_t index)
+{
+    const storing *s = arg;
+    const size_t begin = index * s->items / s->tasks, end = (index + 1) * s->items / s->tasks;
+    const kvern_fp_saved saved = kvern_fp_enter();
+    int64_t packed = 0;
+    for (size_t r = 0, at = 0; r < s->rows->count && at < end; r++) {
+        const size_t items = items_of(s, r);
+        if (at + items > begin)
+            store_items(s, r, packed, begin > at ? begin - at : 0, kvern_min_size(items, end - at));
+        at += items;
+        packed += s->counts[r];
+    }
+    kvern_fp_leave(saved);
+}
+
+// Small appends stay on the calling thread.
+static size_t choose_tasks(const storing *s)
+{
+    const kvern_executor *executor = &s->layer->context->executor;
+    const kvern_geometry *g = &s->layer->geometry;
+    uint64_t tokens = 0, numbers = 0;
+    for (size_t r = 0; r < s->rows->count; r++)
+        tokens += (uint64_t)s->counts[r];
+    for (size_t i = 0; i < g->stream_count; i++)
+        numbers += g->streams[i].heads * g->streams[i].dim;
+    if (executor->threads == 1 || tokens * numbers < LEAST_PARALLEL_NUMBERS)
+        return 1;
+    return kvern_min_size(s->items, TASKS_PER_THREAD * executor->threads);
+}
+
+void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                           const kvern_tokens *tokens, const int64_t *counts)
+{
+    const kvern_executor *executor = &layer->context->executor;
+    storing s = {layer, rows, tokens, counts, 0, 1};
+    for (size_t r = 0; r < rows->count; r++) {
+        if (counts[r])
+            kvern_row_extend(&rows->rows[r], rows->rows[r].length + counts[r]);
+        s.items += items_of(&s, r);
+    }
+    s.tasks = choose_tasks(&s);
+    KVERN_ASSERT(s.tasks <= kvern_max_size(s.items, 1));
+    if (s.tasks > 1)
+        executor->run(executor->user, s.tasks, run_task, &s);
+    else
+        run_task(&s, 0);
+    for (size_t r = 0; r < rows->count; r++)
+        rows->rows[r].length += counts[r];
+}
+
+// ---- Reading ----
+
+kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer, const kvern_row *row,
+                                         size_t index, int64_t count)
+{
+    if (count < 0 || count > row->length)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " queries at %" PRId64 " positions",
+                          index, count, row->length);
+    const kvern_read_row seen = {.base = row->length - count, .length = row->length};
+    if (!kvern_visibility_is_held(&layer->window, &seen, row->held))
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: the window of position %" PRId64 " is not held any more", index,
+                          seen.base);
+    return KVERN_OK;
+}
+
+void kvern_attention_fill_read(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                               const int64_t *counts, kvern_read *read)
+{
+    read->geometry = &layer->geometry;
+    read->first = &layer->first;
+    read->window = layer->window;
+    for (size_t r = 0; r < rows->count; r++) {
+        const kvern_row *row = &rows->rows[r];
+        KVERN_ASSERT(counts[r] <= row->length);
+        kvern_table_retain(row->table);
+        read->rows[r] = (kvern_read_row){row->table, kvern_attention_form(layer, row).geometry,
+                                         row->length - counts[r], row->length};
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "src/state/walk.h"
+
+// One invariant.
+#define HOLDS(condition, words)                                                                    \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return words;                                                                          \
+    } while (0)
+
+// ---- Pages ----
+
+// A page that was converted where it lies keeps the size that it had, which is larger.
+
+static const char *walk_room(const kvern_page *first, size_t wanted, size_t page_bytes)
+{
+    size_t count = 0;
+    for (const kvern_page *page = first; page; page = page->next, count++) {
+        HOLDS(page->references == 1, "a page of a row's room is held by somebody else");
+        HOLDS(kvern_page_bytes(page) >= page_bytes,
+              "a page of a row's room is too small for the row's form");
+    }
+    HOLDS(count == wanted, "a row's room is not as long as it says");
+    return NULL;
+}
+
+static const char *walk_pages(const kvern_planned_layer *layer, const kvern_row *row)
+{
+    const kvern_table *table = row->table;
+    const bool first = layer->first_pool && !row->converted;
+    const size_t page_bytes = (first ? &layer->first : &layer->geometry)->page_bytes;
+    for (size_t i = 0; table && i < table->count; i++) {
+        const kvern_page *page = table->pages[i];
+        HOLDS(page->references > 0, "a page of a table is held by nobody");
+        HOLDS(kvern_page_bytes(page) >= page_bytes, "a page is too small for its row's form");
+        HOLDS(i == 0 || page != table->pages[i - 1], "a page lies twice in a table");
+    }
+    const char *wrong = walk_room(row->room, row->room_count, page_bytes);
+    return wrong ? wrong : walk_room(row->later, row->later_count, layer->geometry.page_bytes);
+}
+
+// ---- Rows ----
+
+static const char *walk_table(const kvern_row *row)
+{
+    const kvern_table *table = row->table;
+    HOLDS(table || row->length == 0, "a row with positions has no table");
+    if (!table)
+        return NULL;
+    HOLDS(table->references > 0, "a row's table is held by nobody");
+    HOLDS(table->count <= table->capacity, "a table has more pages than room for them");
+    HOLDS(table->count >= kvern_table_used(table, row->length),
+          "a table has fewer pages than its row");
+    HOLDS(table->gap == 0 || (table->kept + table->gap) * KVERN_PAGE_POSITIONS <= (size_t)row->held,
+          "a page was dropped that the row holds");
+    return NULL;
+}
+
+static const char *walk_window(const kvern_planned_layer *layer, const kvern_row *row)
+{
+    const kvern_window *window = &layer->window;
+    HOLDS(row->held >= 0 && row->held <= row->length, "held lies outside the row");
+    HOLDS(row->held == 0 || window->recent != KVERN_EVERY_POSITION,
+          "a row without a window has dropped positions");
+    HOLDS(row->held == 0 || row->length - row->held >= window->recent,
+          "the last position does not find all it saw");
+    return NULL;
+}
+
+// Between calls, no step and no round open.
+static const char *walk_rest(const kvern_row *row, const kvern_row_undo *undo)
+{
+    HOLDS(row->promised == 0, "room is promised without a step");
+    HOLDS(!row->slotted && !row->handed_out, "a slot is taken without a step");
+    HOLDS(!undo || (!undo->begun && !undo->table && !undo->tail), "an undo outlives its round");
+    return NULL;
+}
+
+static const char *walk_row(const kvern_planned_layer *layer, const kvern_row *row)
+{
+    HOLDS(row->length >= 0 && row->length <= KVERN_MAX_POSITIONS, "a length is out of range");
+    HOLDS(row->floor >= 0, "a floor is negative");
+    HOLDS(row->boundary >= 0 && row->boundary <= KVERN_MAX_POSITIONS, "a boundary is out of range");
+    const char *wrong = walk_table(row);
+    if (!wrong)
+        wrong = walk_window(layer, row);
+    return wrong ? wrong : walk_pages(layer, row);
+}
+
+// ---- Caches ----
+
+static const char *walk_layer(const kvern_cache *cache)
+{
+    const kvern_batch *batch = cache->batch;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    HOLDS(cache->rows == rows.rows, "a cache looks for its rows elsewhere");
+    HOLDS(!cache->appended || batch->step_open, "a layer has appended without a step");
+    for (size_t r = 0; r < rows.count; r++) {
+        const kvern_row *row = &rows.rows[r];
+        const int64_t fresh = cache->appended ? batch->counts[r] : 0;
+        HOLDS(row->length == batch->lengths[r] + fresh, "a row is not as long as its batch says");
+        const char *wrong = walk_row(layer, row);
+        if (!wrong && !batch->step_open)
+            wrong = walk_rest(row, rows.undos ? NULL : kvern_batch_undos(batch, cache->number) + r);
+        if (wrong)
+            return wrong;
+    }
+    return NULL;
+}
+
+static const char *walk_batch(const kvern_batch *batch)
+{
+    HOLDS(batch->row_count <= batch->capacity, "a batch has more rows than room for them");
+    HOLDS(batch->of_state || (!batch->step_open && !batch->round_open),
+          "something is open in a cache that stands alone");
+    for (size_t r = 0; r < batch->row_count; r++) {
+        HOLDS(!batch->step_open || batch->counts[r] >= 0, "a step has a negative count");
+        if (!batch->round_open)
+            continue;
+        const int64_t appended = batch->lengths[r] - batch->round_begin[r];
+        HOLDS(appended >= 0 && appended <= batch->round_most[r],
+              "a round has other tokens than it was begun for");
+    }
+    return NULL;
+}
+
+const char *kvern_caches_walk(const kvern_cache *caches)
+{
+    const kvern_batch *batch = caches[0].batch;
+    const char *wrong = walk_batch(batch);
+    for (size_t c = 0; c < batch->caches && !wrong; c++)
+        wrong = walk_layer(&caches[c]);
+    return wrong;
+}
+
+const char *kvern_state_walk(const kvern_state *state)
+{
+    if (state->batch.caches != state->composition->count)
+        return "a batch has other layers than its state";
+    return kvern_caches_walk(state->caches);
+}
