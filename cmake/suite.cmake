@@ -18,10 +18,12 @@ add_check(vendoring ${TOOLS}/check-vendoring)
 add_check(bare ${TOOLS}/check-bare)
 add_check(abi ${TOOLS}/check-abi ${PROJECT_BINARY_DIR})
 add_check(checks python3 ${PROJECT_SOURCE_DIR}/tests/tools/test_checks.py)
+add_check(compilers python3 ${PROJECT_SOURCE_DIR}/tests/tools/test_compilers.py)
 add_check(report python3 ${PROJECT_SOURCE_DIR}/tests/tools/test_report.py)
 
 # Uninitialised memory that reaches a result is what the sanitizers do not see.
-foreach(test IN ITEMS engine_generate engine_chat unit_arguments unit_fault_rows)
+foreach(test IN ITEMS engine_generate engine_chat unit_arguments unit_fault_rows
+                      unit_defined_values unit_export)
     if(TARGET test_${test})
         add_test(NAME valgrind/${test} COMMAND valgrind --quiet --error-exitcode=99
                  --leak-check=full --errors-for-leak-kinds=definite,indirect

@@ -23,13 +23,9 @@
 // not inlined, or pin the values with kvern_fp_pin. The sticky exception flags are unspecified
 // after the pair.
 
-#include <float.h>
-#include <stdint.h>
+#include "src/math/strict.h"
 
-// 0: every type in itself; 16: the same, for machines that have _Float16 (-march=native).
-#if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error "float expressions must be evaluated in float (on 32-bit x86: -mfpmath=sse -msse2)"
-#endif
+#include <stdint.h>
 
 // Keeps the computation of *x before this point, and what is computed from it after.
 static inline void kvern_fp_pin(float *x)

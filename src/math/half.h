@@ -9,6 +9,8 @@
 // bf16: 1 sign, 8 exponent, 7 fraction bits: the upper half of a float.
 // f16:  1 sign, 5 exponent, 10 fraction bits (IEEE binary16), subnormals included.
 
+#include "src/math/strict.h"
+
 #include <stdint.h>
 #include <string.h>
 

@@ -9,6 +9,8 @@
 // operation is one IEEE operation per lane, so a template computes the same bits on each of them.
 // Masks of comparisons are false where an operand is NaN, except lanes_isnan.
 
+#include "src/math/strict.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -81,8 +83,7 @@ LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
     _mm256_storeu_si256((__m256i *)(p + 8), v.high);
 }
 
-// Into the second-level cache: what is wanted later must not take the few buffers through which the
-// first-level cache is filled now.
+// Into the first-level cache: a hint, at any address.
 LANES_INLINE void lanes_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

@@ -5,6 +5,8 @@
 // Sixteen lanes of 32 bits on AVX-512 (F, BW, VL, DQ): one register. The names and their meaning
 // are those of lanes_avx2.h, which has the comments.
 
+#include "src/math/strict.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 

@@ -5,6 +5,8 @@
 // Sixteen lanes of 32 bits on aarch64: four registers, lanes 0-3, 4-7, 8-11 and 12-15. The names
 // and their meaning are those of lanes_avx2.h, which has the comments.
 
+#include "src/math/strict.h"
+
 #include <arm_neon.h>
 #include <stdint.h>
 #include <string.h>

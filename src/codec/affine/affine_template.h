@@ -78,7 +78,7 @@ LANES_INLINE void score_some(affine_sides sides, codes_columns columns, size_t d
     _Alignas(64) float group[AFFINE_VECTORS][KVERN_CODES_LANES];
     const size_t slot = tile_begin * 16, width = (tile_end - tile_begin) * 16;
     const size_t size = sides.codec->group;
-    kvern_codes_product product = {.rows = tile.rows,
+    kvern_codes_product product = {.rows = (const float(*)[KVERN_CODES_LANES])tile.rows,
                                    .count = size < KVERN_CODES_ROWS ? size : KVERN_CODES_ROWS,
                                    .width = width,
                                    .a_stride = q_stride,
@@ -89,7 +89,7 @@ LANES_INLINE void score_some(affine_sides sides, codes_columns columns, size_t d
                         .stride = q_stride,
                         .slot = slot,
                         .width = width,
-                        .group = group,
+                        .group = (const float(*)[KVERN_CODES_LANES])group,
                         .scores = scores};
     columns.words += slot;
     for (size_t d = 0; d < dim; d += product.count) {
@@ -324,7 +324,7 @@ LANES_INLINE void accumulate_some(const affine_sides *sides, codes_columns c, si
     const affine_slots slots = slots_between(begin, end);
     const uint32_t *words = c.words;
     const size_t group = sides->codec->group;
-    kvern_codes_product product = {.rows = tile.rows + begin,
+    kvern_codes_product product = {.rows = (const float(*)[KVERN_CODES_LANES])tile.rows + begin,
                                    .count = end - begin,
                                    .width = group < KVERN_CODES_PANEL ? group : KVERN_CODES_PANEL,
                                    .a = weights.scaled[0] + begin,
