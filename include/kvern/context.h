@@ -21,6 +21,9 @@
 // never changes. Every other object is used by one thread at a time, except reads, which may be
 // attended and released on any thread, also while their cache goes on being changed on another one.
 // Objects that share pages (forks, extracted and adopted rows, reads) need not know of each other.
+//
+// Stack: a call takes up to 128 KiB of its thread's stack, and so does a task of an executor. The
+// most is needed where a row is converted in place (kvern_layer.start, kvern/composition.h).
 
 #include <kvern/cpu.h>
 #include <kvern/status.h>
