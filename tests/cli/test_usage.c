@@ -160,7 +160,7 @@ static void test_wrong_arguments(void **state)
         program_expect_usage(&(program_call){.arguments = {command, "a", "b"}}, "'b'");
         program_expect_usage(&(program_call){.arguments = {command, "m", "--walk"}}, "--walk");
     }
-    program_expect_usage(&(program_call){.arguments = {"inspect", "m", "-p", "x"}}, "'-p'");
+    program_expect_usage(&(program_call){.arguments = {"inspect", "m", "-n", "3"}}, "'-n'");
     program_expect_usage(&(program_call){.arguments = {"run", "m", "-p"}}, "'p'");
 }
 
