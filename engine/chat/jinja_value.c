@@ -449,8 +449,8 @@ static const jinja_string *written_number(jinja_run *run, jinja_value value)
             strcat(text, ".0");
     }
     const size_t size = strlen(text);
-    char *copy = jinja_run_take(run, size);
-    memcpy(copy, text, size);
+    char *copy = jinja_run_take(run, size + 1);
+    memcpy(copy, text, size + 1);
     return jinja_text(run, copy, size).as.string;
 }
 
