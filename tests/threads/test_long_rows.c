@@ -96,6 +96,7 @@ static size_t tasks_of(const shape *s, const int64_t *lengths, size_t rows, uint
     queries.q = q;
     queries.out = q;
     const uint64_t before = held_bytes(context);
+    tasks = 0; // long appends have some, too
     assert_ok(kvern_read_attend(read, &queries));
     if (scratch)
         *scratch = held_bytes(context) - before;
