@@ -70,7 +70,9 @@ typedef struct kvern_queries {
     // The softmax: out = sum of softmax(cap(scale * q . k)) * v over the positions in sight.
     float scale;   // multiplies the query, with one rounding per element; usually 1/sqrt(k_dim)
     float softcap; // 0: none; otherwise a score s becomes softcap * tanh(s / softcap)
-    const float *sinks; // NULL: none; otherwise query_heads logits that take part in the softmax
+    const float *sinks; // sink logits, learned with the model: query_heads scores that take part in
+                        // the softmax and have no value; NULL: none. Positions that a window keeps
+                        // in sight are something else: kvern_layer.keep
 } kvern_queries;
 
 // Writes a view of packed f32 queries and outputs of `query_heads` heads for a layer to `size`
