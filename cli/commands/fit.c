@@ -89,18 +89,13 @@ static kvern_status check_fit(fit_report *report, engine_error *error)
 {
     const cli_options *options = &report->options;
     const size_t most = report->facts.context_length;
-    kvern_status status = memory_fit_try(options, &report->facts, report->tokens, error);
-    if (status != KVERN_OK && status != KVERN_ERR_BUDGET) {
+    kvern_status status =
+        memory_fit_bytes(options, &report->facts, report->tokens, &report->needed, error);
+    if (status != KVERN_OK) {
         return status;
     }
-    report->fits = status == KVERN_OK;
-    report->needed = memory_fit_bytes(options, &report->facts, report->tokens);
-    if (memory_fit_try(options, &report->facts, most, NULL) == KVERN_OK) {
-        report->longest = most;
-    } else {
-        report->longest = memory_fit_longest(options, &report->facts, most);
-    }
-    return KVERN_OK;
+    report->fits = report->needed <= options->budget;
+    return memory_fit_longest(options, &report->facts, most, &report->longest, error);
 }
 
 static kvern_status make_report(const model_source *source, fit_report *report, engine_error *error)
@@ -117,7 +112,8 @@ static kvern_status make_report(const model_source *source, fit_report *report, 
                            report->facts.context_length);
     }
     options->budget = options->budget ? options->budget : machine_budget(&report->facts);
-    status = load_context(options, &report->context, error);
+    const cli_options unlimited = {.threads = 1, .storage = options->storage};
+    status = load_context(&unlimited, &report->context, error);
     if (status == KVERN_OK) {
         status = storage_composition(&options->storage, &report->facts, report->context, true,
                                      &report->composition, error);

@@ -91,8 +91,12 @@ static kvern_status rest_of_budget(const cli_options *options, const loaded_mode
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    const uint64_t taken =
-        memory_fit_bytes(options, model_get_facts(loaded->model), loaded->context_length);
+    uint64_t taken;
+    kvern_status status = memory_fit_bytes(options, model_get_facts(loaded->model),
+                                           loaded->context_length, &taken, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
     if (taken >= options->budget) {
         return fail_room(options, loaded, 0, error);
     }

@@ -31,26 +31,32 @@ kvern_status load_context(const cli_options *options, kvern_context **out, engin
 }
 
 static kvern_status refuse_context(const cli_options *options, const model_facts *facts,
-                                   const loaded_model *loaded, size_t fits, engine_error *error)
+                                   const loaded_model *loaded, uint64_t needed, size_t longest,
+                                   engine_error *error)
 {
     size_t tokens = loaded->context_length;
     char advice[64] = "no context fits";
-    kvern_composition *composition;
-    kvern_status status =
-        storage_composition(&options->storage, facts, loaded->context, true, &composition, error);
+    const cli_options unlimited = {.threads = 1, .storage = options->storage};
+    kvern_context *context;
+    kvern_composition *composition = NULL;
+    kvern_status status = load_context(&unlimited, &context, error);
     if (status != KVERN_OK) {
         return status;
     }
-    const uint64_t cache = kvern_composition_row_bytes(composition, tokens);
+    status = storage_composition(&options->storage, facts, context, true, &composition, error);
+    const uint64_t cache = composition ? kvern_composition_row_bytes(composition, tokens) : 0;
     kvern_composition_release(composition);
-    if (fits > 0) {
-        snprintf(advice, sizeof advice, "--ctx %zu fits", fits);
+    kvern_context_release(context);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (longest > 0) {
+        snprintf(advice, sizeof advice, "--ctx %zu fits", longest);
     }
     return engine_fail(error, KVERN_ERR_BUDGET,
                        "a context of %zu tokens needs %" PRIu64 " bytes (%" PRIu64
                        " of KV cache), and the budget is %" PRIu64 " bytes; %s",
-                       tokens, memory_fit_bytes(options, facts, tokens), cache, options->budget,
-                       advice);
+                       tokens, needed, cache, options->budget, advice);
 }
 
 // A context that was asked for fits or is refused; without --ctx it is as long as the budget lets
@@ -58,21 +64,21 @@ static kvern_status refuse_context(const cli_options *options, const model_facts
 static kvern_status apply_budget(const cli_options *options, const model_facts *facts,
                                  loaded_model *loaded, engine_error *error)
 {
+    uint64_t needed;
+    size_t longest;
     if (options->budget == 0) {
         return KVERN_OK;
     }
-    kvern_status status = memory_fit_try(options, facts, loaded->context_length, error);
-    if (status == KVERN_ERR_BUDGET) {
-        size_t fits = memory_fit_longest(options, facts, loaded->context_length);
-        if (fits == 0 || options->context) {
-            return refuse_context(options, facts, loaded, fits, error);
-        }
-        loaded->context_length = fits;
-        status = KVERN_OK;
+    kvern_status status = memory_fit_bytes(options, facts, loaded->context_length, &needed, error);
+    if (status != KVERN_OK || needed <= options->budget) {
+        return status;
     }
-    return status == KVERN_OK
-               ? memory_fit_take(options, facts, loaded->context, loaded->context_length, error)
-               : status;
+    status = memory_fit_longest(options, facts, loaded->context_length, &longest, error);
+    if (status == KVERN_OK && (longest == 0 || options->context)) {
+        return refuse_context(options, facts, loaded, needed, longest, error);
+    }
+    loaded->context_length = longest;
+    return status;
 }
 
 static kvern_status choose_context(const cli_options *options, const model_facts *facts,

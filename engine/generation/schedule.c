@@ -350,6 +350,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
         vacate(s, q, *row);
         q->forwarded = q->result.shared_tokens = 0;
         q->like = DRAFT_NO_ROW;
+        q->source = SCHEDULE_NO_ROW;
     }
     return status;
 }
@@ -539,6 +540,7 @@ static void deliver_row(schedule *s, size_t row, const float *logits)
             return;
         }
         schedule_kept_settle(s, q, row);
+        q->prompt_ended = true;
         schedule_sequence_time(q, &q->result.decode_seconds);
     } else {
         q->result.decode_steps++;
@@ -609,6 +611,17 @@ static void leave_finished(schedule *s)
     }
 }
 
+// Rows whose prompts ended in this step.
+static void settle_prompts(schedule *s)
+{
+    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && s->rows[r]->prompt_ended) {
+            s->rows[r]->prompt_ended = false;
+            schedule_room_settle(s, r);
+        }
+    }
+}
+
 static void run_step(schedule *s)
 {
     engine_error error;
@@ -621,7 +634,7 @@ static void run_step(schedule *s)
     schedule_draft_settle(s);
     schedule_draft_read(s);
     leave_finished(s);
-    schedule_room_renew(s);
+    settle_prompts(s);
 }
 
 bool schedule_step(schedule *s)

@@ -7,7 +7,6 @@
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_ngram.h"
 #include "engine/speculation/draft_pace.h"
-#include "engine/speculation/draft_round.h"
 
 // ---- Rows of drafts ----
 
@@ -75,7 +74,7 @@ kvern_status schedule_draft_seat(schedule *s, schedule_sequence *q, size_t room,
         return KVERN_OK;
     }
     const size_t row = free_row(s);
-    const kvern_status status = drafts_begin(s->drafts, row, &sequence, &q->draft_promised, error);
+    const kvern_status status = drafts_begin(s->drafts, row, &sequence, error);
     q->draft_row = status == KVERN_OK ? row : DRAFT_NO_ROW;
     return status;
 }
@@ -86,7 +85,6 @@ void schedule_draft_leave(schedule *s, schedule_sequence *q)
         drafts_end(s->drafts, q->draft_row);
     }
     q->draft_row = DRAFT_NO_ROW;
-    q->draft_promised = 0;
 }
 
 void schedule_draft_read(schedule *s)
@@ -125,7 +123,7 @@ static float cost_of(size_t rows)
 static bool round_possible(const schedule *s)
 {
     for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->rows[r] && round_room(s->state, r) == 0) {
+        if (s->rows[r] && drafts_trial(s->state, r) == 0) {
             return false;
         }
     }
@@ -136,7 +134,7 @@ static bool round_possible(const schedule *s)
 static draft_request request_of(const schedule *s, size_t row, float cost)
 {
     const schedule_sequence *q = s->rows[row];
-    const size_t room = round_room(s->state, row) - 1;
+    const size_t room = drafts_trial(s->state, row) - 1;
     size_t most = q->final_length - q->known - 1; // all but the last token may be a draft
     most = most < s->options.draft_tokens ? most : s->options.draft_tokens;
     most = most < room ? most : room;

@@ -9,6 +9,8 @@
 
 #include "engine/generation/schedule.h"
 
+#define SCHEDULE_NO_ROW SIZE_MAX
+
 // A request and what has become of it.
 typedef struct schedule_sequence {
     struct schedule_sequence *next; // behind it in the queue
@@ -28,22 +30,21 @@ typedef struct schedule_sequence {
     double since;   // when
 
     // While it runs:
-    size_t forwarded;        // tokens of the prompt
-    size_t chunk_end;        // where the chunk ends that it is in, which it would have alone, too
-    bool over;               // it leaves at the end of the step
-    size_t draft_row;        // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
-    bool undrafted;          // it goes without for good: with them it could not run even alone
-    size_t like;             // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
-    size_t drafted;          // tokens that the step checks
-    size_t accepted;         // of these, in front
-    uint64_t promised;       // bytes that its row may take beyond what is reserved
-    uint64_t draft_promised; // the same of its drafts
-    size_t converted;        // layers in which its row has its final form
+    size_t forwarded;  // tokens of the prompt
+    size_t chunk_end;  // where the chunk ends that it is in, which it would have alone, too
+    bool prompt_ended; // in this step
+    bool over;         // it leaves at the end of the step
+    size_t draft_row;  // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
+    bool undrafted;    // it goes without for good: with them it could not run even alone
+    size_t like;       // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
+    size_t drafted;    // tokens that the step checks
+    size_t accepted;   // of these, in front
+    size_t source; // the row that its beginning is from, until it is seated; SCHEDULE_NO_ROW: none
 } schedule_sequence;
 
-// A row of its own holds it between requests. A prompt of several chunks is forwarded in another
-// row, which shares its pages and takes its place when the prompt is through: until then there is
-// something to go back to.
+// A row of its own holds it between requests. A prompt of several chunks that trimming could not
+// take back is forwarded in another row, which shares its pages and takes its place when the prompt
+// is through: until then there is something to go back to.
 struct kept_sequence {
     schedule *schedule;
     size_t row;
@@ -165,9 +166,8 @@ bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
 KVERN_CHECK kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q,
                                             engine_error *error);
 
-// After a step: rows that were converted in it reserve the rest of their room, and what need not be
-// promised any more is not.
-void schedule_room_renew(schedule *s);
+// The prompt of a row is forwarded: room for its chunks is given back.
+void schedule_room_settle(schedule *s, size_t row);
 
 // Bytes of the pages of all rows at their present lengths, room not counted.
 uint64_t schedule_room_bytes(const schedule *s);

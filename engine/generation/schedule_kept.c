@@ -106,6 +106,19 @@ static bool is_one_step(const schedule *s, const schedule_sequence *q, size_t ro
            rest <= (uint64_t)kvern_state_max_append(s->state, row);
 }
 
+// Whether any number of the newest positions can be trimmed, and leaves a row as it was before
+// them.
+static bool trims_freely(const kvern_state *state)
+{
+    const kvern_composition *plan = kvern_state_composition(state);
+    bool freely = true;
+    for (size_t l = 0; l < kvern_composition_layers(plan); l++) {
+        const kvern_layer *layer = kvern_composition_layer(plan, l);
+        freely = freely && layer->kind == KVERN_LAYER_FULL && layer->start == KVERN_NO_START;
+    }
+    return freely;
+}
+
 // Another row behind the others with the positions of the kept one.
 static kvern_status share(schedule *s, size_t row, engine_error *error)
 {
@@ -123,7 +136,7 @@ kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, 
     const kept_sequence *k = q->request.kept;
     q->forwarded = q->result.shared_tokens = (size_t)kept_sequence_length(k);
     *row = k->row;
-    if (q->forwarded == 0 || is_one_step(s, q, k->row)) {
+    if (q->forwarded == 0 || is_one_step(s, q, k->row) || trims_freely(s->state)) {
         return KVERN_OK;
     }
     *row = kvern_state_rows(s->state);
@@ -150,15 +163,18 @@ static void take_over(schedule *s, kept_sequence *k, schedule_sequence *q, size_
     k->count = q->known;
 }
 
-// The sequence is what it was before.
-static void go_back(schedule *s, kept_sequence *k, size_t row)
+// The sequence is what it was before, with `length` positions.
+static void go_back(schedule *s, kept_sequence *k, size_t row, size_t length)
 {
-    if (row != k->row || k->count == 0) {
+    const int64_t surplus = kvern_state_length(s->state, row) - (int64_t)length;
+    if (row != k->row || length == 0) {
         (void)!kvern_state_reset(s->state, row);
+    } else if (surplus > 0) { // where that is exact
+        (void)!kvern_state_trim(s->state, row, surplus);
     }
     // Drafts that fail to forget draft on: what they guess may be wrong.
     if (k->draft_row != DRAFT_NO_ROW) {
-        (void)!drafts_trim(s->drafts, k->draft_row, (size_t)kept_sequence_length(k), NULL);
+        (void)!drafts_trim(s->drafts, k->draft_row, length, NULL);
     }
 }
 
@@ -169,6 +185,6 @@ void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row)
     if (q->forwarded == q->count) {
         take_over(s, k, q, row);
     } else {
-        go_back(s, k, row);
+        go_back(s, k, row, q->result.shared_tokens);
     }
 }

@@ -83,6 +83,7 @@ bool schedule_prefix_take(schedule *s, schedule_sequence *q)
     if (status == KVERN_OK) {
         q->forwarded = q->result.shared_tokens = count;
         q->like = s->rows[row]->draft_row;
+        q->source = row;
     }
     return status == KVERN_OK;
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The memory of a scheduler's rows. With a budget a row's room is reserved up to its final length,
-// by the library, which knows every byte of it, and so is that of its drafts. What no reservation
-// covers (engine/model/row_room.h) is promised: bytes that later admissions leave free.
+// The memory of a scheduler's rows. With a budget a row and its drafts have room up to their final
+// length before they run, planned and reserved by the library (kvern/plan.h), which knows every
+// byte of it: no step is refused memory then.
 
 #include "engine/generation/schedule_internal.h"
-
-#include "engine/model/row_room.h"
 
 #include <inttypes.h>
 
@@ -16,26 +14,6 @@ static kvern_memory memory_of(const schedule *s)
         memory.budget_bytes = 0; // impossible: the arguments are right
     }
     return memory;
-}
-
-// Bytes that a row may still take beyond what is reserved for it.
-static uint64_t promise_of(const schedule *s, size_t row, const schedule_sequence *q)
-{
-    const row_room room = {.length = q->final_length,
-                           .prompt = q->count,
-                           .prompt_done = q->forwarded == q->count,
-                           .chunk = s->options.chunk,
-                           .shared = q->result.shared_tokens};
-    return row_room_promise(s->state, row, &room);
-}
-
-static uint64_t promised(const schedule *s)
-{
-    uint64_t bytes = 0;
-    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        bytes += s->rows[r] ? s->rows[r]->promised + s->rows[r]->draft_promised : 0;
-    }
-    return bytes;
 }
 
 static uint64_t row_bytes(const schedule *s, const schedule_sequence *q)
@@ -64,97 +42,67 @@ bool schedule_room_likely(const schedule *s, const schedule_sequence *q)
 {
     const kvern_memory memory = memory_of(s);
     const uint64_t wanted = row_bytes(s, q) + schedule_draft_bytes(s, q);
-    const uint64_t free_bytes = memory.budget_bytes - memory.held_bytes;
     return memory.budget_bytes == 0 || schedule_running(s) == 0 ||
-           (promised(s) <= free_bytes && wanted <= free_bytes - promised(s));
+           wanted <= memory.budget_bytes - memory.held_bytes;
 }
 
-static kvern_status reserve(schedule *s, size_t row, size_t tokens, engine_error *error)
+// What a row is going to do until it has `tokens` positions. Only a prompt comes in chunks.
+static kvern_plan plan_of(const schedule *s, const schedule_sequence *q, size_t tokens)
 {
-    // Scratch for the queries of a whole step.
-    size_t queries = model_get_facts(s->model)->heads * s->options.chunk;
-    kvern_status status = kvern_state_reserve(s->state, row, (int64_t)tokens, queries);
+    const size_t rest = q->count - q->forwarded, chunk = s->options.chunk;
+    const size_t round = s->drafts ? 1 + s->options.draft_tokens : 0;
+    kvern_plan plan = kvern_plan_default();
+    plan.tokens = (int64_t)tokens;
+    plan.chunk = (int64_t)(rest < 1 ? 1 : rest < chunk ? rest : chunk);
+    plan.round = (int64_t)(round < tokens ? round : tokens);
+    const size_t queries = (size_t)(plan.chunk > plan.round ? plan.chunk : plan.round);
+    plan.query_vectors = model_get_facts(s->model)->heads * queries;
+    return plan;
+}
+
+static kvern_status reserve(schedule *s, size_t row, const schedule_sequence *q, size_t tokens,
+                            engine_error *error)
+{
+    const kvern_plan plan = plan_of(s, q, tokens);
+    kvern_status status = kvern_state_reserve_plan(s->state, row, &plan);
     return status == KVERN_OK ? KVERN_OK
                               : engine_fail_kvern(error, status, "making room for a request");
 }
 
-// Whether `bytes` are free beside what was promised to the other rows.
-static kvern_status check_free(const schedule *s, uint64_t bytes, engine_error *error)
+// Rows that share pages since a prompt's beginning was taken over may need pages of their own.
+static kvern_status renew_others(schedule *s, const schedule_sequence *q, engine_error *error)
 {
-    const kvern_memory memory = memory_of(s);
-    const uint64_t free_bytes = memory.budget_bytes - memory.held_bytes;
-    const uint64_t wanted = promised(s) + bytes;
-    if (free_bytes >= wanted) {
-        return KVERN_OK;
+    kvern_status status = KVERN_OK;
+    for (size_t r = 0; q->source != SCHEDULE_NO_ROW && r < kvern_state_rows(s->state); r++) {
+        if (s->rows[r] && status == KVERN_OK) {
+            status = reserve(s, r, s->rows[r], s->rows[r]->final_length, error);
+        }
     }
-    return engine_fail(error, KVERN_ERR_BUDGET,
-                       "%" PRIu64 " bytes are needed beside the rows, and %" PRIu64 " are left",
-                       wanted, free_bytes);
+    return status;
 }
 
-static size_t converted_layers(const schedule *s, size_t row)
-{
-    size_t count = 0;
-    for (size_t l = 0; l < kvern_composition_layers(kvern_state_composition(s->state)); l++) {
-        count += kvern_cache_converted(kvern_state_cache(s->state, l), row) ? 1 : 0;
-    }
-    return count;
-}
-
-// Room of a row's drafts, beside what is promised to its own and all others. Alone, or without a
-// budget, the row goes without drafts when there is none; otherwise it waits.
-static kvern_status take_drafts(schedule *s, schedule_sequence *q, bool budget, engine_error *error)
-{
-    const bool alone = schedule_running(s) == 0;
-    kvern_status status = schedule_draft_seat(s, q, budget ? q->final_length : q->count, error);
-    if (status == KVERN_ERR_BUDGET && !alone) {
-        return status;
-    }
-    if (!budget || (alone && q->draft_row == DRAFT_NO_ROW)) {
-        return KVERN_OK;
-    }
-    status = check_free(s, q->promised + q->draft_promised, error);
-    if (status == KVERN_OK || !alone) {
-        return status;
-    }
-    // Bytes that the library holds without using them count as taken here. So a row that is alone,
-    // which nothing can take them from, may try; but its drafts may not take them.
-    schedule_draft_leave(s, q);
-    return KVERN_OK;
-}
-
+// Without a budget the rest is taken as it is needed: otherwise whole contexts would be reserved
+// for answers that end early.
 kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q, engine_error *error)
 {
     const bool budget = memory_of(s).budget_bytes != 0;
-    // Without a budget the rest is taken as it is needed: otherwise whole contexts would be
-    // reserved for answers that end early.
-    const kvern_status status = reserve(s, row, budget ? q->final_length : q->count, error);
+    const size_t tokens = budget ? q->final_length : q->count;
+    kvern_status status = reserve(s, row, q, tokens, error);
+    if (status == KVERN_OK && budget) {
+        status = renew_others(s, q, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
-    q->promised = budget ? promise_of(s, row, q) : 0;
-    q->converted = converted_layers(s, row);
-    return take_drafts(s, q, budget, error);
+    // A row whose drafts have no room goes without them; but beside others it waits for it.
+    status = schedule_draft_seat(s, q, tokens, error);
+    return status == KVERN_ERR_BUDGET && schedule_running(s) > 0 ? status : KVERN_OK;
 }
 
-// Reserves the rest of a row that has been converted since; until that is done the promise stays.
-static void renew_row(schedule *s, size_t row)
+void schedule_room_settle(schedule *s, size_t row)
 {
-    schedule_sequence *q = s->rows[row];
-    const size_t converted = converted_layers(s, row);
-    if (converted != q->converted && reserve(s, row, q->final_length, NULL) != KVERN_OK) {
-        return;
-    }
-    q->converted = converted;
-    q->promised = promise_of(s, row, q);
-}
-
-void schedule_room_renew(schedule *s)
-{
-    for (size_t r = 0; r < kvern_state_rows(s->state); r++) {
-        if (s->rows[r] && s->rows[r]->promised > 0) {
-            renew_row(s, r);
-        }
+    if (memory_of(s).budget_bytes != 0) { // what fails here keeps more room than it needs
+        (void)!reserve(s, row, s->rows[row], s->rows[row]->final_length, NULL);
     }
 }
 

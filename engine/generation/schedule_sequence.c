@@ -113,6 +113,7 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
     q->count = q->known = kept_tokens(request) + request->count;
     q->final_length = final_length(s, request);
     q->draft_row = q->like = DRAFT_NO_ROW;
+    q->source = SCHEDULE_NO_ROW;
     q->timed = &q->result.queue_seconds;
     q->since = engine_seconds();
     status = make_parts(s, q, error);

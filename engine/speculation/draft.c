@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/speculation/draft.h"
 
-kvern_status drafts_begin(drafts *d, size_t row, const draft_sequence *sequence, uint64_t *promised,
+kvern_status drafts_begin(drafts *d, size_t row, const draft_sequence *sequence,
                           engine_error *error)
 {
-    *promised = 0;
-    return d->kind->begin(d, row, sequence, promised, error);
+    return d->kind->begin(d, row, sequence, error);
 }
 
 void drafts_end(drafts *d, size_t row)
@@ -55,4 +54,11 @@ void drafts_destroy(drafts *d)
     if (d) {
         d->kind->destroy(d);
     }
+}
+
+size_t drafts_trial(const kvern_state *state, size_t row)
+{
+    const int64_t limit = kvern_state_round_limit(state, row);
+    const int64_t before = kvern_state_max_append(state, row) - 1;
+    return (size_t)(limit < before ? limit : before);
 }

@@ -17,6 +17,8 @@
 
 #include "engine/sampling/sampler.h"
 
+#include <kvern/kvern.h>
+
 typedef struct drafts drafts;
 
 // No row.
@@ -50,7 +52,7 @@ typedef struct draft_counts {
 } draft_counts;
 
 typedef struct drafts_kind {
-    kvern_status (*begin)(drafts *d, size_t row, const draft_sequence *sequence, uint64_t *promised,
+    kvern_status (*begin)(drafts *d, size_t row, const draft_sequence *sequence,
                           engine_error *error);
     void (*end)(drafts *d, size_t row);
     kvern_status (*read)(drafts *d, draft_request *requests, size_t count, engine_error *error);
@@ -65,11 +67,10 @@ struct drafts {
     const drafts_kind *kind;
 };
 
-// Begins another sequence in a row.
-// *promised: bytes of the context that the row may take beyond the room that it was given. On
-// failure the row is empty and *promised is 0. Errors: KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// Begins another sequence in a row. On failure the row is empty. Errors: KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
 KVERN_CHECK kvern_status drafts_begin(drafts *d, size_t row, const draft_sequence *sequence,
-                                      uint64_t *promised, engine_error *error);
+                                      engine_error *error);
 
 // Ends a row's sequence, in the middle of a proposal too: the row is empty, its memory is given
 // back, and how good its drafts were is forgotten.
@@ -98,5 +99,11 @@ uint64_t drafts_row_bytes(const drafts *d, size_t length);
 
 // NULL is allowed.
 void drafts_destroy(drafts *d);
+
+// The most tokens, the newest one among them, that a row of a state may be given on trial now: what
+// a round can take back (kvern_state_round_limit), short of the append that converts the row, which
+// is done in a step that is not on trial: a lack of memory for it is noticed before a token is
+// shown, and no round fails to end. 0: none.
+size_t drafts_trial(const kvern_state *state, size_t row);
 
 #endif

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/speculation/draft_model.h"
 
-#include "engine/model/row_room.h"
 #include "engine/speculation/draft_pace.h"
-#include "engine/speculation/draft_round.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -201,14 +199,18 @@ static void end(drafts *base, size_t row)
 
 static kvern_status reserve(model_drafts *d, size_t row, size_t tokens, engine_error *error)
 {
-    const size_t queries = model_get_facts(d->model)->heads * d->most_tokens;
-    const kvern_status status = kvern_state_reserve(d->state, row, (int64_t)tokens, queries);
+    // It may have to catch up on many tokens at any time.
+    kvern_plan plan = kvern_plan_default();
+    plan.tokens = (int64_t)tokens;
+    plan.chunk = (int64_t)d->most_tokens;
+    plan.query_vectors = model_get_facts(d->model)->heads * d->most_tokens;
+    const kvern_status status = kvern_state_reserve_plan(d->state, row, &plan);
     return status == KVERN_OK ? KVERN_OK
                               : engine_fail_kvern(error, status, "making room for drafts");
 }
 
 static kvern_status begin(drafts *base, size_t row, const draft_sequence *sequence,
-                          uint64_t *promised, engine_error *error)
+                          engine_error *error)
 {
     model_drafts *d = (model_drafts *)base;
     end(base, row);
@@ -219,11 +221,6 @@ static kvern_status begin(drafts *base, size_t row, const draft_sequence *sequen
         return status;
     }
     d->rows[row].kept = shared;
-    // It may have to catch up on many tokens at any time.
-    const size_t length = smaller(sequence->length, d->context_length);
-    const row_room room = {
-        .length = length, .prompt = length, .chunk = d->most_tokens, .shared = shared};
-    *promised = row_room_promise(d->state, row, &room);
     return KVERN_OK;
 }
 
@@ -353,7 +350,7 @@ static void begin_proposals(model_drafts *d)
     for (size_t i = 0; i < d->count; i++) {
         draft_row *r = &d->rows[i];
         if (r->request) {
-            r->most = smaller(r->most, round_room(d->state, i) + 1);
+            r->most = smaller(r->most, drafts_trial(d->state, i) + 1);
             sampler_follow(r->sampler, r->request->sampler);
         }
     }

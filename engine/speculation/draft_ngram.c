@@ -53,10 +53,9 @@ static void end(drafts *base, size_t row)
 }
 
 static kvern_status begin(drafts *base, size_t row, const draft_sequence *sequence,
-                          uint64_t *promised, engine_error *error)
+                          engine_error *error)
 {
     (void)sequence;
-    (void)promised;
     (void)error;
     end(base, row);
     return KVERN_OK;

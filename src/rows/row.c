@@ -134,13 +134,26 @@ void kvern_row_change_form(kvern_row *row)
     if (row->reserved_later)
         row->reserved = row->reserved_later;
     row->later = NULL;
-    row->later_count = row->reserved_later = 0;
+    row->later_count = row->reserved_later = row->passing = 0;
 }
 
-// Pages that the row is to have at least.
+// Pages that the row is to have at least, once `passed` more of those that pass have been left.
+static size_t promised_after(const kvern_row *row, size_t passed)
+{
+    const size_t passing = row->passing - kvern_min_size(row->passing, passed);
+    return kvern_max_size(row->reserved + passing, row->promised);
+}
+
 static size_t promised_pages(const kvern_row *row)
 {
-    return kvern_max_size(row->reserved, row->promised);
+    return promised_after(row, 0);
+}
+
+// Pages go that the window has passed and that others hold: what was reserved to stand in for them
+// is in use now.
+static void leave_passed(kvern_row *row, size_t pages)
+{
+    row->passing -= kvern_min_size(row->passing, pages);
 }
 
 // ---- Giving back ----
@@ -187,8 +200,10 @@ static void drop_surplus(kvern_row *row, size_t most_room)
     if (dead == 0)
         return;
     kvern_page **first = table->pages + row->kept;
-    for (size_t i = dead; i-- > 0;)
+    for (size_t i = dead; i-- > 0;) {
+        leave_passed(row, !kvern_page_is_exclusive(first[i]));
         drop_page(row, first[i], most_room);
+    }
     memmove(first, first + dead, (table->count - row->kept - dead) * sizeof first[0]);
     table->count -= dead;
     table->kept = row->kept;
@@ -243,6 +258,7 @@ static void leave_surplus(kvern_row *row, size_t extra)
             kvern_page_retain(table->pages[table->count++]);
         }
     }
+    leave_passed(row, dead - kvern_min_size(dead, extra));
     row->table = table;
     kvern_table_release(old);
 }
@@ -322,22 +338,25 @@ static size_t gap_of(const kvern_row *row)
     return row->table ? row->table->gap + dead_pages(row) : 0;
 }
 
-// Pages that the row is to have when it can be written up to `new_length`.
-static size_t total_pages(const kvern_row *row, int64_t new_length)
+// Pages that the row is to have when it can be written up to `new_length`, and has left `passed`
+// pages to others.
+static size_t total_pages(const kvern_row *row, int64_t new_length, size_t passed)
 {
     const size_t gap = gap_of(row);
     KVERN_ASSERT(gap == 0 || kvern_pages_of(new_length) > gap);
-    return kvern_max_size(kvern_pages_of(new_length) - gap, promised_pages(row));
+    return kvern_max_size(kvern_pages_of(new_length) - gap, promised_after(row, passed));
 }
 
 size_t kvern_row_foresee(const kvern_row *row, int64_t new_length)
 {
-    const size_t dead = dead_pages(row), total = total_pages(row, new_length);
-    size_t held = needed_pages(row) + row->room_count;
+    const size_t dead = dead_pages(row);
+    size_t own = 0; // of these, pages that become room
     if (dead && kvern_table_is_exclusive(row->table)) {
         for (size_t i = 0; i < dead; i++)
-            held += kvern_page_is_exclusive(row->table->pages[row->kept + i]);
+            own += kvern_page_is_exclusive(row->table->pages[row->kept + i]);
     }
+    const size_t total = total_pages(row, new_length, dead - own);
+    const size_t held = needed_pages(row) + row->room_count + own;
     return (total > held ? total - held : 0) + has_shared_tail(row, kvern_pages_of(new_length));
 }
 
@@ -398,13 +417,14 @@ static kvern_status prepare(kvern_pool *pool, kvern_row *row, int64_t new_length
     // Asked once: another thread may let go of the table at any moment.
     const bool exclusive = kvern_table_is_exclusive(row->table);
     const size_t gap = gap_of(row);
-    change->total = kvern_max_size(total_pages(row, new_length), room->pages);
-    const size_t least =
-        kvern_max_size(change->total, kvern_max_size(room->later, row->reserved_later));
+    const size_t most = kvern_max_size(total_pages(row, new_length, 0), room->pages);
     if (exclusive)
-        drop_surplus(row, change->total - kvern_min_size(change->total, needed_pages(row)));
+        drop_surplus(row, most - kvern_min_size(most, needed_pages(row)));
     else
         change->dropped = dead_pages(row);
+    change->total = kvern_max_size(total_pages(row, new_length, change->dropped), room->pages);
+    const size_t least =
+        kvern_max_size(change->total, kvern_max_size(room->later, row->reserved_later));
     const size_t written = new_length > row->length ? kvern_pages_of(new_length) : 0;
     kvern_status status = choose_table(pool, row, exclusive, least, change);
     if (!status)
@@ -489,6 +509,7 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *
         if (old)
             copy_pages(old, row->kept, change->dropped, table, needed_pages(row));
         row->table = table;
+        leave_passed(row, change->dropped);
         leave_table(old, undo);
     }
     if (change->copy)
@@ -531,7 +552,7 @@ void kvern_row_share(const kvern_row *from, kvern_row *to)
     *to = *from;
     to->room = to->later = NULL;
     to->room_count = to->later_count = 0;
-    to->reserved = to->promised = to->reserved_later = 0;
+    to->reserved = to->passing = to->promised = to->reserved_later = 0;
     kvern_row_give_back(to);
 }
 

@@ -46,6 +46,7 @@ typedef struct kvern_row {
     int64_t held;          // the kept positions and those from here on can be attended
     size_t kept;           // pages of the kept positions; where `held` is not 0
     size_t reserved;       // pages that it is to have at least, those with positions among them
+    size_t passing;        // and as many more: shared ones that its window will leave to others
     size_t promised;       // the same, for the length of an open step
     size_t reserved_later; // the same, for when it has been converted
     bool slotted;          // its token of the open step has been stored behind its length

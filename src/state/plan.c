@@ -198,10 +198,10 @@ static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     kvern_row *r = &cache->rows[row];
-    kvern_row_room room = room_of(layer, plan, r);
-    room.pages += passing_pages(layer, r);
+    const kvern_row_room room = room_of(layer, plan, r);
     kvern_cache_commit(cache);
     r->reserved = room.pages;
+    r->passing = passing_pages(layer, r);
     r->reserved_later = room.later;
     kvern_row_give_back(r);
 }

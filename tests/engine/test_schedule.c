@@ -655,12 +655,15 @@ static size_t serve_long(bed *b, size_t rows)
     return most;
 }
 
-// What one row at a time needs; and in `row_bytes` one more row.
+#define LARGE_BUDGET ((uint64_t)1 << 30)
+
+// What one row at a time needs beside an empty scheduler of 6; and in `row_bytes` one more row.
 static uint64_t budget_of(const storage *s, bool gemma, uint64_t *row_bytes)
 {
-    bed b = open_with_budget(s, gemma, 0);
-    serve_long(&b, 1);
-    const uint64_t bytes = memory_of(&b).peak_bytes;
+    bed b = open_with_budget(s, gemma, LARGE_BUDGET);
+    start_with_drafts(&b, 6, 128, 512, 5);
+    const uint64_t bytes = memory_of(&b).held_bytes +
+                           asked_row_bytes(b.engine.composition, 362, b.engine.facts->heads, 6);
     *row_bytes = kvern_composition_row_bytes(b.engine.composition, 362);
     finish(&b);
     close_bed(&b);

@@ -322,7 +322,15 @@ static void a_shorter_chunk_gives_room_back(void **state)
     kvern_context_release(context);
 }
 
-// A row that shares a window with another one has pages for both of them to go on alone.
+static uint64_t page_bytes(const world *w)
+{
+    kvern_memory memory = {.size = sizeof memory};
+    assert_ok(kvern_context_memory(w->context, &memory));
+    return memory.page_bytes;
+}
+
+// A row that shares a window with another one has pages for both of them to go on alone: neither
+// the allocator is asked nor a page taken that an arena has left.
 static void shared_windows_are_reserved_for(void **state)
 {
     (void)state;
@@ -342,9 +350,12 @@ static void shared_windows_are_reserved_for(void **state)
     assert_ok(kvern_state_reserve_plan(fork, 0, &m.plan));
     kvern_state *first = w.state;
     w.state = fork;
+    const uint64_t reserved = page_bytes(&w);
     ledger_refuse_rest(&w.books, 0);
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++) {
         run_step(&w, &m.plan.chunk);
+        assert_true(page_bytes(&w) <= reserved);
+    }
     (void)ledger_relent(&w.books);
     kvern_state_destroy(first);
     close_world(&w);

@@ -155,6 +155,19 @@ void asked_expect_alone(const asked *a, const engine_fixture *f, size_t context_
     lone_answer_free(&r);
 }
 
+uint64_t asked_row_bytes(const kvern_composition *composition, size_t tokens, size_t query_heads,
+                         size_t round)
+{
+    uint64_t bytes;
+    kvern_plan plan = kvern_plan_default();
+    plan.tokens = (int64_t)tokens;
+    plan.chunk = 128;
+    plan.round = (int64_t)round;
+    plan.query_vectors = 128 * query_heads;
+    assert_int_equal(kvern_composition_plan_bytes(composition, &plan, &bytes), KVERN_OK);
+    return bytes;
+}
+
 void asked_free(asked *a)
 {
     text_buffer_free(&a->text);

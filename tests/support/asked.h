@@ -58,4 +58,9 @@ void asked_expect_alone(const asked *a, const engine_fixture *alone, size_t cont
 
 void asked_free(asked *a);
 
+// Bytes that a row of `tokens` positions takes at most in a scheduler of this composition, with
+// chunks of 128 tokens, `query_heads` heads and rounds of `round` tokens.
+uint64_t asked_row_bytes(const kvern_composition *composition, size_t tokens, size_t query_heads,
+                         size_t round);
+
 #endif
