@@ -11,6 +11,7 @@ endfunction()
 
 add_check(layers ${TOOLS}/check-layers)
 add_check(style ${TOOLS}/check-style)
+add_check(docs ${TOOLS}/check-docs)
 add_check(headers ${TOOLS}/check-headers)
 add_check(symbols ${TOOLS}/check-symbols ${PROJECT_BINARY_DIR})
 add_check(install ${TOOLS}/check-install ${PROJECT_BINARY_DIR})

@@ -2,7 +2,7 @@
 #ifndef KVERN_CLI_COMMAND_H
 #define KVERN_CLI_COMMAND_H
 
-// The subcommands of the program. Each file cli/commands/NAME.c defines `command_NAME`.
+// The subcommands of the program. Each file cli/commands/<name>.c defines `command_<name>`.
 
 typedef struct command {
     const char *name;

@@ -130,6 +130,43 @@ class Style(Tree):
                 self.assert_refused(name, text, reason)
 
 
+class Docs(Tree):
+    def check(self, name, text):
+        self.write(name, text)
+        return self.run_check("check-docs", self.root)
+
+    def assert_refused(self, name, text, path):
+        code, output = self.check(name, text)
+        (self.root / name).unlink()
+        self.assertEqual((code, output), (1, f"{name}:1: there is no {path}\n"))
+
+    def test_permitted(self):
+        self.write("docs/formats/gguf.md", "[back](../a.md#keys), `row.h`, `src/rows/`, `src/*/heap.h`\n")
+        self.write("tests/cli/test_run.c", f"{SPDX}// src/rows/row.h, kvern/kvern.h, docs/a.md\n")
+        text = "[gguf](formats/gguf.md), see `src/<folder>/row.h`, the test cli/run, build/src/none.c\n"
+        self.assertEqual(self.check("docs/a.md", text), (0, ""))
+
+    def test_missing(self):
+        self.assert_refused("README.md", "in `src/rows/none.h`\n", "src/rows/none.h")
+        self.assert_refused("README.md", "in src/none/\n", "src/none/")
+        self.assert_refused("README.md", "`src/*/none.h`\n", "src/*/none.h")
+        self.assert_refused("README.md", "the test cli/none\n", "cli/none")
+        self.assert_refused("docs/a.md", "in `none.c`\n", "none.c")
+        self.assert_refused("docs/a.md", "[b](../src/rows/row.c)\n", "../src/rows/row.c")
+        self.assert_refused("src/rows/a.c", "// see docs/none.md\n", "docs/none.md")
+        self.assert_refused("src/rows/a.c", "// see kvern/none.h\n", "kvern/none.h")
+
+    def test_table_of_layers(self):
+        self.write("tools/check-layers", 'LAYERS = {"src/base": [], "src/rows": ["src/base"]}\n')
+        table = "    src/base/  memory  -> nothing\n    src/rows/  rows  -> "
+        self.assertEqual(self.check("docs/ARCHITECTURE.md", f"{table}base\n"), (0, ""))
+        self.assertEqual(self.check("docs/ARCHITECTURE.md", f"{table}all of src/ above\n"), (0, ""))
+        for line in (f"{table}nothing\n", f"{table}base, pages\n", "no table\n"):
+            code, output = self.check("docs/ARCHITECTURE.md", line)
+            self.assertEqual(code, 1)
+            self.assertIn("src/rows may include src/base", output)
+
+
 class Symbols(Tree):
     """Small libraries under the names that the build gives."""
 
