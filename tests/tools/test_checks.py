@@ -219,6 +219,19 @@ class Symbols(Tree):
                 self.assert_refused(reason, library=text.replace("PREFIX", "kvern"))
                 self.assert_refused(reason, engine=text.replace("PREFIX", "engine"))
 
+    def test_jumps(self):
+        """Only one file may jump: where the chat template interpreter fails."""
+        text = "#include <setjmp.h>\nvoid PREFIX_a(jmp_buf jump) { CALL(jump, 1); }\n"
+        for call in ("longjmp", "siglongjmp"):
+            jump = text.replace("CALL", call)
+            engine = jump.replace("PREFIX", "engine")
+            library = jump.replace("PREFIX", "kvern")
+            with self.subTest(call=call):
+                self.assertEqual(self.build(engine=engine, name="jinja_value.c"), (0, ""))
+                for name in ("jinja_run.c", "a_jinja_value.c"):
+                    self.assert_refused("jumps out", engine=engine, name=name)
+                self.assert_refused("jumps out", library=library, name="jinja_value.c")
+
 
 if __name__ == "__main__":
     unittest.main()
