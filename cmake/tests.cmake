@@ -24,8 +24,10 @@ string(CONCAT QUICK_EMULATED ${QUICK_EMULATED})
 
 # Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
 function(set_common_properties name labels)
+    string(CONCAT leaks "LSAN_OPTIONS=print_suppressions=0:suppressions="
+           ${PROJECT_SOURCE_DIR}/tests/support/leaks.supp)
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" ENVIRONMENT
-        "UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=halt_on_error=1;${ARGN}")
+        "UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=halt_on_error=1;${leaks};${ARGN}")
 endfunction()
 
 # kvern_add_test(<area> <name> <command>...): the test <prefix><area>/<name>, and the same for each
