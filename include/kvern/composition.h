@@ -26,7 +26,9 @@ extern "C" {
 #endif
 
 // How numbers are stored, and the element type of a caller's tensor. Tensors are aligned to their
-// elements.
+// elements. What a caller hands over in one type and a layer stores in another is rounded once,
+// from the value itself; results of a read are computed in f32 and rounded once to the type that is
+// asked for.
 typedef enum kvern_type {
     KVERN_F32 = 0,
     KVERN_BF16 = 1, // the upper half of an f32; rounded to nearest, ties to even
@@ -36,7 +38,13 @@ typedef enum kvern_type {
 // Bytes of one element: 4, 2, 2; 0 for an unknown type.
 KVERN_API size_t kvern_type_bytes(kvern_type type);
 
-// How a stream of a layer, its keys or its values, is stored.
+// How a stream of a layer, its keys or its values, is stored. Bits that a value takes, by the names
+// that users type (kvern_codec_parse), affine codes in groups of 64:
+//
+//     f32   bf16, f16   q8    q6    q5    q4    q3    q2
+//     32    16          8.5   6.5   5.5   4.5   3.5   2.5
+//
+// A later release may add kinds; their numbers never change.
 typedef enum kvern_codec_kind {
     KVERN_CODEC_F32 = 0, // dense: every value by itself, in the kvern_type of the same number
     KVERN_CODEC_BF16 = 1,
@@ -56,13 +64,15 @@ typedef struct kvern_codec {
     uint64_t reserved[2];
 } kvern_codec;
 
-// A dense codec: values are rounded once to `type`.
+// A dense codec: values are rounded once to `type`. An unknown type gives a codec that
+// kvern_composition_create refuses.
 KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
 
 // The affine codec of MLX: a value is scale * code + bias, scale and bias in bf16. Stored codes,
 // scales and biases equal those of mx.quantize on the values in bf16 (`scales` may be set to
 // another type afterwards), as its CPU definition states: docs/arithmetic.md, "Affine codes". A
-// value takes bits + 32 / group bits. Nothing is checked yet.
+// value takes bits + 32 / group bits. Nothing is checked yet: kvern_composition_create refuses bits
+// and groups that do not exist, and a group that does not divide the head dim of its stream.
 KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 
 // What a layer keeps. Recurrent layers and latents (MLA) are not here yet; a later release adds
@@ -74,11 +84,11 @@ typedef enum kvern_layer_kind {
 
 // Limits of a layer's geometry. A plan beyond one of them is refused when the composition is made;
 // none is silently cut.
-#define KVERN_MAX_HEAD_DIM 576
-#define KVERN_MAX_KV_HEADS 4096
-#define KVERN_MAX_LAYERS 4096
-#define KVERN_MAX_ROWS 65536
-#define KVERN_MAX_WINDOW (INT64_C(1) << 32)
+#define KVERN_MAX_HEAD_DIM 576              // of keys, and of values
+#define KVERN_MAX_KV_HEADS 4096             // of a layer
+#define KVERN_MAX_LAYERS 4096               // of a composition
+#define KVERN_MAX_ROWS 65536                // of a cache or a state
+#define KVERN_MAX_WINDOW (INT64_C(1) << 32) // positions; a row may have 2^40
 
 // One page (a block of a paged KV cache) holds this many consecutive positions of one row and one
 // layer, for all KV heads. Memory is given, shared and taken back in pages, so a row of a single
@@ -151,6 +161,9 @@ static inline kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, i
     return layer;
 }
 
+// The plans of all layers, checked, with what follows from them: where streams lie in a page, and
+// which layers' pages come from one pool. It never changes, is counted by references, and may be
+// used by any number of threads, caches and states at once.
 typedef struct kvern_composition kvern_composition;
 
 // Makes a composition of `count` layers (1 to KVERN_MAX_LAYERS). `layers` is borrowed for the call;
@@ -168,7 +181,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *conte
 // back as soon as they are made.
 KVERN_API void kvern_composition_release(kvern_composition *composition);
 
-// The number of layers.
+// The number of layers, 1 to KVERN_MAX_LAYERS. Layers are named by their index, 0 to this less 1,
+// in the order in which they were given.
 KVERN_API size_t kvern_composition_layers(const kvern_composition *composition);
 
 // The plan of one layer, owned by the composition; NULL when the index is out of range. Its size is
@@ -177,8 +191,10 @@ KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *co
                                                      size_t layer);
 
 // The exact storage identity of one layer, for example "full:h3:k64=bf16:v64=bf16". Two layers can
-// exchange rows exactly when their signatures are the same string. Owned by the composition; NULL
-// when the index is out of range.
+// exchange rows exactly when their signatures are the same string: joins compare them, and a
+// program may, to see in advance what would be refused. It says what a row of the layer is (a
+// window with its kept positions and slack, a start), heads, dims and codecs; it does not say which
+// model the row belongs to. Owned by the composition; NULL when the index is out of range.
 KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
                                                   size_t layer);
 
@@ -189,13 +205,14 @@ KVERN_API const char *kvern_composition_signature(const kvern_composition *compo
 KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
                                                            size_t layer);
 
-// The sum over all layers.
+// The sum over all layers: what a token more of one sequence takes while no window is full.
 KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
 
 // Bytes of the pages that one row of `tokens` positions holds at most over all layers, when they
 // arrive one by one or in rounds (kvern/round.h): whole pages, nothing else. A layer with a start
 // counts with the larger one of its two forms while `tokens` is below start, and with the planned
-// one from there on. UINT64_MAX when the number does not fit.
+// one from there on. UINT64_MAX when the number does not fit. Lists of pages, reads and scratch
+// come on top: kvern_composition_plan_bytes (kvern/plan.h) counts all that a budget has to hold.
 KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
                                                uint64_t tokens);
 
@@ -210,8 +227,11 @@ typedef enum kvern_capability {
     KVERN_CAN_DECODE = 0, // appends in KVERN_PHASE_DECODE
     KVERN_CAN_WINDOW = 1, // in KVERN_PHASE_WINDOW
     KVERN_CAN_KNOWN = 2,  // in KVERN_PHASE_KNOWN
-    KVERN_CAN_TRIM = 3,   // drop any number of the newest positions; see kvern_cache_trimmable
-    KVERN_CAN_FORK = 4,   // share positions with another cache
+    // Drop any number of the newest positions, whatever the row holds. A sliding window does not
+    // have it: how many it can drop, kvern_cache_trimmable says.
+    KVERN_CAN_TRIM = 3,
+    KVERN_CAN_FORK = 4, // share positions with another cache
+    // Nothing has the rest yet.
     KVERN_CAN_BIDIRECTIONAL =
         5,                // appends whose tokens see each other both ways: images before text
     KVERN_CAN_BLOCK = 6,  // a block read that appends nothing

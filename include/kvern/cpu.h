@@ -35,8 +35,8 @@ extern "C" {
 // The machine is asked every time; contexts ask once, when they are created.
 KVERN_API uint32_t kvern_cpu_features(void);
 
-// The short name of the best kernel set within `features`: "plain", "avx2", "avx512" or "neon".
-// Static.
+// The short name of the best kernel set within `features`: "plain", "avx2", "avx512" or "neon", for
+// logs and reports. The dot products for engines (VNNI) have no name of their own. Static.
 KVERN_API const char *kvern_cpu_name(uint32_t features);
 
 // How many processors the process may use, at least 1: those that it may run on, or, where a

@@ -49,6 +49,11 @@ KVERN_API float kvern_pow(float base, float exponent);
 
 // ---- Arrays. ----
 //
+//     const uint32_t features = kvern_context_cpu_features(context);
+//     kvern_silu_array(features, n, gate, gate);
+//     for (size_t i = 0; i < n; i++)
+//         gate[i] *= up[i];
+//
 // y[i] = f(x[i]) for i < n, bit for bit what the function of one value gives. `features` says which
 // kernels may run: a subset of kvern_cpu_features() (a bit that the machine lacks is an illegal
 // instruction), 0 for plain C; the result does not depend on it. y may be x; otherwise they must

@@ -7,6 +7,15 @@
 // was planned asks for pages again (kvern_state_reserve_plan, kvern_cache_reserve_plan). So an
 // engine can know before a forward pass begins that memory lasts to its end.
 //
+//     kvern_plan plan = kvern_plan_default();
+//     plan.rows = 8;                                  sequences at once
+//     plan.tokens = 4096;                             prompt and answer of each
+//     plan.chunk = 256;                               of a prompt, in one append
+//     plan.query_vectors = QUERY_HEADS * 256;         of a row, in one attend
+//     kvern_composition_plan_bytes(composition, &plan, &bytes);     does it fit?
+//     for each row:
+//         kvern_state_reserve_plan(state, row, &plan);              then it stays so
+//
 // A plan is for rows that are used like this: reads are released before their step ends, or, with a
 // cache alone, before the row's next append; where kvern_state_plan_boundary is used, an append
 // ends at the boundary. Otherwise a call may ask for memory that was not planned, and be refused
@@ -18,6 +27,7 @@
 extern "C" {
 #endif
 
+// What rows do at most. Each field may be more than what is done; bytes grow with it.
 typedef struct kvern_plan {
     size_t size;    // sizeof(kvern_plan); set by kvern_plan_init
     size_t rows;    // rows of the state, all alike: at least 1, as at first
@@ -65,9 +75,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_composition_plan_bytes(
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve_plan(kvern_state *state, size_t row,
                                                             const kvern_plan *plan);
 
-// The same for a row of a cache that stands alone, without rounds. A conversion there happens while
-// the read of its append is open, so its pages stay for that read; they are planned for, but for a
-// list of pages. KVERN_ERR_BUSY: a cache of a state.
+// The same for a row of a cache that stands alone, without rounds; until kvern_cache_reset. A
+// conversion there happens while the read of its append is open, so its pages stay for that read;
+// they are planned for, but for a list of pages. On failure nothing changed. Errors: those of
+// kvern_state_reserve_plan; KVERN_ERR_BUSY is for a cache of a state.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve_plan(kvern_cache *cache, size_t row,
                                                             const kvern_plan *plan);
 

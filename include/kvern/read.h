@@ -28,6 +28,8 @@
 extern "C" {
 #endif
 
+// One append of one layer, or a donor read of it: the rows' pages as they were, and how many
+// queries each row may have. Owned by whoever it was handed out to.
 typedef struct kvern_read kvern_read;
 
 // The queries of one kvern_read_attend call and where the results go.
@@ -92,15 +94,17 @@ static inline kvern_queries kvern_queries_default(const kvern_layer *layer, size
 // Attends the queries. All pointers are borrowed for the call; nothing overlaps `out`. The
 // arithmetic is that of docs/arithmetic.md: a result depends on its own query, the stored positions
 // that it sees, and scale, softcap and sinks, and on nothing else. A query that sees no position
-// gives zeros. On failure nothing was written to `out`. Errors: KVERN_ERR_ARGUMENT (a NULL pointer
-// with work to do, heads that do not divide, an unknown type, a scale or softcap that is not
-// finite, a negative softcap), KVERN_ERR_RANGE (a query beyond the tokens of the append, a negative
-// count, start or stride), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (scratch beyond
-// what was reserved).
+// gives zeros, without sinks and with them. Query vectors of one call share the work of reading
+// pages, so hand over those of all rows and tokens at once. On failure nothing was written to
+// `out`. Errors: KVERN_ERR_ARGUMENT (a NULL pointer with work to do, heads that do not divide, an
+// unknown type, a scale or softcap that is not finite, a negative softcap), KVERN_ERR_RANGE (a
+// query beyond the tokens of the append, a negative count, start or stride), KVERN_ERR_OVERFLOW,
+// KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (scratch beyond what was reserved).
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend(const kvern_read *read,
                                                      const kvern_queries *queries);
 
-// Number of rows of the append, which is the number of rows that its cache had then.
+// Number of rows of the append, which is the number of rows that its cache had then, those without
+// a new token included: as many entries as counts, first and the starts of kvern_queries have.
 KVERN_API size_t kvern_read_rows(const kvern_read *read);
 
 // Positions that row `row` held when the append ended, its new tokens included; -1 for a row out of

@@ -24,6 +24,8 @@
 extern "C" {
 #endif
 
+// The rows of all layers. Row r of every layer is the same sequence; between steps it has the same
+// length in all of them.
 typedef struct kvern_state kvern_state;
 
 // Makes a state of `rows` empty rows, with one cache per layer of the composition, which it keeps a
@@ -37,11 +39,13 @@ KVERN_API void kvern_state_destroy(kvern_state *state);
 // The composition that the state was made from, borrowed: it is there while the state is.
 KVERN_API kvern_composition *kvern_state_composition(const kvern_state *state);
 
-// The number of rows, empty ones included.
+// The number of rows, empty ones included. Rows are named by their index; joins, kvern_state_keep
+// and kvern_state_add_rows change it.
 KVERN_API size_t kvern_state_rows(const kvern_state *state);
 
-// The cache of one layer, borrowed for looking only: calls that change it return KVERN_ERR_BUSY.
-// NULL when the index is out of range.
+// The cache of one layer, borrowed for looking only, which includes exports and donor reads: calls
+// that change it return KVERN_ERR_BUSY. It is there while the state is. NULL when the index is out
+// of range.
 KVERN_API const kvern_cache *kvern_state_cache(const kvern_state *state, size_t layer);
 
 // Positions that a row holds, the tokens of an open step excluded; -1 for a row out of range.
@@ -55,16 +59,19 @@ KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);
 
-// Plans where the layers may convert a row (see kvern_cache_plan_boundary). Errors:
-// KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+// Plans where the layers may convert a row (see kvern_cache_plan_boundary). On failure no layer
+// changed. Errors: KVERN_ERR_RANGE (row, or a negative position), KVERN_ERR_BUSY (a step or a round
+// is open).
 KVERN_API KVERN_CHECK kvern_status kvern_state_plan_boundary(kvern_state *state, size_t row,
                                                              int64_t position);
 
-// Bytes of the pages of all rows and layers (see kvern_cache_bytes).
+// Bytes of the pages of all rows and layers, reserved room included; a page that several rows share
+// counts once for each (see kvern_cache_bytes). What the context holds: kvern_context_memory.
 KVERN_API uint64_t kvern_state_bytes(const kvern_state *state);
 
 // Makes room in every layer so that a row can reach `tokens` positions without further allocation
-// (see kvern_cache_reserve). All or nothing. KVERN_ERR_BUSY during a step or a round.
+// (see kvern_cache_reserve; kvern/plan.h for chunks, rounds and conversions). All or nothing.
+// Errors: those of kvern_cache_reserve; KVERN_ERR_BUSY during a step or a round.
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve(kvern_state *state, size_t row,
                                                        int64_t tokens, size_t query_vectors);
 
@@ -99,19 +106,25 @@ KVERN_API KVERN_CHECK kvern_status kvern_step_append(kvern_state *state, size_t 
 // KVERN_ERR_BUDGET (no room for a conversion).
 KVERN_API KVERN_CHECK kvern_status kvern_step_end(kvern_state *state);
 
-// Abandons the step: every row is as long as it was at its beginning. Without an open step nothing
-// happens.
+// Abandons the step: every row is as long as it was at its beginning, in the layers that had
+// appended too, and the room that was taken for it goes back. Reads of the step stay what they are.
+// Without an open step, and for NULL, nothing happens.
 KVERN_API void kvern_step_abandon(kvern_state *state);
 
-// Drops the newest `tokens` positions of a row in every layer, or in none. Errors: KVERN_ERR_RANGE,
-// KVERN_ERR_UNSUPPORTED (more than kvern_state_trimmable, and not all), KVERN_ERR_BUSY.
+// Drops the newest `tokens` positions of a row in every layer, or in none (see kvern_cache_trim).
+// Errors: KVERN_ERR_RANGE (row, a negative number, or more than the row holds),
+// KVERN_ERR_UNSUPPORTED (more than kvern_state_trimmable, and not all), KVERN_ERR_BUSY (a step or a
+// round is open).
 KVERN_API KVERN_CHECK kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens);
 
-// Empties a row in every layer. Errors: KVERN_ERR_RANGE, KVERN_ERR_BUSY.
+// Empties a row in every layer, and gives its reserved room back (see kvern_cache_reset). Errors:
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY (a step or a round is open).
 KVERN_API KVERN_CHECK kvern_status kvern_state_reset(kvern_state *state, size_t row);
 
-// A new state whose row i continues row rows[i] of this one (see kvern_cache_fork). KVERN_ERR_BUSY
-// during a step or a round. On failure *out is NULL.
+// A new state whose row i continues row rows[i] of this one; both share the pages until one of them
+// writes (see kvern_cache_fork). The caller ends it with kvern_state_destroy, before or after this
+// one. On failure *out is NULL. Errors: those of kvern_cache_fork; KVERN_ERR_BUSY during a step or
+// a round.
 KVERN_API KVERN_CHECK kvern_status kvern_state_fork(const kvern_state *state, const size_t *rows,
                                                     size_t count, kvern_state **out);
 
@@ -124,14 +137,16 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_fork(const kvern_state *state, co
 KVERN_API KVERN_CHECK kvern_status kvern_state_join(kvern_state *state, kvern_state *const *others,
                                                     size_t count);
 
-// Row i becomes the old row rows[i]; rows that are not named are dropped.
+// Row i becomes the old row rows[i]; rows that are not named are dropped. Takes no memory, so that
+// rows can leave where there is none.
 KVERN_API KVERN_CHECK kvern_status kvern_state_keep(kvern_state *state, const size_t *rows,
                                                     size_t count);
 
 // Adds `count` empty rows behind the others.
 KVERN_API KVERN_CHECK kvern_status kvern_state_add_rows(kvern_state *state, size_t count);
 
-// A new state of one row that continues row `row`, which stays. On failure *out is NULL.
+// A new state of one row that continues row `row`, which stays: to go on with it elsewhere, or to
+// keep what it holds, while this state goes on. On failure *out is NULL.
 KVERN_API KVERN_CHECK kvern_status kvern_state_extract(const kvern_state *state, size_t row,
                                                        kvern_state **out);
 

@@ -27,7 +27,9 @@ extern "C" {
 // What to do about them: ARGUMENT, RANGE and OVERFLOW are mistakes of the program. MEMORY and
 // BUDGET pass when something is given back: release reads, trim, reset or drop rows, and try again,
 // for nothing has changed. UNSUPPORTED stays as it is for this plan, this file or this machine.
-// BUSY passes when the step or round is over. IO, FORMAT and THREADS come from outside.
+// BUSY passes when the step or round is over, unless the detail says that the cache belongs to a
+// state: then the state has a function that does the same. IO, FORMAT and THREADS come from
+// outside.
 #define KVERN_STATUS_LIST(X)                                                                       \
     X(KVERN_OK, 0, "success")                                                                      \
     X(KVERN_ERR_ARGUMENT, 1, "an argument is invalid")                                             \
@@ -41,6 +43,7 @@ extern "C" {
     X(KVERN_ERR_FORMAT, 9, "the file is not what it claims to be")                                 \
     X(KVERN_ERR_THREADS, 10, "threads could not be started")
 
+// What a call returns. KVERN_OK is 0, so `if (status)` asks for a failure.
 typedef enum kvern_status {
 #define KVERN_STATUS_ENUM(symbol, value, message) symbol = value,
     KVERN_STATUS_LIST(KVERN_STATUS_ENUM)

@@ -9,7 +9,7 @@
 //     kvern_storage storage = kvern_storage_default();
 //     kvern_codec_parse("q4", 64, &storage.k);          4 bits for keys
 //     storage.v = storage.k;                            and values,
-//     storage.precise_last = 1;                         but not in the last layer
+//     storage.precise_last = 1;                         but bf16 in the last layer
 //     kvern_storage_apply(&storage, layers, count);
 //     kvern_composition_create(context, layers, count, &composition);
 
@@ -19,11 +19,18 @@
 extern "C" {
 #endif
 
-// Another storage for one layer: what a kv_config.json says about it, for example. Entries are as
-// far apart as this struct is long, which does not change; later releases use the reserved words.
+// Another storage for one layer: what a kv_config.json says about it, for example.
+//
+//     const kvern_codec eight = kvern_codec_affine(8, 64);
+//     const kvern_layer_storage others[] = {{.layer = 7, .k = eight, .v = eight}};
+//     storage.layers = others;
+//     storage.layer_count = 1;
+//
+// Entries are as far apart as this struct is long, which does not change; later releases use the
+// reserved words.
 typedef struct kvern_layer_storage {
-    size_t layer;
-    kvern_codec k, v;
+    size_t layer;         // its index in the array that kvern_storage_apply is given
+    kvern_codec k, v;     // of its keys and of its values; bf16 in both: no start
     uint64_t reserved[2]; // 0
 } kvern_layer_storage;
 
@@ -53,19 +60,20 @@ static inline kvern_storage kvern_storage_default(void)
     return storage;
 }
 
-// Finds a codec by its name: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5", "q4", "q3" and
-// "q2" are affine codes of so many bits, with groups of `group` and scales in bf16; "q4g32" names
-// its group itself. *out is unchanged on failure. KVERN_ERR_ARGUMENT: another name, NULL, or a
-// group that is not 32, 64 or 128 for affine codes.
+// Finds a codec by its name, as users type it: "f32", "bf16" and "f16" are
+// dense; "q8", "q6", "q5", "q4", "q3" and "q2" are affine codes of so many bits, with groups of
+// `group` and scales in bf16; "q4g32" names its group itself. *out is unchanged on failure.
+// KVERN_ERR_ARGUMENT: another name, NULL, or a group that is not 32, 64 or 128 for affine codes.
 KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,
                                                      kvern_codec *out);
 
-// Writes codecs and starts into `count` layers; their other fields are not looked at. A layer in
-// bf16 throughout has no start. On failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a
-// size that is not known, or layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that the
-// library does not know, or reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer that
-// does not exist, or two for one layer; more precise layers than layers). Whether codecs suit the
-// layers, kvern_composition_create says.
+// Writes codecs and starts (k_codec, v_codec, start) into `count` layers, and replaces what they
+// had; their other fields are not looked at. A layer in bf16 throughout has no start. `storage` and
+// its exceptions are borrowed for the call. On failure no layer changed. Errors: KVERN_ERR_ARGUMENT
+// (NULL, a size that is not known, or layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that
+// the library does not know, or reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer
+// that does not exist, or two for one layer; more precise layers than layers). Whether codecs suit
+// the layers, kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

@@ -5,8 +5,8 @@
 // The version of the headers. The build reads it from here; it is written nowhere else.
 //
 // A program that wants the version of the library it runs with, which may be a later one, asks
-// kvern_version (kvern/kvern.h). To compile with releases
-// that have something (it is marked "since 0.3", say) and with those that do not:
+// kvern_version (kvern/kvern.h). To compile with releases that have something (it is marked "since
+// 0.3", say) and with those that do not:
 //
 //     #if KVERN_VERSION_MAJOR > 0 || KVERN_VERSION_MINOR >= 3
 //

@@ -91,10 +91,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_import_padded(kvern_cache *cache,
                                                              const kvern_padded_planes *planes);
 
 // The same for all layers of a state, or for none: layers[l] are the planes of layer l, all of one
-// size. A row must
-// have one offset in all layers (KVERN_ERR_RANGE); its columns may differ, as those of windows do.
-// KVERN_ERR_BUSY during a step or a round. The detail names the layer. For export, use
-// kvern_cache_export_padded on each cache.
+// size. A row must have one offset in all layers (KVERN_ERR_RANGE); its columns may differ, as
+// those of windows do. KVERN_ERR_BUSY during a step or a round. The detail names the layer. For
+// export, use kvern_cache_export_padded on each cache.
 KVERN_API KVERN_CHECK kvern_status kvern_state_import_padded(kvern_state *state,
                                                              const kvern_padded_planes *layers);
 

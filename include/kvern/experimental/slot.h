@@ -34,8 +34,9 @@ typedef struct kvern_planned_slot {
     uint64_t page_bytes; // bytes of pages that the begin of the step would take for it
 } kvern_planned_slot;
 
-// Fills in *plan for the next token of a row. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (layer or
-// row; the row is full), KVERN_ERR_BUSY (a step is open).
+// Fills in *plan for the next token of a row; takes no memory and changes nothing. On failure *plan
+// is unchanged. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (layer or row; the row is full),
+// KVERN_ERR_BUSY (a step is open).
 KVERN_API KVERN_CHECK kvern_status kvern_slot_plan(const kvern_state *state, size_t layer,
                                                    size_t row, kvern_planned_slot *plan);
 
@@ -47,14 +48,17 @@ KVERN_API KVERN_CHECK kvern_status kvern_slot_plan(const kvern_state *state, siz
 // elements belongs to other tokens: it must not be written, nor written back.
 typedef struct kvern_slot_stream {
     kvern_type type; // of the elements: the stored type, so the caller does the rounding
-    void *data;
+    void *data;      // element 0 of head 0; within a page that belongs to the row
     int64_t head_stride;
+    // Dims of a group lie dim_stride apart, groups group_stride.
     int64_t group, group_stride, dim_stride;
     int64_t whole;         // dims in whole groups
     void *rest;            // NULL when there are no others
     uintptr_t reserved[2]; // 0
 } kvern_slot_stream;
 
+// Where both streams of a token lie: they have the geometry of the layer (kvern_layer), and may be
+// of different types.
 typedef struct kvern_slot {
     size_t size; // sizeof(kvern_slot); set by the caller
     kvern_slot_stream k, v;
@@ -73,7 +77,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_step_slot(kvern_state *state, size_t la
 
 // Stores the token of a row in a layer, in whatever codec: k and v are packed [kv_heads, k_dim] and
 // [kv_heads, v_dim] elements of `type`, borrowed for the call. May be called again until the layer
-// is done. Errors: as kvern_step_slot.
+// is done: the newest call counts. On failure nothing changed. Errors: as kvern_step_slot, but for
+// codecs, all of which do.
 KVERN_API KVERN_CHECK kvern_status kvern_step_write(kvern_state *state, size_t layer, size_t row,
                                                     kvern_type type, const void *k, const void *v);
 
