@@ -505,6 +505,7 @@ static void test_history_file(void **state)
     expect("> ");
     type("nothing\r");
     expect("abc\r\n");
+    expect("> ");
     type_until_shown("\004");
     expect_exit(0);
     assert_int_not_equal(stat(file, &info), 0);
