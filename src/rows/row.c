@@ -445,10 +445,10 @@ kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_len
     return prepare(pool, row, new_length, &room, change);
 }
 
-kvern_status kvern_row_prepare_room(kvern_pool *pool, kvern_row *row, const kvern_row_room *room,
+kvern_status kvern_row_prepare_room(kvern_row *row, const kvern_row_room *room,
                                     kvern_row_change *change)
 {
-    return prepare(pool, row, row->length, room, change);
+    return prepare(room->pool, row, row->length, room, change);
 }
 
 size_t kvern_row_shared_pages(const kvern_row *row)

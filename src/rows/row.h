@@ -90,14 +90,14 @@ KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int
 // What a row is to have set aside.
 typedef struct kvern_row_room {
     size_t pages;           // those with positions among them
+    kvern_pool *pool;       // where these come from: of the row's present form
     size_t later;           // pages for when it has been converted
     kvern_pool *later_pool; // where these come from; NULL when there are none
 } kvern_row_room;
 
 // Prepares that the row has that room, and a table that is large enough for it. After the commit
 // the caller sets what is reserved.
-KVERN_CHECK kvern_status kvern_row_prepare_room(kvern_pool *pool, kvern_row *row,
-                                                const kvern_row_room *room,
+KVERN_CHECK kvern_status kvern_row_prepare_room(kvern_row *row, const kvern_row_room *room,
                                                 kvern_row_change *change);
 
 // Of the row's pages, those that somebody else can see.

@@ -46,6 +46,10 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
         status = kvern_cache_check_idle(from);
     if (!status && cache->rows[row].length)
         return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
+    if (!status)
+        status = kvern_attention_check_kind(kvern_cache_planned(cache));
+    if (!status)
+        status = kvern_attention_check_kind(kvern_cache_planned(from));
     return status;
 }
 

@@ -3,7 +3,6 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
-#include "src/layer/attention/attention.h"
 #include "src/state/state.h"
 
 #include <inttypes.h>
@@ -37,39 +36,11 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
     return KVERN_OK;
 }
 
-// ---- Pages ----
-
-// Positions that a row of a layer grows by before its window moves on.
-static int64_t growth_of(const kvern_planned_layer *layer, const kvern_plan *plan)
+// What a row that holds nothing yet is to have for the plan.
+static kvern_row_room fresh_room(const kvern_planned_layer *layer, const kvern_plan *plan)
 {
-    return kvern_max_i64(plan->chunk, kvern_min_i64(plan->round, layer->window.slack));
-}
-
-// Pages of a row that reaches `tokens` positions.
-static size_t pages_at(const kvern_planned_layer *layer, const kvern_plan *plan, int64_t tokens)
-{
-    return kvern_pages_to_hold(&layer->window, tokens, growth_of(layer, plan));
-}
-
-// Positions that a row can reach before it is converted: the append that reaches the start is still
-// stored in the first form.
-static int64_t most_unconverted(const kvern_planned_layer *layer, const kvern_plan *plan,
-                                int64_t boundary)
-{
-    const int64_t start = kvern_max_i64(layer->plan.start, 1);
-    return kvern_min_i64(plan->tokens, kvern_max_i64(start - 1 + plan->chunk, boundary));
-}
-
-static kvern_row_room room_of(const kvern_planned_layer *layer, const kvern_plan *plan,
-                              const kvern_row *row)
-{
-    if (!layer->first_pool || row->converted)
-        return (kvern_row_room){.pages = pages_at(layer, plan, plan->tokens)};
-    const int64_t first = most_unconverted(layer, plan, row->boundary);
-    kvern_row_room room = {.pages = pages_at(layer, plan, first), .later_pool = layer->pool};
-    if (plan->tokens >= kvern_max_i64(layer->plan.start, 1))
-        room.later = pages_at(layer, plan, plan->tokens);
-    return room;
+    static const kvern_row fresh = {0};
+    return layer->ops->room(layer, &fresh, plan);
 }
 
 // ---- Bytes ----
@@ -94,15 +65,13 @@ static bool add_tables(uint64_t *sum, size_t rows, const kvern_row_room *room)
 static size_t pages_of_pool(const kvern_composition *composition, const kvern_plan *plan,
                             const kvern_pool *pool)
 {
-    static const kvern_row fresh = {0};
     size_t pages = 0;
     for (size_t l = 0; l < composition->count; l++) {
-        const kvern_planned_layer *layer = &composition->layers[l];
-        const kvern_row_room room = room_of(layer, plan, &fresh);
-        if (pool == layer->first_pool)
+        const kvern_row_room room = fresh_room(&composition->layers[l], plan);
+        if (pool == room.pool)
             pages += room.pages;
-        else if (pool == layer->pool)
-            pages += layer->first_pool ? room.later : room.pages;
+        else if (pool == room.later_pool)
+            pages += room.later;
     }
     return pages;
 }
@@ -130,9 +99,8 @@ static bool add_pool(const kvern_composition *composition, const kvern_plan *pla
 static bool add_layer(const kvern_composition *composition, const kvern_plan *plan, size_t l,
                       uint64_t *sum)
 {
-    static const kvern_row fresh = {0};
     const kvern_planned_layer *layer = &composition->layers[l];
-    const kvern_row_room room = room_of(layer, plan, &fresh);
+    const kvern_row_room room = fresh_room(layer, plan);
     return add_tables(sum, plan->rows, &room) && add_pool(composition, plan, l, layer->pool, sum) &&
            add_pool(composition, plan, l, layer->first_pool, sum);
 }
@@ -186,19 +154,18 @@ static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_pla
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     kvern_row *r = &cache->rows[row];
-    kvern_row_room room = room_of(layer, plan, r);
+    kvern_row_room room = layer->ops->room(layer, r, plan);
     room.pages += passing_pages(layer, r);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
-    return kvern_row_prepare_room(kvern_attention_form(layer, r).pool, r, &room,
-                                  &rows.changes[row]);
+    return kvern_row_prepare_room(r, &room, &rows.changes[row]);
 }
 
 static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     kvern_row *r = &cache->rows[row];
-    const kvern_row_room room = room_of(layer, plan, r);
+    const kvern_row_room room = layer->ops->room(layer, r, plan);
     kvern_cache_commit(cache);
     r->reserved = room.pages;
     r->passing = passing_pages(layer, r);

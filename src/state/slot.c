@@ -44,6 +44,8 @@ static kvern_status check_plan(const kvern_state *state, size_t layer, size_t ro
     if (state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
     status = check_place(state, layer, row);
+    if (!status)
+        status = kvern_attention_check_kind(kvern_cache_planned(&state->caches[layer]));
     if (!status && state->batch.lengths[row] == KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu is full", row);
     return status;
@@ -85,7 +87,7 @@ static kvern_status check_layer(const kvern_state *state, size_t layer)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
     if (state->caches[layer].appended)
         return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
-    return KVERN_OK;
+    return kvern_attention_check_kind(kvern_cache_planned(&state->caches[layer]));
 }
 
 static kvern_status check_slot(const kvern_state *state, size_t layer, size_t row)

@@ -122,6 +122,17 @@ static size_t scratch_bytes(const kvern_planned_layer *layer, size_t rows, size_
                                       whole_heads(&layer->geometry, query_vectors), tokens);
 }
 
+// ---- Other kinds ----
+
+kvern_status kvern_attention_check_kind(const kvern_planned_layer *layer)
+{
+    if (layer->ops == &kvern_attention_layer)
+        return KVERN_OK;
+    return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                      "layer %zu: of kind %d, %s, which has no keys and values of attention",
+                      layer->index, (int)layer->plan.kind, layer->signature);
+}
+
 // ---- The list ----
 
 const kvern_layer_ops kvern_attention_layer = {
@@ -135,6 +146,7 @@ const kvern_layer_ops kvern_attention_layer = {
     .commit = kvern_attention_commit,
     .cancel = kvern_attention_cancel,
     .keep_room = kvern_attention_keep_room,
+    .room = kvern_attention_room,
     .check_tokens = kvern_attention_check_tokens,
     .store = kvern_attention_store,
     .check_donor = kvern_attention_check_donor,

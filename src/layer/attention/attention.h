@@ -13,6 +13,10 @@
 
 extern const kvern_layer_ops kvern_attention_layer;
 
+// Refuses a layer of another kind by name (KVERN_ERR_UNSUPPORTED). What works on keys and values
+// alone, whatever calls the functions below from outside this folder, asks first.
+KVERN_CHECK kvern_status kvern_attention_check_kind(const kvern_planned_layer *layer);
+
 // What the pages of a row look like, and where they come from.
 typedef struct kvern_form {
     const kvern_geometry *geometry;
@@ -42,6 +46,8 @@ kvern_status kvern_attention_prepare(const kvern_planned_layer *layer, const kve
 void kvern_attention_commit(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
 void kvern_attention_cancel(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
 void kvern_attention_keep_room(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens);
+kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_row *row,
+                                    const kvern_plan *plan);
 
 kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
                                           const kvern_tokens *tokens, const int64_t *counts,

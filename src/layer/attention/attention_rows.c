@@ -75,6 +75,44 @@ void kvern_attention_keep_room(const kvern_planned_layer *layer, kvern_row *row,
         kvern_max_size(row->reserved, kvern_reserved_pages(layer, row->converted, tokens));
 }
 
+// ---- Room by a plan ----
+
+// Positions that a row of a layer grows by before its window moves on.
+static int64_t growth_of(const kvern_planned_layer *layer, const kvern_plan *plan)
+{
+    return kvern_max_i64(plan->chunk, kvern_min_i64(plan->round, layer->window.slack));
+}
+
+// Pages of a row that reaches `tokens` positions.
+static size_t pages_at(const kvern_planned_layer *layer, const kvern_plan *plan, int64_t tokens)
+{
+    return kvern_pages_to_hold(&layer->window, tokens, growth_of(layer, plan));
+}
+
+// Positions that a row can reach before it is converted: the append that reaches the start is still
+// stored in the first form.
+static int64_t most_unconverted(const kvern_planned_layer *layer, const kvern_plan *plan,
+                                int64_t boundary)
+{
+    const int64_t start = kvern_max_i64(layer->plan.start, 1);
+    return kvern_min_i64(plan->tokens, kvern_max_i64(start - 1 + plan->chunk, boundary));
+}
+
+kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_row *row,
+                                    const kvern_plan *plan)
+{
+    kvern_row_room room = {.pool = kvern_attention_form(layer, row).pool};
+    if (room.pool == layer->pool) {
+        room.pages = pages_at(layer, plan, plan->tokens);
+    } else {
+        room.pages = pages_at(layer, plan, most_unconverted(layer, plan, row->boundary));
+        room.later_pool = layer->pool;
+        if (plan->tokens >= kvern_max_i64(layer->plan.start, 1))
+            room.later = pages_at(layer, plan, plan->tokens);
+    }
+    return room;
+}
+
 // ---- Settling ----
 
 bool kvern_attention_is_due(const kvern_planned_layer *layer, const kvern_row *row, int64_t length)
