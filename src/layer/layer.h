@@ -83,7 +83,8 @@ struct kvern_layer_ops {
     void (*cancel)(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
     // The row keeps the room that was prepared and committed for `tokens` positions.
     void (*keep_room)(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens);
-    // What a row, as it is, needs to do what the plan says; plan->rows is not looked at.
+    // What a row, as it is, is to have to do what the plan says, apart from what it shares;
+    // plan->rows is not looked at.
     kvern_row_room (*room)(const kvern_planned_layer *layer, const kvern_row *row,
                            const kvern_plan *plan);
 

@@ -14,6 +14,8 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
     if (!cache)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache is NULL");
     kvern_status status = kvern_batch_check_no_round(cache->batch);
+    if (!status)
+        status = kvern_attention_check_kind(kvern_cache_planned(cache));
     if (status)
         return status;
     if (row >= cache->batch->row_count)
