@@ -28,8 +28,7 @@ extern "C" {
 // BUDGET pass when something is given back: release reads, trim, reset or drop rows, and try again,
 // for nothing has changed. UNSUPPORTED stays as it is for this plan, this file or this machine.
 // BUSY passes when the step or round is over, unless the detail says that the cache belongs to a
-// state: then the state has a function that does the same. IO, FORMAT and THREADS come from
-// outside.
+// state, whose own functions change all layers together. IO, FORMAT and THREADS come from outside.
 #define KVERN_STATUS_LIST(X)                                                                       \
     X(KVERN_OK, 0, "success")                                                                      \
     X(KVERN_ERR_ARGUMENT, 1, "an argument is invalid")                                             \

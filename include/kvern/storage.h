@@ -60,10 +60,10 @@ static inline kvern_storage kvern_storage_default(void)
     return storage;
 }
 
-// Finds a codec by its name, as users type it: "f32", "bf16" and "f16" are
-// dense; "q8", "q6", "q5", "q4", "q3" and "q2" are affine codes of so many bits, with groups of
-// `group` and scales in bf16; "q4g32" names its group itself. *out is unchanged on failure.
-// KVERN_ERR_ARGUMENT: another name, NULL, or a group that is not 32, 64 or 128 for affine codes.
+// Finds a codec by its name, as users type it: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5",
+// "q4", "q3" and "q2" are affine codes of so many bits, with groups of `group` and scales in bf16;
+// "q4g32" names its group itself. *out is unchanged on failure. KVERN_ERR_ARGUMENT: another name,
+// NULL, or a group that is not 32, 64 or 128 for affine codes.
 KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,
                                                      kvern_codec *out);
 
