@@ -201,6 +201,9 @@ class Symbols(Tree):
         variable = "static int count; int *kvern_count(void) { return &count; }\n"
         self.assertEqual(self.build(library=variable), (0, ""))
         self.assert_refused("kernel files", library=variable, name="a_avx2.c")
+        table = "static int a(void) { return 1; }\nint (*const kvern_table[])(void) = {a};\n"
+        self.assertEqual(self.build(library=table, name="a_avx2.c"), (0, ""))
+        self.assert_refused("kernel files", library=table.replace("const", ""), name="a_avx2.c")
         constructor = "__attribute__((constructor)) static void a(void) {}\n"
         self.assert_refused("kernel files", library=constructor, name="a_avx512vnni.c")
 
