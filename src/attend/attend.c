@@ -80,6 +80,7 @@ static kvern_status look_at_rows(plan *p)
 // row's tiles alike.
 static size_t heads_of(const plan *p, size_t count)
 {
+    KVERN_ASSERT(count > 0 && count <= KVERN_TILE_VECTORS && p->most_heads > 0);
     const size_t kv_heads = p->job.view->geometry->kv_heads;
     const size_t most = kvern_min_size(p->most_heads, KVERN_TILE_VECTORS / count);
     return kvern_ceil_div(kv_heads, kvern_ceil_div(kv_heads, most));
@@ -170,6 +171,7 @@ static void count_if_cut(plan *p, const kvern_tile *tile)
 // Of the whole tiles the last ones, which see the most positions, come first: largest first.
 static void place(plan *p, const kvern_tile *tile)
 {
+    KVERN_ASSERT(p->placed_cut + p->placed_whole < p->tile_count);
     if (tile->spans > p->whole_spans)
         p->tiles[p->placed_cut++] = *tile;
     else
@@ -222,6 +224,7 @@ static void attend_whole(const plan *p, const kvern_tile *tile, kvern_workspace 
 static void run_worker(void *arg, size_t index)
 {
     plan *p = arg;
+    KVERN_ASSERT(index < p->workers);
     const kvern_fp_saved saved = kvern_fp_enter();
     kvern_workspace work = kvern_workspace_at(&p->job, p->slots + index * p->slot_bytes);
     const size_t whole = p->tile_count - p->split.tile_count;
@@ -240,6 +243,7 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->job.kernels = kvern_softmax_kernels_of(context->cpu_features);
     p->job.queries = queries;
     p->job.group = queries->query_heads / view->geometry->kv_heads;
+    KVERN_ASSERT(queries->query_heads % view->geometry->kv_heads == 0);
     p->workers = context->executor.threads;
     p->slot_bytes = kvern_workspace_bytes(&p->job);
     p->split.job = &p->job;
@@ -255,6 +259,7 @@ kvern_status kvern_attend(kvern_context *context, kvern_reservation *reservation
         return status;
     p.order = order;
     p.order_count = kvern_sharing_order(&p.job, order, order + view->row_count);
+    KVERN_ASSERT(p.order_count <= view->row_count);
     choose_tiles(&p);
     if (p.tile_count == 0)
         return KVERN_OK;

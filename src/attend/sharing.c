@@ -18,6 +18,7 @@ static int64_t first_position(const kvern_attend_job *job, size_t row)
 
 static blocks blocks_of(const kvern_attend_job *job, size_t row)
 {
+    KVERN_ASSERT(job->queries->counts[row] > 0);
     const kvern_visibility sees =
         kvern_visibility_of_some(&job->view->window, &job->view->rows[row],
                                  job->queries->first[row], job->queries->counts[row]);

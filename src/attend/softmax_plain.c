@@ -2,6 +2,7 @@
 // The definition of the softmax kernels (docs/arithmetic.md, steps 1 and 3 to 6).
 #include "src/attend/softmax.h"
 
+#include "src/base/assert.h"
 #include "src/math/exp.h"
 #include "src/math/sum.h"
 #include "src/math/tanh.h"
@@ -17,6 +18,7 @@ static float cap_score(float s, float softcap)
 
 static float largest_visible(const float *s, uint64_t visible, float m)
 {
+    KVERN_ASSERT(visible);
     for (int p = 0; p < SLOTS; p++) {
         if (visible >> p & 1)
             m = s[p] > m ? s[p]
@@ -83,6 +85,7 @@ static void merge_one(float *m, float *l, float *acc, float m_part, float l_part
 static void merge(size_t n, float *m, float *l, float *acc, const float *m_part,
                   const float *l_part, const float *acc_part, size_t dim)
 {
+    KVERN_ASSERT(dim % 8 == 0);
     for (size_t i = 0; i < n; i++)
         merge_one(m + i, l + i, acc + i * dim, m_part[i], l_part[i], acc_part + i * dim, dim);
 }

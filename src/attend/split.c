@@ -28,6 +28,7 @@ _Static_assert(sizeof(slot) <= SLOT_HEADER_BYTES, "the header fits its line");
 // of the spans, for when the long tiles are left alone.
 static size_t slots_of(const kvern_split *split, size_t spans)
 {
+    KVERN_ASSERT(spans <= split->span_count && split->tile_count > 0);
     const size_t even = kvern_ceil_div(2 * split->workers, split->tile_count);
     return kvern_min_size(spans,
                           even + kvern_ceil_div(2 * split->workers * spans, split->span_count));
@@ -74,6 +75,7 @@ void kvern_split_place(kvern_split *split, void *memory)
     split->rings = memory;
     split->totals = (char *)memory + rings_bytes(split);
     split->slots = split->totals + split->tile_count * partial_bytes(split);
+    KVERN_ASSERT((uintptr_t)split->slots % KVERN_HEAP_ALIGNMENT == 0);
     split->next = split->tile_count ? 0 : NO_ITEM;
     for (size_t t = 0; t < split->tile_count; t++) {
         kvern_split_ring *ring = &split->rings[t];
@@ -96,6 +98,7 @@ static kvern_partial total_of(const kvern_split *split, size_t tile)
 
 static slot *slot_of(const kvern_split *split, size_t tile, size_t span)
 {
+    KVERN_ASSERT(tile < split->tile_count && span < split->tiles[tile].spans);
     const kvern_split_ring *ring = &split->rings[tile];
     return slot_at(split, ring->first_slot + span % ring->slot_count);
 }
@@ -128,6 +131,7 @@ static bool take_item(kvern_split *split, size_t *tile, size_t *span)
             return false;
         *span = (size_t)(item >> TILE_BITS);
         *tile = (size_t)(item & UINT32_MAX);
+        KVERN_ASSERT(*tile < split->tile_count);
     } while (
         !atomic_compare_exchange_weak(&split->next, &item, first_item(split, *span, *tile + 1)));
     return true;

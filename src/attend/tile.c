@@ -51,6 +51,7 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
 {
     kvern_workspace work;
     char *at = memory;
+    KVERN_ASSERT((uintptr_t)memory % 64 == 0);
     work.q = (float *)at;
     at += VECTORS * job->view->query_floats * sizeof(float);
     work.weights = (float *)at;
@@ -61,6 +62,8 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     at += VECTORS * sizeof(kvern_visibility);
     work.span = kvern_partial_at(VECTORS, at);
     work.total = kvern_partial_at(VECTORS, at + kvern_partial_bytes(job, VECTORS));
+    KVERN_ASSERT(at + 2 * kvern_partial_bytes(job, VECTORS) ==
+                 (char *)memory + kvern_workspace_bytes(job));
     return work;
 }
 
@@ -81,6 +84,7 @@ typedef struct part {
 // The part of the tile's row number `index`; the parts before it end at `begin`.
 static part part_of(const kvern_attend_job *job, const kvern_tile *tile, size_t index, size_t begin)
 {
+    KVERN_ASSERT(index < tile->row_count && begin < tile->count);
     const size_t row = tile->rows[index];
     if (tile->row_count == 1)
         return (part){row, 0, tile->count, tile->first};
@@ -171,6 +175,7 @@ void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
 // How many ones the number has at its low end.
 static int ones_at(uint64_t bits)
 {
+    KVERN_ASSERT(bits & 1);
     return ~bits ? __builtin_ctzll(~bits) : 64;
 }
 
@@ -190,6 +195,7 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
             end++;
         while (slots) {
             const int begin = __builtin_ctzll(slots), run_end = begin + ones_at(slots >> begin);
+            KVERN_ASSERT(begin < run_end && run_end <= SLOTS);
             v->kernels.accumulate(&v->codec, block, v->dim, (size_t)begin, (size_t)run_end, end - i,
                                   work->weights + i * SLOTS, acc + i * v->dim, next);
             slots &= ~kvern_slots_below(run_end);
@@ -259,8 +265,10 @@ static void score_run(const kvern_attend_job *job, const kvern_tile *tile, const
     const kvern_geometry *g = geometry_of(job, tile);
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     const kvern_stream_plan *values = kvern_stream_for(g, KVERN_ROLE_VALUE);
+    KVERN_ASSERT(any && r->from < r->to && r->to <= tile->count);
     const size_t low = (size_t)__builtin_ctzll(any) / 16;
     const size_t high = kvern_ceil_div(SLOTS - (size_t)__builtin_clzll(any), 16);
+    KVERN_ASSERT(low < high && high <= SLOTS / 16);
     const void *last =
         high - low == 1 && next_keys ? next_keys : kvern_page_block(values, r->page, tile->head);
     for (size_t h = 0; h < tile->heads; h++) {
@@ -349,6 +357,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
     const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
     for (int64_t at = kvern_next_block(&tile->sees, begin), next; at < end; at = next) {
         next = kvern_next_block(&tile->sees, at + SLOTS);
+        KVERN_ASSERT(at % SLOTS == 0 && next > at);
         attend_block(job, tile, at, next, work, out);
     }
 }
@@ -384,6 +393,7 @@ void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_
 {
     const size_t dim = value_dim(job), vectors = tile->heads * tile->count;
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
+    KVERN_ASSERT(span > 0 && span < tile->spans);
     for (size_t i = 0, end; i < vectors; i = end) {
         const merging how = merging_of(&work->sees[i], begin);
         end = i + 1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/visibility.h"
 
+#include "src/base/assert.h"
+
 _Static_assert(KVERN_BLOCK_POSITIONS == KVERN_PAGE_POSITIONS, "a block is what a page holds");
 _Static_assert(KVERN_SPAN_POSITIONS % KVERN_BLOCK_POSITIONS == 0, "spans are whole blocks");
 
@@ -11,6 +13,7 @@ bool kvern_visibility_is_held(const kvern_window *window, const kvern_read_row *
 
 int64_t kvern_most_visible(const kvern_window *window, int64_t length)
 {
+    KVERN_ASSERT(length >= 0 && window->recent >= 1 && window->keep >= 0);
     return length - window->keep < window->recent ? length : window->recent + window->keep;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Looking at what a row stores: its values, and the codes they are made of.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/layer/attention/attention.h"
 #include "src/math/fpenv.h"
@@ -36,6 +37,7 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
 
 static void *page_of(const kvern_row *row, int64_t position)
 {
+    KVERN_ASSERT(position >= 0 && position < row->length);
     return kvern_table_page(row->table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
 }
 

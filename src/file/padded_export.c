@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rows to right-justified padded planes.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/file/padded_planes.h"
@@ -94,6 +95,7 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
     const int64_t count = held_positions(cache, row);
     const kvern_columns c = {count, row->length, layer->window.keep, row->length - count};
     const size_t heads = layer->geometry.kv_heads, width = (size_t)planes->width;
+    KVERN_ASSERT(count <= row->length && (size_t)count <= width);
     for (size_t h = 0; h < heads; h++) {
         const size_t first = (r * heads + h) * width, left = width - (size_t)count;
         for (size_t s = 0; s < set.count; s++)

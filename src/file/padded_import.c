@@ -111,6 +111,7 @@ static void choose_form(const kvern_cache *cache, const kvern_padded_planes *pla
     f->image.pool = form.pool;
     f->image.converted = row.converted;
     f->image.floor = row.floor;
+    KVERN_ASSERT(f->image.pool && f->geometry->stream_count > 0);
     if (f->image.is_other_form)
         f->image.floor = layer->plan.start > 0 ? f->columns.offset : 0;
 }
@@ -172,6 +173,7 @@ static void store_row(const kvern_cache *cache, const filling *f, const kvern_pa
 {
     const kvern_geometry *g = f->geometry;
     const kvern_table *table = cache->rows[r].table;
+    KVERN_ASSERT(kvern_row_is_sound(&cache->rows[r]));
     const kvern_plane_set set = kvern_planes_of(cache, planes);
     const kvern_columns *c = &f->columns;
     for (int64_t i = 0; i < c->count; i++) {

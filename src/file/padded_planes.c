@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/file/padded_planes.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 
@@ -33,6 +34,7 @@ kvern_plane_set kvern_planes_of(const kvern_cache *cache, const kvern_padded_pla
 {
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
     kvern_plane_set set = {.count = g->stream_count};
+    KVERN_ASSERT(set.count <= KVERN_MAX_STREAMS);
     for (size_t s = 0; s < g->stream_count; s++) {
         set.planes[s] = plane_for(planes, &g->streams[s]);
         set.planes[s].layer = cache->layer;
@@ -119,5 +121,6 @@ kvern_status kvern_planes_check(const kvern_cache *cache, const kvern_padded_pla
 
 int64_t kvern_columns_position(const kvern_columns *c, int64_t column)
 {
+    KVERN_ASSERT(column >= 0 && column < c->count);
     return column < c->keep ? column : column + c->dropped;
 }

@@ -9,10 +9,13 @@
 // bf16: 1 sign, 8 exponent, 7 fraction bits: the upper half of a float.
 // f16:  1 sign, 5 exponent, 10 fraction bits (IEEE binary16), subnormals included.
 
+#include "src/base/assert.h"
 #include "src/math/strict.h"
 
 #include <stdint.h>
 #include <string.h>
+
+_Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE 754 binary32 and binary64");
 
 static inline uint32_t kvern_bits_from_f32(float x)
 {
@@ -64,6 +67,7 @@ static inline float kvern_f32_from_f16(uint16_t half)
 // value >> shift to nearest, ties to even; shift from 1 to 31.
 static inline uint32_t kvern_shift_to_even_(uint32_t value, uint32_t shift)
 {
+    KVERN_ASSERT(shift >= 1 && shift <= 31);
     uint32_t half_minus_one = (1u << (shift - 1)) - 1;
     return (value + half_minus_one + (value >> shift & 1)) >> shift;
 }

@@ -5,6 +5,7 @@
 // so the argument of 2^t is wrong by 2^-41.8 at most, and the result by as much, relative to
 // itself.
 
+#include "src/base/assert.h"
 #include "src/math/double_log.h"
 #include "src/math/fpenv.h"
 
@@ -23,6 +24,7 @@ static double log2_double(double x)
 // tools/minimax.py.
 static double exp2_double(double t)
 {
+    KVERN_ASSERT(t >= -160 && t <= 160);
     double n = rint(t);
     double r = t - n;
     double p = fma(0x1.e8b762feaa300p-28, r, 0x1.b689b4b002413p-24);

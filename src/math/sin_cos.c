@@ -5,6 +5,7 @@
 // polynomials and the sign. No float but zero is so close to a multiple of pi/2 that r would lose
 // its accuracy: for all floats |r| > 2^-32.
 
+#include "src/base/assert.h"
 #include "src/math/fpenv.h"
 
 #include <kvern/math.h>
@@ -28,6 +29,7 @@ static int reduce_huge(float x, double *r)
     uint64_t significand = (bits & 0x7fffff) | 0x800000;
     int power = (int)(bits >> 23 & 0xff) - 150; // |x| = significand * 2^power, 8 <= power <= 104
     int first = power - 2;                      // the bit of 2/pi whose product has the weight 2
+    KVERN_ASSERT(power >= 8 && power <= 104);
     const uint32_t *word = two_over_pi + first / 32;
     int shift = first % 32;
     uint64_t upper = (uint64_t)word[0] << 32 | word[1];
@@ -91,6 +93,7 @@ static float sine_ahead(float x, int ahead)
 {
     double r;
     int quadrant = reduce(x, &r) + ahead;
+    KVERN_ASSERT(!(fabs(r) > 0.79)); // pi/4 and a little, or NaN
     double y = quadrant & 1 ? cosine(r) : sine(r);
     return (float)(quadrant & 2 ? -y : y);
 }

@@ -15,6 +15,9 @@
     (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion) +                     \
      sizeof(kvern_row_undo))
 
+_Static_assert(ROW_BYTES % _Alignof(kvern_row) == 0 && sizeof(kvern_row) % _Alignof(int64_t) == 0,
+               "arrays behind arrays of one row's parts are aligned");
+
 // Of one row besides that: what all caches know of it, and scratch.
 #define SHARED_BYTES (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(bool))
 
@@ -27,6 +30,7 @@ static size_t memory_bytes(size_t caches, size_t capacity)
 // Points the batch to memory for `capacity` rows.
 static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
 {
+    KVERN_ASSERT(batch->row_count <= capacity);
     batch->memory = memory;
     batch->capacity = capacity;
     batch->spare = (kvern_row *)((char *)memory + capacity * batch->caches * ROW_BYTES);
@@ -67,6 +71,7 @@ void kvern_batch_free(kvern_heap *heap, kvern_batch *batch)
 
 kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index)
 {
+    KVERN_ASSERT(index < batch->caches);
     char *const end = (char *)batch->memory + (index + 1) * batch->capacity * ROW_BYTES;
     return (kvern_row_undo *)end - batch->capacity;
 }
@@ -115,6 +120,7 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
         memcpy(kvern_batch_rows(&larger, c).rows, kvern_batch_rows(batch, c).rows,
                batch->row_count * sizeof(kvern_row));
     memcpy(larger.lengths, batch->lengths, batch->row_count * sizeof larger.lengths[0]);
+    KVERN_ASSERT(rows <= larger.capacity);
     kvern_batch_free(heap, batch);
     *batch = larger;
     return KVERN_OK;

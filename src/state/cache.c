@@ -206,6 +206,7 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
 kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_t tokens)
 {
     const int64_t length = cache->rows[row].length, most = kvern_cache_trimmable(cache, row);
+    KVERN_ASSERT(row < cache->batch->row_count && most <= length);
     if (tokens < 0 || tokens > length)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
                           row, tokens, length);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/state/composition.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/codec/codec.h"
@@ -70,6 +71,7 @@ static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t off
 {
     stream->type = kvern_codec_type_of(&stream->codec);
     stream->kernels = *stream->type->kernels_of(&stream->codec, features);
+    KVERN_ASSERT(stream->dim % 8 == 0 && stream->dim <= KVERN_MAX_HEAD_DIM);
     stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
     stream->offset = offset;
     KVERN_ASSERT(stream->block_bytes > 0 && stream->block_bytes % 64 == 0); // blocks stay aligned
@@ -118,6 +120,7 @@ static kvern_status choose_pool(kvern_composition *composition, size_t index, si
 static kvern_status check_growth(size_t index, const kvern_geometry *first,
                                  const kvern_geometry *planned)
 {
+    KVERN_ASSERT(first->stream_count == planned->stream_count);
     for (size_t s = 0; s < planned->stream_count; s++) {
         const kvern_stream_plan *stream = &planned->streams[s];
         char codec[KVERN_CODEC_NAME_BYTES];

@@ -105,6 +105,7 @@ static kvern_status add_rows(kvern_cache *caches, size_t count)
         return status;
     for (size_t c = 0; c < batch->caches; c++)
         memset(caches[c].rows + batch->row_count, 0, count * sizeof caches[c].rows[0]);
+    KVERN_ASSERT(batch->row_count + count <= batch->capacity);
     memset(batch->lengths + batch->row_count, 0, count * sizeof batch->lengths[0]);
     batch->row_count += count;
     KVERN_ASSERT(!kvern_caches_walk(caches));
@@ -145,6 +146,7 @@ static void choose_rows(kvern_cache *cache, const size_t *rows, size_t count)
 {
     const kvern_batch *batch = cache->batch;
     kvern_row *old = batch->spare;
+    KVERN_ASSERT(batch->row_count <= batch->capacity && count <= batch->row_count);
     for (size_t r = 0; r < batch->row_count; r++) {
         if (!batch->named[r])
             kvern_row_reset(&cache->rows[r]);
@@ -246,6 +248,7 @@ static void move_rows(kvern_cache *to, kvern_cache *from)
 {
     kvern_batch *batch = to[0].batch, *left = from[0].batch;
     KVERN_ASSERT(batch != left && batch->caches == left->caches);
+    KVERN_ASSERT(batch->row_count + left->row_count <= batch->capacity);
     for (size_t c = 0; c < batch->caches; c++)
         memcpy(to[c].rows + batch->row_count, from[c].rows, left->row_count * sizeof to[c].rows[0]);
     memcpy(batch->lengths + batch->row_count, left->lengths,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What rows take at most, by arithmetic, and reservations of as much.
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
@@ -56,6 +57,7 @@ static bool add(uint64_t *sum, uint64_t count, uint64_t bytes)
 static bool add_tables(uint64_t *sum, size_t rows, const kvern_row_room *room)
 {
     const size_t pages = kvern_max_size(room->pages, room->later);
+    KVERN_ASSERT(room->pool && (room->later_pool || room->later == 0));
     return add(sum, rows, kvern_table_bytes(pages)) &&
            add(sum, rows, kvern_table_bytes(2 * pages)) &&
            (room->later == 0 || add(sum, rows, kvern_table_bytes(pages)));

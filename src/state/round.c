@@ -49,6 +49,7 @@ kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts)
         state->batch.round_begin[r] = state->batch.lengths[r];
         state->batch.round_most[r] = counts[r];
     }
+    KVERN_ASSERT(!state->batch.step_open);
     state->batch.round_open = true;
     return KVERN_OK;
 }
@@ -84,6 +85,7 @@ static kvern_status check_end(const kvern_state *state)
 static kvern_status prepare_end(kvern_state *state, const int64_t *keep, kvern_settling *settling)
 {
     int64_t *counts = state->batch.counts; // where `keep` of a commit lies, too
+    KVERN_ASSERT(state->batch.round_open && !state->batch.step_open);
     for (size_t r = 0; r < kvern_state_rows(state); r++)
         counts[r] = keep[r] == kvern_round_appended(state, r) ? keep[r] : 0;
     return kvern_settling_prepare(state->caches, state->batch.caches, counts, false, false,

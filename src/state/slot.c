@@ -130,6 +130,8 @@ static kvern_slot_stream place_of(const kvern_stream_plan *stream, void *page, s
         stream->type->place(&stream->codec, kvern_stream_form(stream),
                             kvern_page_block(stream, page, 0), stream->dim, slot);
     to.head_stride = (int64_t)(stream->block_bytes / kvern_type_bytes(to.type));
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS &&
+                 stream->block_bytes % kvern_type_bytes(to.type) == 0);
     return to;
 }
 
@@ -174,6 +176,7 @@ static void write_streams(const kvern_geometry *g, void *page, size_t slot, kver
 {
     const void *const values[] = {k, v};
     const kvern_fp_saved saved = kvern_fp_enter();
+    KVERN_ASSERT(g->stream_count == 2);
     for (size_t s = 0; s < g->stream_count; s++)
         write_heads(&g->streams[s], page, slot, type, values[s]);
     kvern_fp_leave(saved);

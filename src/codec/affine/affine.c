@@ -2,6 +2,7 @@
 // The affine codec: names and sizes, the sums of a prepared query, and looking, one slot at a time.
 #include "src/codec/affine/affine.h"
 
+#include "src/base/assert.h"
 #include "src/cpu/isa.h"
 #include "src/math/sum.h"
 
@@ -78,6 +79,7 @@ static float group_sum(const float *q, size_t group)
 {
     float sums[16];
     memcpy(sums, q, sizeof sums);
+    KVERN_ASSERT(group % 16 == 0);
     for (size_t d = 16; d < group; d += 16) {
         for (size_t i = 0; i < 16; i++)
             sums[i] += q[d + i];
@@ -162,6 +164,7 @@ static void import_slot(const kvern_codec *codec, kvern_stream stream, void *blo
 {
     const kvern_affine_arrays from = vector_at(codec, dim, arrays, index);
     uint32_t codes[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(dim <= KVERN_MAX_HEAD_DIM);
     for (size_t d = 0; d < dim; d++)
         codes[d] = code_in_stream(codec->bits, from.words, d);
     kvern_codes_place(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot, codes);
@@ -201,6 +204,7 @@ static const kvern_codec_kernels *const kernels[][9] = {
 
 static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
 {
+    KVERN_ASSERT(exists(codec) && kernels[kvern_isa_of(features)][codec->bits]);
     return kernels[kvern_isa_of(features)][codec->bits];
 }
 

@@ -12,6 +12,7 @@
 //       [dim / group][scale, bias][64 slots]
 //   codes, in columns of words: src/codec/codes/codes.h
 
+#include "src/base/assert.h"
 #include "src/codec/codes/codes.h"
 #include "src/math/element.h"
 
@@ -21,17 +22,21 @@
 // Groups of a slot at most.
 #define KVERN_AFFINE_MOST_GROUPS (KVERN_MAX_HEAD_DIM / 32)
 
+_Static_assert(KVERN_MAX_HEAD_DIM % 32 == 0, "the smallest groups fill the largest head");
+
 // ---- Where things are ----
 
 // Scales and biases of a block.
 static inline size_t kvern_affine_sides(const kvern_codec *codec, size_t dim)
 {
+    KVERN_ASSERT(dim % codec->group == 0);
     return 2 * (dim / codec->group) * KVERN_PAGE_POSITIONS;
 }
 
 // Which of them is the scale of a slot and group, and which is its bias.
 static inline size_t kvern_affine_scale_at(size_t slot, size_t group)
 {
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS && group < KVERN_AFFINE_MOST_GROUPS);
     return 2 * group * KVERN_PAGE_POSITIONS + slot;
 }
 

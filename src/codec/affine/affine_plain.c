@@ -3,6 +3,7 @@
 // these bits.
 #include "src/codec/affine/affine.h"
 
+#include "src/base/assert.h"
 #include "src/math/element.h"
 #include "src/math/sum.h"
 
@@ -45,6 +46,7 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
 {
     float wide[KVERN_MAX_HEAD_DIM];
     uint32_t codes[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_HEAD_DIM);
     for (size_t d = 0; d < dim; d++)
         wide[d] = kvern_round_element(codec->scales, kvern_load_element(type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
@@ -83,6 +85,7 @@ static void score(const kvern_codec *codec, const void *block, size_t dim, size_
 {
     (void)next;
     float codes[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(tile_end * 16 <= KVERN_PAGE_POSITIONS && q_stride >= dim + dim / codec->group);
     for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
         load_codes(codec, KVERN_STREAM_K, block, dim, p, codes);
         for (size_t i = 0; i < n; i++) {
@@ -128,6 +131,7 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
 {
     (void)next;
     float codes[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(end <= KVERN_PAGE_POSITIONS);
     for (size_t p = begin; p < end; p++) {
         load_codes(codec, KVERN_STREAM_V, block, dim, p, codes);
         for (size_t d = 0; d < dim; d++) {

@@ -40,12 +40,14 @@ static inline size_t kvern_codes_bytes(uint32_t bits, size_t dim)
 // Width in dims of the panel that starts at dim `first`.
 static inline size_t kvern_codes_panel_width(size_t dim, size_t first)
 {
+    KVERN_ASSERT(first < dim && first % KVERN_CODES_PANEL == 0);
     return dim - first < KVERN_CODES_PANEL ? dim - first : KVERN_CODES_PANEL;
 }
 
 // First word of the columns of a panel and half; the words of a column are a panel's width apart.
 static inline size_t kvern_codes_panel_at(uint32_t bits, size_t dim, size_t first, size_t half)
 {
+    KVERN_ASSERT(half < 2);
     return bits * (2 * first + half * kvern_codes_panel_width(dim, first));
 }
 
@@ -60,6 +62,7 @@ typedef struct kvern_codes_piece {
 static inline kvern_codes_piece kvern_codes_piece_at(uint32_t bits, uint32_t row, uint32_t from)
 {
     const uint32_t per_word = 32 / bits, whole = bits * per_word;
+    KVERN_ASSERT(row < KVERN_CODES_COLUMN && from < bits);
     if (row < whole)
         return (kvern_codes_piece){row / per_word, row % per_word * bits, bits};
     const uint32_t at = (row - whole) * bits + from, left = bits - from;
@@ -100,6 +103,7 @@ static inline uint32_t kvern_codes_find(uint32_t bits, kvern_stream stream, cons
 static inline void kvern_codes_pack(uint32_t bits, const uint32_t *codes, uint32_t *words,
                                     size_t stride)
 {
+    KVERN_ASSERT(bits >= 2 && bits <= 8);
     const uint32_t per_word = 32 / bits;
     const uint32_t rest = 32 % bits ? codes[30] | codes[31] << bits : 0;
     for (uint32_t w = 0; w < bits; w++) {

@@ -18,6 +18,7 @@
 // Both kernels are one and the same: c[i][lane] += sum over r of a[i][r] * b[r][lane], where a row
 // r of b is a dimension (scores) or a slot (values).
 
+#include "src/base/assert.h"
 #include "src/codec/codec_type.h"
 
 #include <string.h>
@@ -25,9 +26,13 @@
 // Dims of a full panel of values.
 #define KVERN_DENSE_PANEL 64
 
+_Static_assert(KVERN_PAGE_POSITIONS % 2 == 0, "slots are paired");
+_Static_assert(KVERN_DENSE_PANEL % 16 == 0, "a full panel is whole vectors");
+
 // Offset in elements of a value in a block of keys.
 static inline size_t kvern_dense_k_offset(kvern_type type, size_t slot, size_t d)
 {
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     if (type == KVERN_BF16)
         return ((d / 2) * KVERN_PAGE_POSITIONS + slot) * 2 + d % 2;
     return d * KVERN_PAGE_POSITIONS + slot;
@@ -36,12 +41,14 @@ static inline size_t kvern_dense_k_offset(kvern_type type, size_t slot, size_t d
 // Width in dims of the panel that starts at dim `first`.
 static inline size_t kvern_dense_panel_width(size_t dim, size_t first)
 {
+    KVERN_ASSERT(first < dim && first % KVERN_DENSE_PANEL == 0);
     return dim - first < KVERN_DENSE_PANEL ? dim - first : KVERN_DENSE_PANEL;
 }
 
 // Offset in elements of a value in a block of values.
 static inline size_t kvern_dense_v_offset(kvern_type type, size_t dim, size_t slot, size_t d)
 {
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS && d < dim);
     const size_t first = d - d % KVERN_DENSE_PANEL;
     const size_t width = kvern_dense_panel_width(dim, first);
     const size_t panel = first * KVERN_PAGE_POSITIONS;

@@ -3,6 +3,7 @@
 // these bits.
 #include "src/codec/dense/dense.h"
 
+#include "src/base/assert.h"
 #include "src/math/element.h"
 
 #include <math.h>
@@ -10,6 +11,7 @@
 static inline void score(kvern_type type, const void *block, size_t dim, size_t tile_begin,
                          size_t tile_end, size_t n, const float *q, size_t q_stride, float *scores)
 {
+    KVERN_ASSERT(tile_end * 16 <= KVERN_PAGE_POSITIONS && q_stride >= dim);
     for (size_t i = 0; i < n; i++) {
         for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
             float s = 0;
@@ -24,6 +26,7 @@ static inline void score(kvern_type type, const void *block, size_t dim, size_t 
 static inline void accumulate(kvern_type type, const void *block, size_t dim, size_t begin,
                               size_t end, size_t n, const float *w, float *acc)
 {
+    KVERN_ASSERT(end <= KVERN_PAGE_POSITIONS);
     for (size_t i = 0; i < n; i++) {
         for (size_t d = 0; d < dim; d++) {
             float sum = acc[i * dim + d];
@@ -41,6 +44,7 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
 {
     float wide[KVERN_MAX_HEAD_DIM];
     uint16_t half[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(dim % 8 == 0 && dim <= KVERN_MAX_HEAD_DIM && slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++) {
         wide[d] = kvern_load_element(type, values, d);
         half[d] = stored == KVERN_BF16 ? kvern_bf16_from_f32(wide[d]) : kvern_f16_from_f32(wide[d]);

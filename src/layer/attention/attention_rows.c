@@ -101,6 +101,7 @@ static int64_t most_unconverted(const kvern_planned_layer *layer, const kvern_pl
 kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_row *row,
                                     const kvern_plan *plan)
 {
+    KVERN_ASSERT(plan->chunk >= 1 && plan->tokens >= 0);
     kvern_row_room room = {.pool = kvern_attention_form(layer, row).pool};
     if (room.pool == layer->pool) {
         room.pages = pages_at(layer, plan, plan->tokens);
@@ -132,6 +133,7 @@ kvern_status kvern_attention_prepare_settling(const kvern_planned_layer *layer,
         if (counts[r] == 0 || !kvern_attention_is_due(layer, row, length))
             continue;
         const kvern_table *table = pending ? rows->changes[r].table : row->table;
+        KVERN_ASSERT(table); // an append has been prepared before its settling is
         kvern_status status = kvern_conversion_prepare(
             layer->pool, row, kvern_table_used(table, length), shared, &rows->conversions[r]);
         if (status) {
