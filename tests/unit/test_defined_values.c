@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reads of rows whose last block is partly filled, in every storage. Plain runs see numbers; under
 // valgrind (valgrind/unit_defined_values) a bit of a slot that was never stored and reached an
-// output would be reported where the output is looked at.
+// output would be reported where the output is looked at. Values of two bits are read by the plain
+// kernels: the AVX2 ones look a code up by three bits, the upper of which is the next slot's, in a
+// table whose halves are equal, and memcheck believes that this bit matters.
 
 #include "tests/support/check.h"
 #include "tests/support/storages.h"
@@ -23,7 +25,10 @@ static void read_some(kvern_layer layer)
     assert_non_null(values);
     for (size_t i = 0; i < TOKENS * DIM; i++)
         values[i] = (float)((i * 37) % 101) / 64 - 0.75f;
-    assert_ok(kvern_context_create(NULL, &context));
+    kvern_context_options options = kvern_context_options_default();
+    if (layer.v_codec.bits == 2)
+        options.cpu_features = 0;
+    assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
     assert_ok(kvern_cache_create(composition, 0, 1, &cache));
     const int64_t count = TOKENS;
