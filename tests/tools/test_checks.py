@@ -172,7 +172,9 @@ class Symbols(Tree):
 
     GOOD = "int kvern_a(void) { return 1; }\n"
 
-    def build(self, library=GOOD, engine="int engine_a(void) { return 1; }\n", name="a.c"):
+    ENGINE = "int engine_a(void) { return 1; }\n"
+
+    def build(self, library=GOOD, engine=ENGINE, name="a.c", arguments=()):
         for target, text in (("kvern", library), ("kvern_engine", engine)):
             self.write(f"{target}/{name}", text)
             source, shared = self.root / target / name, self.root / f"lib{target}.so"
@@ -182,7 +184,7 @@ class Symbols(Tree):
             subprocess.run(["cc", "-fPIC", "-c", source, "-o", compiled], check=True)
             subprocess.run(["cc", "-shared", compiled, "-o", shared], check=True)
             subprocess.run(["ar", "rc", archive, compiled], check=True)
-        return self.run_check("check-symbols", self.root)
+        return self.run_check("check-symbols", self.root, *arguments)
 
     def assert_refused(self, reason, **sources):
         code, output = self.build(**sources)
@@ -221,6 +223,14 @@ class Symbols(Tree):
             with self.subTest(call=call):
                 self.assert_refused(reason, library=text.replace("PREFIX", "kvern"))
                 self.assert_refused(reason, engine=text.replace("PREFIX", "engine"))
+
+    def test_asserts(self):
+        """Invariants may end the process in builds that check them, and in the library alone."""
+        text = "#include <assert.h>\nvoid PREFIX_a(int a) { assert(a); }\n"
+        library, engine = text.replace("PREFIX", "kvern"), text.replace("PREFIX", "engine")
+        self.assert_refused("ends the process", library=library)
+        self.assertEqual(self.build(library=library, arguments=["--asserts"]), (0, ""))
+        self.assert_refused("ends the process", engine=engine, arguments=["--asserts"])
 
     def test_jumps(self):
         """Only one file may jump: where the chat template interpreter fails."""
