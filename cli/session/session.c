@@ -180,7 +180,6 @@ static void add_up(run_session *session)
 {
     generate_result *total = &session->total;
     const generate_result *last = &session->last;
-    total->reason = last->reason;
     total->prompt_tokens += last->prompt_tokens;
     total->prompt_seconds += last->prompt_seconds;
     total->generated_tokens += last->generated_tokens;
@@ -212,6 +211,9 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
     kvern_status status = generator_run(session->generator, &request, &session->last, error);
     progress_end(&session->bar);
     add_up(session);
+    if (status == KVERN_OK) { // else no answer has ended
+        session->total.reason = session->last.reason;
+    }
     const text_buffer *answer = &session->answer;
     bool open = answer->size > 0 && answer->data[answer->size - 1] != '\n';
     if (open && !session->options->common.json && !session->write_failed) {

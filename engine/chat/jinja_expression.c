@@ -173,6 +173,7 @@ static const jinja_list *cut(jinja_run *run, const jinja_list *items, slice s)
     jinja_list *list = jinja_list_new(run, count);
     for (size_t i = 0; i < count; i++)
         list->items[i] = items->items[s.begin + (int64_t)i * s.step];
+    list->tuple = items->tuple;
     return list;
 }
 
@@ -368,7 +369,10 @@ static jinja_value repeat(jinja_run *run, const jinja_string *text, int64_t time
 
 static jinja_value add_lists(jinja_run *run, const jinja_list *a, const jinja_list *b)
 {
+    if (a->tuple != b->tuple)
+        jinja_refuse(run, "+ does not go with a list and a tuple");
     jinja_list *sum = jinja_list_new(run, a->count + b->count);
+    sum->tuple = a->tuple;
     for (size_t i = 0; i < sum->count; i++)
         sum->items[i] = i < a->count ? a->items[i] : b->items[i - a->count];
     return jinja_list_value(sum);
@@ -449,6 +453,7 @@ static jinja_value evaluate_list(jinja_run *run, const jinja_node *node)
     size_t i = 0;
     for (const jinja_node *n = node->list; n; n = n->next)
         list->items[i++] = jinja_evaluate(run, n);
+    list->tuple = node->kind == JINJA_NODE_TUPLE;
     return jinja_list_value(list);
 }
 

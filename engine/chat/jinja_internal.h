@@ -202,6 +202,7 @@ typedef struct jinja_value {
 struct jinja_list {
     jinja_value *items;
     size_t count;
+    bool tuple; // never equal to a list, nor added to one
 };
 
 typedef struct jinja_entry {

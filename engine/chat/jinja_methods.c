@@ -107,6 +107,8 @@ static jinja_value has_any_affix(jinja_run *run, const jinja_string *text, const
     const jinja_value affix = jinja_argument(a, 0, NULL, jinja_undefined());
     if (affix.kind != JINJA_LIST)
         return jinja_boolean(has_affix(run, text, affix, at_end));
+    if (!affix.as.list->tuple)
+        jinja_refuse(run, "a list where a string or a tuple is needed");
     for (size_t i = 0; i < affix.as.list->count; i++)
         if (has_affix(run, text, affix.as.list->items[i], at_end))
             return jinja_boolean(true);

@@ -191,7 +191,7 @@ jinja_list *jinja_list_new(jinja_run *run, size_t count)
 {
     jinja_charge(run, count);
     jinja_list *list = jinja_run_take(run, sizeof *list);
-    *list = (jinja_list){jinja_run_take(run, count * sizeof *list->items), count};
+    *list = (jinja_list){jinja_run_take(run, count * sizeof *list->items), count, false};
     return list;
 }
 
@@ -205,6 +205,7 @@ jinja_value jinja_pair(jinja_run *run, jinja_value first, jinja_value second)
     jinja_list *pair = jinja_list_new(run, 2);
     pair->items[0] = first;
     pair->items[1] = second;
+    pair->tuple = true;
     return jinja_list_value(pair);
 }
 
@@ -354,7 +355,7 @@ static int order_of_strings(jinja_run *run, const jinja_string *a, const jinja_s
 
 static bool equal_lists(jinja_run *run, const jinja_list *a, const jinja_list *b)
 {
-    if (a->count != b->count)
+    if (a->count != b->count || a->tuple != b->tuple)
         return false;
     for (size_t i = 0; i < a->count; i++)
         if (!jinja_equal(run, a->items[i], b->items[i]))

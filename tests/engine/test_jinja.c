@@ -228,6 +228,14 @@ static void what_is_not_understood_is_named(void **state)
         {"{% set a = 1 %}{% set a.b = 1 %}", "an integer is no namespace"},
         {"{{ 1e5 }}", "a number is written as \"1e\""},
         {"{{ messages[::0] | length }}", "a slice with steps of 0"},
+        {"{{ 'abc'.endswith(['c']) }}", "a list where a string or a tuple is needed"},
+        {"{{ 'abc'.startswith(['a']) }}", "a list where a string or a tuple is needed"},
+        {"{{ ([1] + (2,)) | length }}", "+ does not go with a list and a tuple"},
+        {"{{ raise_exception() if (1, 2) == [1, 2] else messages }}", "a list cannot be written"},
+        {"{{ raise_exception() if [('a', 1)] != {'a': 1} | items | list else messages }}",
+         "a list cannot be written"},
+        {"{{ raise_exception() if (1, 2, 3)[:2] != (1, 2) else messages }}",
+         "a list cannot be written"},
         {"{{ '\x1b[31m' + 1 }}", "+ does not go with a string and an integer"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
