@@ -393,7 +393,7 @@ void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_
 {
     const size_t dim = value_dim(job), vectors = tile->heads * tile->count;
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
-    KVERN_ASSERT(span > 0 && span < tile->spans);
+    KVERN_ASSERT(span < tile->spans);
     for (size_t i = 0, end; i < vectors; i = end) {
         const merging how = merging_of(&work->sees[i], begin);
         end = i + 1;
