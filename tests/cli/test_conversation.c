@@ -254,6 +254,23 @@ static void test_full_context(void **state)
     expect_exit(0);
 }
 
+// What the end says of the latest answer is not about a message that was refused behind it.
+static void test_refused_message_ends_no_answer(void **state)
+{
+    (void)state;
+    start(program_path("short.gguf"), "-n2");
+    expect("> ");
+    type("first\r");
+    expect("(the answer reached -n)");
+    expect("> ");
+    type("a message that is much too long for what is left of the context of this model\r");
+    expect("(this message was forgotten; /clear begins a new conversation)\r\n");
+    expect("> ");
+    type("\004");
+    expect("(token limit)");
+    expect_exit(0);
+}
+
 // A line that begins with a slash is a command or nothing; two slashes send one.
 static void test_commands(void **state)
 {
@@ -582,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_interrupts),
         cmocka_unit_test(test_token_limit),
         cmocka_unit_test(test_full_context),
+        cmocka_unit_test(test_refused_message_ends_no_answer),
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_words_that_end_it),
         cmocka_unit_test(test_another_answer),
