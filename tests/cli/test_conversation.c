@@ -467,10 +467,8 @@ static void test_resize(void **state)
     assert_int_equal(ioctl(shown.terminal, TIOCSWINSZ, &narrow), 0);
     poll(NULL, 0, 300);
     type("123456789012345678901234567890");
+    expect("123456789012345678 \b901"); // which moves to the next row
     expect("890");
-    if (!strstr(shown.text, "> 123456789012345678 \b901")) { // which moves to the next row
-        fail_msg("the line was not wrapped:\n%s", shown.text);
-    }
     type("\r");
     expect("abc\r\n");
     expect("> ");
