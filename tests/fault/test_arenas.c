@@ -127,8 +127,10 @@ static bool can_map_much(void)
 static void more_than_128_GiB_can_be_reserved(void **state)
 {
     (void)state;
-    if (HAS_SANITIZER || !can_map_much())
+    if (HAS_SANITIZER || !can_map_much()) {
+        print_message("not run: a sanitizer, or a system that maps no such address space\n");
         skip();
+    }
     const kvern_layer layer = kvern_layer_default(32, 128);
     kvern_context_options options = kvern_context_options_default();
     kvern_context *context;
