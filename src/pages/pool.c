@@ -29,7 +29,7 @@ struct kvern_pool {
     size_t free_pages;  // of them
 };
 
-// Unused bytes at the end of an arena that are worth a whole huge page: a fiftieth.
+// Unused bytes at the end of an arena that are worth whole huge pages: a fiftieth.
 #define WASTE_DIVISOR 50
 
 // Arenas of a large pool are this part of it, so that there are hundreds of them and not tens of
@@ -107,7 +107,7 @@ static kvern_status size_data(const kvern_pool *pool, kvern_arena *arena)
     const size_t whole = kvern_ceil_div(bytes, KVERN_HUGE_PAGE_BYTES) * KVERN_HUGE_PAGE_BYTES;
     arena->alignment = KVERN_HUGE_PAGE_BYTES;
     arena->data_bytes = kvern_ceil_div(bytes, 4096) * 4096;
-    if (whole - bytes <= KVERN_HUGE_PAGE_BYTES / WASTE_DIVISOR)
+    if (whole - bytes <= whole / WASTE_DIVISOR)
         arena->data_bytes = whole;
     return KVERN_OK;
 }
@@ -247,7 +247,9 @@ static kvern_arena *push_page(kvern_page *page)
 
 // Pages of the next arena, of which `needed` are wanted at once. Without a budget a small pool
 // doubles up to 2 MiB; beyond that, and under a budget, whose bytes others need too, an arena is
-// what is wanted now or a small part of what the pool has.
+// what is wanted now or a small part of what the pool has. From 2 MiB on it holds a multiple of
+// that: what is left over would lie outside of huge pages, and reads of it would take a tenth
+// longer.
 static size_t wish(const kvern_pool *pool, size_t needed, size_t total)
 {
     const size_t most = kvern_max_size(pool->full_pages, MOST_ARENA_BYTES / pool->page_bytes);
@@ -259,7 +261,8 @@ static size_t wish(const kvern_pool *pool, size_t needed, size_t total)
     // What is wanted now is cut into arenas, too: they go back one by one.
     const size_t wanted =
         kvern_min_size(needed, kvern_max_size(pool->full_pages, total / GROWTH_DIVISOR));
-    return kvern_min_size(kvern_max_size(wanted, growth), most);
+    const size_t pages = kvern_min_size(kvern_max_size(wanted, growth), most);
+    return pages < pool->full_pages ? pages : pages - pages % pool->full_pages;
 }
 
 // An arena of `wished` pages, or when that is refused one that is just large enough, so that a
