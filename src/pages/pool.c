@@ -279,11 +279,14 @@ static kvern_status create_some_arena(kvern_pool *pool, size_t wished, size_t ne
 
 // An arena is added when no page is free: it holds what is wanted then, which counts, or the larger
 // growth of wish(). At worst every page is an arena by itself, and all arenas of 2 MiB or more
-// waste what size_data() lets them.
+// waste what size_data() lets them: a part of their size, so that one arena of many full ones
+// wastes no more than they would.
 uint64_t kvern_pool_most_bytes(const kvern_pool *pool, uint64_t pages)
 {
     const size_t own = pool->page_bytes + sizeof(kvern_page) + sizeof(kvern_arena);
-    const size_t waste = KVERN_HUGE_PAGE_BYTES / WASTE_DIVISOR + 4096;
+    const size_t full_bytes = pool->full_pages * pool->page_bytes;
+    const size_t whole = kvern_ceil_div(full_bytes, KVERN_HUGE_PAGE_BYTES) * KVERN_HUGE_PAGE_BYTES;
+    const size_t waste = whole / WASTE_DIVISOR + 4096;
     uint64_t total = pages, bytes;
     if (pages == 0)
         return 0;

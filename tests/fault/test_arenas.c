@@ -2,6 +2,7 @@
 // How pages come from the allocator: in how many blocks, with how much that nobody asked for, and
 // what an allocator may do meanwhile.
 
+#include "src/pages/pool.h"
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
@@ -15,6 +16,7 @@
 #include <sys/resource.h>
 
 #define GIB ((uint64_t)1 << 30)
+#define HUGE_PAGE ((size_t)2 << 20)
 #define MOST_MAPPINGS 65530 // of a process, as Linux comes
 
 static void append(kvern_cache *cache, int64_t count)
@@ -35,8 +37,9 @@ static kvern_memory memory_of(const kvern_context *context)
 
 // Hands out addresses of a range that nobody may touch for large blocks, and counts them.
 typedef struct atlas {
-    char *range;
+    char *mapped, *range;
     size_t used, blocks, most_blocks;
+    size_t ragged; // blocks that end within a huge page
 } atlas;
 
 #define RANGE_BYTES (300 * GIB)
@@ -44,12 +47,13 @@ typedef struct atlas {
 static void *atlas_allocate(void *user, size_t bytes, size_t alignment)
 {
     atlas *a = user;
-    if (alignment < (size_t)2 << 20)
+    if (alignment < HUGE_PAGE)
         return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     char *block = a->range + a->used;
     a->used += (bytes + alignment - 1) / alignment * alignment;
     assert_true(a->used <= RANGE_BYTES);
     a->blocks++;
+    a->ragged += bytes % HUGE_PAGE != 0;
     a->most_blocks = a->blocks > a->most_blocks ? a->blocks : a->most_blocks;
     return block;
 }
@@ -57,31 +61,48 @@ static void *atlas_allocate(void *user, size_t bytes, size_t alignment)
 static void atlas_release(void *user, void *block, size_t bytes, size_t alignment)
 {
     (void)bytes;
-    if (alignment < (size_t)2 << 20)
+    if (alignment < HUGE_PAGE)
         free(block);
     else
         ((atlas *)user)->blocks--;
 }
 
+static void atlas_open(atlas *a)
+{
+    char *range = mmap(NULL, RANGE_BYTES + HUGE_PAGE, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(range != MAP_FAILED);
+    *a = (atlas){.mapped = range, .range = range + (HUGE_PAGE - (uintptr_t)range % HUGE_PAGE)};
+}
+
+static void atlas_close(atlas *a)
+{
+    assert_int_equal(a->blocks, 0);
+    munmap(a->mapped, RANGE_BYTES + HUGE_PAGE);
+}
+
+static kvern_context *context_on(atlas *a, uint64_t budget)
+{
+    kvern_context_options options = kvern_context_options_default();
+    kvern_context *context;
+    options.threads = 1;
+    options.budget_bytes = budget;
+    options.allocator.user = a;
+    options.allocator.allocate = atlas_allocate;
+    options.allocator.release = atlas_release;
+    assert_ok(kvern_context_create(&options, &context));
+    return context;
+}
+
 // Rows of 32 GiB each, reserved at once or in steps, are hundreds of blocks, not one per 2 MiB.
 static void check_blocks(uint64_t budget, int64_t step)
 {
-    atlas a = {0};
-    char *range = mmap(NULL, RANGE_BYTES + ((size_t)2 << 20), PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(range != MAP_FAILED);
-    a.range = range + (((size_t)2 << 20) - (uintptr_t)range % ((size_t)2 << 20));
-    kvern_context_options options = kvern_context_options_default();
-    options.threads = 1;
-    options.budget_bytes = budget;
-    options.allocator.user = &a;
-    options.allocator.allocate = atlas_allocate;
-    options.allocator.release = atlas_release;
+    atlas a;
+    atlas_open(&a);
     const kvern_layer layer = kvern_layer_default(32, 128); // 16 KiB per token
-    kvern_context *context;
+    kvern_context *context = context_on(&a, budget);
     kvern_composition *composition;
     kvern_cache *cache;
-    assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
     assert_ok(kvern_cache_create(composition, 0, 8, &cache));
     const int64_t tokens = (int64_t)(32 * GIB) / (16 << 10);
@@ -95,10 +116,9 @@ static void check_blocks(uint64_t budget, int64_t step)
     const kvern_memory memory = memory_of(context);
     assert_true(memory.held_bytes <= 256 * GIB + 256 * GIB / 100);
     kvern_cache_destroy(cache);
-    assert_int_equal(a.blocks, 0);
     kvern_composition_release(composition);
     kvern_context_release(context);
-    munmap(range, RANGE_BYTES + ((size_t)2 << 20));
+    atlas_close(&a);
 }
 
 static void large_caches_are_few_blocks(void **state)
@@ -146,6 +166,103 @@ static void more_than_128_GiB_can_be_reserved(void **state)
     kvern_cache_destroy(cache);
     kvern_composition_release(composition);
     kvern_context_release(context);
+}
+
+// ---- Huge pages ----
+
+// A layer of 4-bit codes: 2,304 bytes per head and page at head dim 64.
+static kvern_layer layer_of_4_bits(size_t kv_heads, size_t dim)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, dim);
+    layer.k_codec = layer.v_codec = kvern_codec_affine(4, 64);
+    return layer;
+}
+
+// Rows that grow side by side, `step` tokens at a time, as many decodes and chunks do. Whatever
+// pages they want at once, the memory that was aligned to huge pages is made of whole ones.
+static void check_whole_huge_pages(kvern_layer layer, size_t page_bytes, uint64_t budget,
+                                   int64_t step)
+{
+    enum { ROWS = 12, TOKENS = 1 << 14 };
+    atlas a;
+    atlas_open(&a);
+    kvern_context *context = context_on(&a, budget);
+    kvern_composition *composition;
+    kvern_cache *cache;
+    kvern_pool *pool; // to ask what is allowed
+    assert_ok(kvern_composition_create(context, &layer, 1, &composition));
+    assert_ok(kvern_pool_create(context, page_bytes, false, &pool));
+    const uint64_t before = memory_of(context).held_bytes;
+    assert_ok(kvern_cache_create(composition, 0, ROWS, &cache));
+    for (int64_t reached = step; reached <= TOKENS; reached += step) {
+        for (size_t r = 0; r < ROWS; r++)
+            assert_ok(kvern_cache_reserve(cache, r, reached + 64 * (int64_t)r, 0));
+        const uint64_t pages = kvern_cache_bytes(cache) / page_bytes;
+        assert_int_equal(kvern_cache_bytes(cache), pages * page_bytes);
+        const uint64_t tables = ROWS * 4096 + pages * 64; // and pages that wait in rows
+        assert_true(memory_of(context).held_bytes - before <=
+                    kvern_pool_most_bytes(pool, pages) + tables);
+    }
+    // Under a budget few pages that are wanted at once come as few, for a long time.
+    assert_true(a.most_blocks > 4 || (budget && (size_t)step / 64 * page_bytes < HUGE_PAGE));
+    assert_int_equal(a.ragged, 0);
+    kvern_cache_destroy(cache);
+    kvern_pool_release(pool);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    atlas_close(&a);
+}
+
+static void rows_lie_in_whole_huge_pages(void **state)
+{
+    (void)state;
+    const int64_t steps[] = {64, 640, 1216, 2560, 1 << 13};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        for (int budget = 0; budget < 2; budget++) {
+            const uint64_t bytes = budget ? 16 * GIB : 0;
+            check_whole_huge_pages(kvern_layer_default(8, 128), 256 << 10, bytes, steps[i]);
+            check_whole_huge_pages(layer_of_4_bits(8, 64), 36864, bytes, steps[i]);
+            check_whole_huge_pages(layer_of_4_bits(8, 128), 73728, bytes, steps[i]);
+        }
+    }
+}
+
+// Pages of any size: what a pool holds is never more than it said. Pages that do not divide 2 MiB,
+// or are larger, waste a part of their arenas, which counts.
+static void pools_hold_what_they_said(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {64,      4096,     36864,    73728,    98304,   147456,
+                            262144,  699008,   1048512,  2097152,  2097216, 3145728,
+                            6241024, 12451840, 20840448, 41811968, 83755008};
+    enum { MOST = 400 };
+    kvern_page *pages[MOST];
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (int variant = 0; variant < 4; variant++) {
+            atlas a;
+            kvern_pool *pool;
+            atlas_open(&a);
+            kvern_context *context = context_on(&a, variant & 1 ? 200 * GIB : 0);
+            assert_ok(kvern_pool_create(context, sizes[i], variant & 2, &pool));
+            const uint64_t before = memory_of(context).held_bytes;
+            size_t taken = 0;
+            for (size_t count = 1; taken + count <= MOST; count += 1 + count / 3) {
+                assert_ok(kvern_pool_take(pool, count, pages + taken));
+                taken += count;
+                const uint64_t held = memory_of(context).held_bytes - before;
+                assert_true(held >= taken * sizes[i]);
+                if (held > kvern_pool_most_bytes(pool, taken))
+                    fail_msg("%zu pages of %zu bytes hold %llu bytes, not %llu", taken, sizes[i],
+                             (unsigned long long)held,
+                             (unsigned long long)kvern_pool_most_bytes(pool, taken));
+            }
+            while (taken > 0)
+                kvern_page_release(pages[--taken]);
+            kvern_pool_release(pool);
+            kvern_context_release(context);
+            atlas_close(&a);
+        }
+    }
 }
 
 // ---- Budgets ----
@@ -268,6 +385,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_caches_are_few_blocks),
         cmocka_unit_test(more_than_128_GiB_can_be_reserved),
+        cmocka_unit_test(rows_lie_in_whole_huge_pages),
+        cmocka_unit_test(pools_hold_what_they_said),
         cmocka_unit_test(budgets_are_not_taken_for_later),
         cmocka_unit_test(arenas_double_without_a_budget),
         cmocka_unit_test(allocators_may_call_the_library),
