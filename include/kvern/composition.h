@@ -75,16 +75,20 @@ KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
 // and groups that do not exist, and a group that does not divide the head dim of its stream.
 KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 
-// What a layer keeps. Recurrent layers and latents (MLA) are not here yet; a later release adds
-// kinds, and a library that does not know one refuses it with KVERN_ERR_UNSUPPORTED.
+// What a layer keeps. Recurrent layers are not here yet; a later release adds kinds, and a library
+// that does not know one refuses it with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_layer_kind {
-    KVERN_LAYER_FULL = 0,  // keys and values of every position
-    KVERN_LAYER_WINDOW = 1 // of the newest positions only: a sliding window
+    KVERN_LAYER_FULL = 0,   // keys and values of every position
+    KVERN_LAYER_WINDOW = 1, // of the newest positions only: a sliding window
+    KVERN_LAYER_LATENT = 2  // latents of every position: MLA (kvern/latent.h)
 } kvern_layer_kind;
 
 // Limits of a layer's geometry. A plan beyond one of them is refused when the composition is made;
 // none is silently cut.
 #define KVERN_MAX_HEAD_DIM 576              // of keys, and of values
+#define KVERN_MAX_LATENT_DIM 1024           // of latents
+#define KVERN_MAX_ROPE_DIM 256              // of the rotated keys beside them
+#define KVERN_MAX_INDEX_DIM 256             // of index keys
 #define KVERN_MAX_KV_HEADS 4096             // of a layer
 #define KVERN_MAX_LAYERS 4096               // of a composition
 #define KVERN_MAX_ROWS 65536                // of a cache or a state
@@ -130,6 +134,19 @@ typedef struct kvern_layer {
     // Under a budget the same holds for the bytes that the allocator gave; without one, pages lie
     // in arenas of up to 2 MiB, which go back with their last page.
     int64_t start;
+
+    // Latents (0 in other kinds; MLA). A position has one latent of `latent_dim` numbers, one key
+    // of `rope_dim` that carries the rotary embedding, and, where the layer selects positions
+    // (sparse attention, DSA), one index key of `index_dim`. All query heads share them: kv_heads
+    // is 1, and so queries have k_dim = latent_dim + rope_dim numbers and results v_dim =
+    // latent_dim. k_codec and v_codec stay 0, and start is KVERN_NO_START.
+    size_t latent_dim; // a multiple of 8, at most KVERN_MAX_LATENT_DIM
+    size_t rope_dim;   // a multiple of 8, at most KVERN_MAX_ROPE_DIM; 0: there is no such key
+    size_t index_dim;  // a multiple of 8, at most KVERN_MAX_INDEX_DIM; 0: the layer has no indexer
+    // How they are stored, each of its own; that of a part which is not there stays 0 (f32).
+    kvern_codec latent_codec;
+    kvern_codec rope_codec;
+    kvern_codec index_codec;
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.
@@ -158,6 +175,19 @@ static inline kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, i
     layer.kind = KVERN_LAYER_WINDOW;
     layer.window = window;
     layer.slack = KVERN_DEFAULT_SLACK;
+    return layer;
+}
+
+// A latent layer (MLA) of these dims, every part stored in f32.
+static inline kvern_layer kvern_layer_latent(size_t latent_dim, size_t rope_dim, size_t index_dim)
+{
+    kvern_layer layer = kvern_layer_default(1, latent_dim);
+    layer.kind = KVERN_LAYER_LATENT;
+    layer.k_dim = latent_dim + rope_dim;
+    layer.k_codec = layer.v_codec = layer.latent_codec; // f32, which is 0
+    layer.latent_dim = latent_dim;
+    layer.rope_dim = rope_dim;
+    layer.index_dim = index_dim;
     return layer;
 }
 
@@ -231,12 +261,12 @@ typedef enum kvern_capability {
     // have it: how many it can drop, kvern_cache_trimmable says.
     KVERN_CAN_TRIM = 3,
     KVERN_CAN_FORK = 4, // share positions with another cache
-    // Nothing has the rest yet.
-    KVERN_CAN_BIDIRECTIONAL =
-        5,                // appends whose tokens see each other both ways: images before text
-    KVERN_CAN_BLOCK = 6,  // a block read that appends nothing
-    KVERN_CAN_LATENT = 7, // appends of latents
-    KVERN_CAN_RECUR = 8   // a recurrent step
+    // Nothing has these yet: appends whose tokens see each other both ways (images before text), a
+    // block read that appends nothing, and a recurrent step.
+    KVERN_CAN_BIDIRECTIONAL = 5,
+    KVERN_CAN_BLOCK = 6,
+    KVERN_CAN_LATENT = 7, // appends of latents (kvern/latent.h), and none of keys and values
+    KVERN_CAN_RECUR = 8
 } kvern_capability;
 
 // False for an absent capability, an unknown one, or an index out of range.

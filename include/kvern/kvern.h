@@ -10,6 +10,7 @@
 //   kvern_storage      which codecs a user wants for which layers         kvern/storage.h
 //   kvern_cache        the rows of one layer; usable alone                kvern/cache.h
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
+//   kvern_latent_...   layers of latents (MLA): appends, exports          kvern/latent.h
 //   kvern_plan         what rows take at most, and room for it            kvern/plan.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
@@ -52,6 +53,7 @@
 #include <kvern/composition.h>
 #include <kvern/context.h>
 #include <kvern/cpu.h>
+#include <kvern/latent.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>
 #include <kvern/round.h>

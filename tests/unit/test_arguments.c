@@ -195,8 +195,8 @@ static void layers_that_cannot_be(void **state)
     layers[1].kv_heads = KVERN_MAX_KV_HEADS + 1;
     refuse_layers(f, KVERN_ERR_ARGUMENT, layers, 2, "layer 1: kv_heads is 4097");
     layers[1] = good;
-    layers[1].kind = (kvern_layer_kind)2;
-    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: kind 2");
+    layers[1].kind = (kvern_layer_kind)77;
+    refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: kind 77");
     layers[1] = good;
     layers[1].k_codec = kvern_codec_dense((kvern_type)3);
     refuse_layers(f, KVERN_ERR_UNSUPPORTED, layers, 2, "layer 1: k_codec");

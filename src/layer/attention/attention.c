@@ -4,6 +4,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/layer/latent/latent.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,6 +38,9 @@ static kvern_status check(size_t index, const kvern_layer *plan)
     if (plan->kv_heads == 0 || plan->kv_heads > KVERN_MAX_KV_HEADS)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
                           plan->kv_heads, KVERN_MAX_KV_HEADS);
+    if (kvern_latent_is_asked_for(plan))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: dims or codecs of latents in kind %d",
+                          index, (int)plan->kind);
     return check_window(index, plan);
 }
 
