@@ -13,8 +13,11 @@ static kvern_status read_vocabulary(facts_reader *reader, model_facts *facts)
 {
     const weights_tensor *embedding = weights_find_tensor(reader->source, "token_embd.weight");
     if (!embedding || embedding->dims != 2 || embedding->shape[1] > FACTS_MAX_COUNT) {
+        char name[MODEL_NAME_BYTES];
+        const weights *w = reader->source;
+        w->format->tensor_name(w->file, "token_embd.weight", name, sizeof name);
         return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "the model file has no two-dimensional tensor token_embd.weight");
+                           "the model file has no two-dimensional tensor %s", name);
     }
     facts->vocabulary = (size_t)embedding->shape[1];
     size_t stated = facts->vocabulary;

@@ -46,69 +46,141 @@ static config_value value_of(const json_t *json)
     }
 }
 
-// "outer.inner", or "inner" without an outer key. False when memory is missing.
-static bool add_entry(config_json *config, const char *outer, const char *inner,
-                      const json_t *value)
+// --- Flattening
+
+// A key is made of the names of all objects around it.
+#define MOST_KEY_BYTES 256
+#define MOST_DEPTH 8
+
+// What a model of texts and images says about its texts: it counts as if it stood outside.
+#define TEXT_CONFIG "text_config"
+
+typedef struct flattening {
+    config_json *config;
+    const char *name; // of the file
+    engine_error *error;
+    const json_t *hidden; // keys of this object are left out where `inner` is not set
+    size_t room;
+    char key[MOST_KEY_BYTES + 1]; // of the objects around, with a dot behind each
+} flattening;
+
+static kvern_status fail_memory(const flattening *f)
 {
-    size_t first = outer ? strlen(outer) + 1 : 0, last = strlen(inner);
-    char *key = malloc(first + last + 1);
-    if (!key) {
-        return false;
-    }
-    if (outer) {
-        memcpy(key, outer, first - 1);
-        key[first - 1] = '.';
-    }
-    memcpy(key + first, inner, last + 1);
-    config->entries[config->count++] = (config_entry){{key, first + last}, value};
-    return true;
+    return engine_fail(f->error, KVERN_ERR_MEMORY, "%s: no memory for its keys", f->name);
 }
 
-static bool add_member(config_json *config, const char *key, json_t *value)
+static kvern_status add_entry(flattening *f, size_t bytes, const json_t *value)
 {
-    if (json_object_size(value) == 0) {
-        return add_entry(config, NULL, key, value);
+    config_json *config = f->config;
+    if (config->count == f->room) {
+        size_t room = 2 * f->room + 64;
+        config_entry *entries = realloc(config->entries, room * sizeof *entries);
+        if (!entries) {
+            return fail_memory(f);
+        }
+        config->entries = entries;
+        f->room = room;
     }
-    const char *inner;
-    json_t *member;
-    json_object_foreach(value, inner, member)
+    char *key = malloc(bytes + 1);
+    if (!key) {
+        return fail_memory(f);
+    }
+    memcpy(key, f->key, bytes);
+    key[bytes] = '\0';
+    config->entries[config->count++] = (config_entry){{key, bytes}, value};
+    return KVERN_OK;
+}
+
+static kvern_status add_members(flattening *f, size_t prefix, size_t depth, const json_t *object);
+
+// A member whose key begins with the `prefix` bytes that f->key has.
+static kvern_status add_member(flattening *f, size_t prefix, size_t depth, const char *name,
+                               json_t *value)
+{
+    size_t bytes = strlen(name), end = prefix + bytes;
+    bool object = json_object_size(value) > 0;
+    if (end >= MOST_KEY_BYTES || (object && depth == MOST_DEPTH)) {
+        return engine_fail(f->error, KVERN_ERR_FORMAT,
+                           "%s: the key %.64s... is too long or too deep", f->name,
+                           prefix ? f->key : name);
+    }
+    memcpy(f->key + prefix, name, bytes + 1);
+    if (!object) {
+        return add_entry(f, end, value);
+    }
+    memcpy(f->key + end, ".", 2);
+    return add_members(f, end + 1, depth + 1, value);
+}
+
+static kvern_status add_members(flattening *f, size_t prefix, size_t depth, const json_t *object)
+{
+    const char *name;
+    json_t *value;
+    kvern_status status = KVERN_OK;
+    json_object_foreach((json_t *)object, name, value)
     {
-        if (!add_entry(config, key, inner, member)) {
-            return false;
+        bool hidden = depth == 0 && f->hidden && object != f->hidden &&
+                      (json_object_get(f->hidden, name) || strcmp(name, TEXT_CONFIG) == 0);
+        if (status == KVERN_OK && !hidden) {
+            status = add_member(f, prefix, depth, name, value);
         }
     }
-    return true;
+    return status;
 }
 
-// Every member, and those of members that are objects. False when memory is missing.
-static bool flatten(config_json *config)
+// What the whole model and its part for texts may call differently without a contradiction.
+static bool may_differ(const char *key)
 {
-    size_t count = 0;
+    static const char *const keys[] = {"model_type",   "architectures",        "dtype",
+                                       "torch_dtype",  "transformers_version", "bos_token_id",
+                                       "eos_token_id", "pad_token_id",         "_name_or_path"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kvern_status check_twins(const flattening *f, const json_t *inner)
+{
     const char *key;
     json_t *value;
-    json_object_foreach(config->root, key, value)
+    json_object_foreach((json_t *)inner, key, value)
     {
-        size_t inner = json_object_size(value);
-        count += inner ? inner : 1;
-    }
-    config->entries = calloc(count ? count : 1, sizeof *config->entries);
-    if (!config->entries) {
-        return false;
-    }
-    json_object_foreach(config->root, key, value)
-    {
-        if (!add_member(config, key, value)) {
-            return false;
+        const json_t *outer = json_object_get(f->config->root, key);
+        if (outer && !json_equal(outer, value) && !may_differ(key)) {
+            return engine_fail(f->error, KVERN_ERR_FORMAT,
+                               "%s: %.64s differs from " TEXT_CONFIG ".%.64s", f->name, key, key);
         }
     }
-    return true;
+    return KVERN_OK;
+}
+
+static kvern_status flatten(config_json *config, const char *name, engine_error *error)
+{
+    flattening f = {.config = config, .name = name, .error = error};
+    const json_t *inner = json_object_get(config->root, TEXT_CONFIG);
+    kvern_status status = KVERN_OK;
+    if (json_object_size(inner) > 0) {
+        f.hidden = inner;
+        status = check_twins(&f, inner);
+    }
+    if (status == KVERN_OK) {
+        status = add_members(&f, 0, 0, config->root);
+    }
+    return status == KVERN_OK && f.hidden ? add_members(&f, 0, 0, inner) : status;
 }
 
 static kvern_status index_keys(config_json *config, const char *name, engine_error *error)
 {
     const text_view *repeated;
-    if (!flatten(config) || !name_index_build(&config->index, config->entries,
-                                              sizeof *config->entries, config->count, &repeated)) {
+    kvern_status status = flatten(config, name, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (!name_index_build(&config->index, config->entries, sizeof *config->entries, config->count,
+                          &repeated)) {
         return engine_fail(error, KVERN_ERR_MEMORY, "%s: no memory for its keys", name);
     }
     return repeated ? engine_fail(error, KVERN_ERR_FORMAT, "%s: it has the key %.*s twice", name,
@@ -155,6 +227,11 @@ void config_json_free(config_json *config)
     name_index_free(&config->index);
     json_decref(config->root);
     free(config);
+}
+
+bool config_json_has_text_part(const config_json *config)
+{
+    return json_object_size(json_object_get(config->root, TEXT_CONFIG)) > 0;
 }
 
 size_t config_json_count(const config_json *config)

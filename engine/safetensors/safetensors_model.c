@@ -15,6 +15,8 @@
 #define NAME_BYTES 320
 #define MOST_SHARDS 4096
 
+typedef struct hf_prefix hf_prefix;
+
 struct safetensors_model {
     config_json *config;
     uint64_t config_bytes;
@@ -24,6 +26,19 @@ struct safetensors_model {
     weights_tensor *tensors; // of all shards
     size_t count;
     name_index index;
+    const hf_prefix *prefix; // of the names of tensors
+};
+
+// What stands in front of the names of a model of texts and images: "model." becomes `model`,
+// other names get `other`.
+struct hf_prefix {
+    const char *model;
+    const char *other;
+};
+static const hf_prefix PREFIXES[] = {
+    {"model.", ""},
+    {"language_model.model.", "language_model."},
+    {"model.language_model.", ""},
 };
 
 // --- Opening
@@ -61,6 +76,48 @@ static kvern_status read_config(safetensors_model *model, const char *directory,
     return status;
 }
 
+// Tensors that see or hear. A model's texts are computed without them.
+static bool is_of_senses(text_view name)
+{
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "vision_model.",
+                                        "visual.",       "audio_tower.",           "vision_embed.",
+                                        "embed_vision.", "embed_audio.",           "mm_projector."};
+    if (text_view_starts(name, "model.")) {
+        name = (text_view){name.data + strlen("model."), name.size - strlen("model.")};
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (text_view_starts(name, parts[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Of a model of texts and images (its config.json has parts for both) the tensors for texts.
+static void keep_texts(safetensors_model *model)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < model->count; i++) {
+        if (!is_of_senses(model->tensors[i].name)) {
+            model->tensors[kept++] = model->tensors[i];
+        }
+    }
+    model->count = kept;
+}
+
+static void find_prefix(safetensors_model *model)
+{
+    model->prefix = &PREFIXES[0];
+    for (size_t i = 1; i < sizeof PREFIXES / sizeof PREFIXES[0]; i++) {
+        for (size_t t = 0; t < model->count; t++) {
+            if (text_view_starts(model->tensors[t].name, PREFIXES[i].model)) {
+                model->prefix = &PREFIXES[i];
+                return;
+            }
+        }
+    }
+}
+
 // Puts the tensors of all shards into one list.
 static kvern_status list_tensors(safetensors_model *model, const char *directory,
                                  engine_error *error)
@@ -80,6 +137,10 @@ static kvern_status list_tensors(safetensors_model *model, const char *directory
         }
         at += shard->count;
     }
+    if (config_json_has_text_part(model->config)) {
+        keep_texts(model);
+    }
+    find_prefix(model);
     const text_view *repeated;
     if (!name_index_build(&model->index, model->tensors, sizeof *model->tensors, model->count,
                           &repeated)) {
@@ -345,12 +406,15 @@ static void tensor_name(const void *file, const char *name, char *text, size_t b
     }
     const char *found = model->names ? translate(model->names->tensors, rest) : NULL;
     found = found ? found : translate(hf_common_tensors, rest);
+    const hf_prefix *prefix = model->prefix;
     if (!found) {
         snprintf(text, bytes, "%s", name);
     } else if (rest != name) {
-        snprintf(text, bytes, "model.layers.%.*s.%s", number, name + 4, found);
+        snprintf(text, bytes, "%slayers.%.*s.%s", prefix->model, number, name + 4, found);
+    } else if (strncmp(found, "model.", 6) == 0) {
+        snprintf(text, bytes, "%s%s", prefix->model, found + 6);
     } else {
-        snprintf(text, bytes, "%s", found);
+        snprintf(text, bytes, "%s%s", prefix->other, found);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -200,7 +201,96 @@ static void llama3_scaling_is_that_of_the_tensor(void **state)
     assert_true(largest_difference(plain, right, TOKENS * 100) > 1e-2);
 }
 
+// A file of tensors whose names begin otherwise, with one more tensor in front, which may be NULL.
+static void rename_tensors(hf_model *hf, const char *from, const char *to, const char *more)
+{
+    const unsigned char *file = hf->tensors;
+    const size_t length = file[0] | (size_t)file[1] << 8;
+    json_t *header = json_loadb((const char *)file + 8, length, 0, NULL), *json, *renamed;
+    assert_non_null(header);
+    renamed = json_object();
+    const char *name;
+    json_object_foreach(header, name, json)
+    {
+        char text[256];
+        bool begins = strncmp(name, from, strlen(from)) == 0;
+        snprintf(text, sizeof text, "%s%s", begins ? to : "", name + (begins ? strlen(from) : 0));
+        json_object_set(renamed, text, json);
+    }
+    const size_t bytes = hf->tensor_bytes - 8 - length;
+    if (more) {
+        json_object_set_new(renamed, more,
+                            json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "U8", "shape", 3,
+                                      "data_offsets", (json_int_t)bytes, (json_int_t)bytes + 3));
+    }
+    char *text = json_dumps(renamed, JSON_COMPACT);
+    unsigned char *out = calloc(1, 8 + strlen(text) + bytes + 3);
+    assert_non_null(out);
+    out[0] = (unsigned char)strlen(text);
+    out[1] = (unsigned char)(strlen(text) >> 8);
+    memcpy(out + 8, text, strlen(text));
+    memcpy(out + 8 + strlen(text), file + 8 + length, bytes);
+    hf->tensor_bytes = 8 + strlen(text) + bytes + (more ? 3 : 0);
+    free(hf->tensors);
+    hf->tensors = out;
+    free(text);
+    json_decref(renamed);
+    json_decref(header);
+}
+
+// What publishers of models of texts and images do around the text model.
+static void the_text_part_of_a_model_is_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *to, *more;
+        kvern_status status;
+        const char *text;
+    } cases[] = {
+        {"model.", NULL, KVERN_OK, ""},
+        {"language_model.model.", "vision_tower.a", KVERN_OK, ""},
+        {"model.language_model.", "model.visual.a", KVERN_OK, ""},
+        {"language_model.model.", "strange_tower.a", KVERN_ERR_UNSUPPORTED, "strange_tower.a"},
+        {"other.", NULL, KVERN_ERR_FORMAT, "model.embed_tokens.weight"},
+    };
+    static float right[TOKENS * MOST_VOCABULARY], other[TOKENS * MOST_VOCABULARY];
+    size_t bytes;
+    tiny_gemma3 gemma = tiny_gemma3_default(GGUF_TYPE_F32);
+    void *data = tiny_gemma3_build(&gemma, &bytes);
+    run_source(engine_fixture_source(data, bytes), right);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hf_model hf = translate(data, bytes);
+        char config[4096];
+        rename_tensors(&hf, "model.", cases[i].to, cases[i].more);
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"gemma3\", \"text_config\": %s, \"vision_config\": {\"a\": "
+                 "{\"b\": 1}}, \"image_token_index\": 3}",
+                 hf.config);
+        model_source *source;
+        model_facts facts;
+        engine_error error = {KVERN_OK, ""};
+        assert_int_equal(model_source_of_safetensors(config, strlen(config), hf.tensors,
+                                                     hf.tensor_bytes, &source, &error),
+                         KVERN_OK);
+        kvern_status status = model_read_facts(source, &facts, &error);
+        if (status != cases[i].status || !strstr(error.text, cases[i].text)) {
+            fail_msg("%s: \"%s\" (%d)", cases[i].to, error.text, (int)status);
+        }
+        if (status == KVERN_OK) {
+            run_source(source, other);
+            assert_memory_equal(other, right, sizeof right);
+        } else {
+            model_source_close(source);
+        }
+        hf_model_free(&hf);
+    }
+    free(data);
+}
+
 // ---- Keys. ----
+
+#define TEN "0123456789"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
 
 // A llama model with another config: `from` is replaced by `to`.
 static void expect_config(bool gemma3, const char *from, const char *to, kvern_status status,
@@ -284,6 +374,23 @@ static void a_config_is_honoured_or_refused(void **state)
          "config.json"},
         {"\"rope_scaling\": null", "\"a\": {\"b\": 1}, \"a.b\": 2", KVERN_ERR_FORMAT, "twice"},
         {"{", "[", KVERN_ERR_FORMAT, "config.json"},
+        {"\"rope_scaling\": null", "\"a\": {\"b\": {\"c\": 1}}", KVERN_ERR_UNSUPPORTED, "a.b.c"},
+        {"\"rope_scaling\": null",
+         "\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": "
+         "1}}}}}}}}}}",
+         KVERN_ERR_FORMAT, "too long or too deep"},
+        {"\"rope_scaling\": null", "\"" HUNDRED HUNDRED HUNDRED "\": 1", KVERN_ERR_FORMAT,
+         "too long or too deep"},
+        {"\"rope_scaling\": null", "\"text_config\": {\"rope_theta\": 10000.0}", KVERN_OK, ""},
+        {"\"rope_scaling\": null", "\"text_config\": {\"rope_theta\": 10001.0}", KVERN_ERR_FORMAT,
+         "rope_theta differs from text_config.rope_theta"},
+        {"\"rope_scaling\": null", "\"text_config\": {\"torch_dtype\": \"bfloat16\"}", KVERN_OK,
+         ""},
+        {"\"rope_scaling\": null", "\"text_config\": {\"mlp_bias\": true}", KVERN_ERR_UNSUPPORTED,
+         "mlp_bias"},
+        {"\"rope_scaling\": null", "\"text_config\": {\"text_config\": {\"mlp_bias\": true}}",
+         KVERN_ERR_UNSUPPORTED, "text_config.mlp_bias"},
+        {"\"rope_scaling\": null", "\"text_config\": 1", KVERN_ERR_UNSUPPORTED, "text_config"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_config(false, cases[i].from, cases[i].to, cases[i].status, cases[i].text);
@@ -503,6 +610,7 @@ int main(void)
         cmocka_unit_test(llama_has_the_bits_of_gguf),
         cmocka_unit_test(gemma3_has_the_bits_of_gguf),
         cmocka_unit_test(llama3_scaling_is_that_of_the_tensor),
+        cmocka_unit_test(the_text_part_of_a_model_is_run),
         cmocka_unit_test(a_config_is_honoured_or_refused),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(cut_files_are_refused),
