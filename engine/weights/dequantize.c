@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/weights/dequantize.h"
 #include "engine/base/little_endian.h"
+#include "engine/weights/mxfp4.h"
 
 #include <kvern/math.h>
 
@@ -235,14 +236,26 @@ static void decode_q6_k(const unsigned char *in, size_t blocks, float *out)
     }
 }
 
+// exponent, codes[16].
+static void decode_mxfp4(const unsigned char *in, size_t blocks, float *out)
+{
+    static const signed char codes[16] = MXFP4_CODES;
+    for (; blocks; blocks--, in += 17, out += QK) {
+        float scale = mxfp4_half_scale(in[0]);
+        for (int i = 0; i < QK; i++) {
+            out[i] = scale * (float)(codes[nibble(in + 1, i)] - MXFP4_ZERO);
+        }
+    }
+}
+
 typedef void decoder(const unsigned char *in, size_t blocks, float *out);
 
 static decoder *const DECODERS[] = {
-    [ELEMENT_F32] = decode_f32,   [ELEMENT_F16] = decode_f16,   [ELEMENT_BF16] = decode_bf16,
-    [ELEMENT_Q4_0] = decode_q4_0, [ELEMENT_Q4_1] = decode_q4_1, [ELEMENT_Q5_0] = decode_q5_0,
-    [ELEMENT_Q5_1] = decode_q5_1, [ELEMENT_Q8_0] = decode_q8_0, [ELEMENT_Q2_K] = decode_q2_k,
-    [ELEMENT_Q3_K] = decode_q3_k, [ELEMENT_Q4_K] = decode_q4_k, [ELEMENT_Q5_K] = decode_q5_k,
-    [ELEMENT_Q6_K] = decode_q6_k,
+    [ELEMENT_F32] = decode_f32,   [ELEMENT_F16] = decode_f16,     [ELEMENT_BF16] = decode_bf16,
+    [ELEMENT_Q4_0] = decode_q4_0, [ELEMENT_Q4_1] = decode_q4_1,   [ELEMENT_Q5_0] = decode_q5_0,
+    [ELEMENT_Q5_1] = decode_q5_1, [ELEMENT_Q8_0] = decode_q8_0,   [ELEMENT_Q2_K] = decode_q2_k,
+    [ELEMENT_Q3_K] = decode_q3_k, [ELEMENT_Q4_K] = decode_q4_k,   [ELEMENT_Q5_K] = decode_q5_k,
+    [ELEMENT_Q6_K] = decode_q6_k, [ELEMENT_MXFP4] = decode_mxfp4,
 };
 
 kvern_status engine_dequantize(uint32_t type, const void *blocks, size_t elements, float *out)

@@ -39,7 +39,7 @@ static const struct type_facts {
     [ELEMENT_BF16] = {"BF16", 1, 2},
     [34] = {"TQ1_0", 0, 0},
     [35] = {"TQ2_0", 0, 0},
-    [39] = {"MXFP4", 0, 0},
+    [ELEMENT_MXFP4] = {"MXFP4", 32, 17},
     [40] = {"NVFP4", 0, 0},
     [41] = {"Q1_0", 0, 0},
 };

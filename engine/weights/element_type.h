@@ -22,7 +22,8 @@ typedef enum element_type {
     ELEMENT_Q4_K = 12,
     ELEMENT_Q5_K = 13,
     ELEMENT_Q6_K = 14,
-    ELEMENT_BF16 = 30
+    ELEMENT_BF16 = 30,
+    ELEMENT_MXFP4 = 39
 } element_type;
 
 // "Q4_1"; also names the types that files are known to have and that cannot be decoded here. NULL

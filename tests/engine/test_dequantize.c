@@ -18,7 +18,7 @@
 static const uint32_t all_types[] = {ELEMENT_F32,  ELEMENT_F16,  ELEMENT_BF16, ELEMENT_Q4_0,
                                      ELEMENT_Q4_1, ELEMENT_Q5_0, ELEMENT_Q5_1, ELEMENT_Q8_0,
                                      ELEMENT_Q4_K, ELEMENT_Q5_K, ELEMENT_Q6_K, ELEMENT_Q2_K,
-                                     ELEMENT_Q3_K};
+                                     ELEMENT_Q3_K, ELEMENT_MXFP4};
 #define TYPES (sizeof all_types / sizeof all_types[0])
 
 static void decode(uint32_t type, const void *blocks, size_t elements, float *out)

@@ -394,13 +394,13 @@ static void unknown_types_open(void **state)
     (void)state;
     gguf_builder *builder = gguf_builder_create();
     unsigned char data[64] = {0};
-    gguf_builder_tensor(builder, "named", 39, 2, (uint64_t[]){32, 2}, data, 34);
+    gguf_builder_tensor(builder, "named", 40, 2, (uint64_t[]){32, 2}, data, 34);
     gguf_builder_tensor(builder, "future", 4000000000u, 1, (uint64_t[]){7}, data, 7);
     gguf_builder_tensor(builder, "known", GGUF_TYPE_F32, 1, (uint64_t[]){16}, data, 64);
     built built = build(builder);
     const gguf_tensor *tensor = gguf_find_tensor(built.file, "named");
     assert_false(tensor->known);
-    assert_int_equal(tensor->type, 39);
+    assert_int_equal(tensor->type, 40);
     assert_int_equal(tensor->elements, 64);
     assert_int_equal(tensor->bytes, 0);
     assert_null(tensor->data);
@@ -422,7 +422,7 @@ static void type_facts(void **state)
                  {3, "Q4_1", 32, 20},    {6, "Q5_0", 32, 22},    {7, "Q5_1", 32, 24},
                  {8, "Q8_0", 32, 34},    {10, "Q2_K", 256, 84},  {11, "Q3_K", 256, 110},
                  {12, "Q4_K", 256, 144}, {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210},
-                 {30, "BF16", 1, 2}};
+                 {30, "BF16", 1, 2},     {39, "MXFP4", 32, 17}};
     size_t known = 0;
     size_t elements, bytes;
     for (uint32_t type = 0; type < 100; type++) {
@@ -478,7 +478,7 @@ static void reference_file_is_read(void **state)
     gguf_string string;
     assert_true(gguf_array_string(gguf_find(file, "test.array.string"), 2, &string));
     assert_text(string, "€");
-    assert_int_equal(gguf_tensor_count(file), 26);
+    assert_int_equal(gguf_tensor_count(file), 28);
     gguf_walk(file);
     gguf_close(file);
 }
@@ -596,7 +596,7 @@ static void file_on_disk_gives_its_pages_back(void **state)
     gguf_builder_alignment(builder, 4096);
     gguf_builder_tensor(builder, "big", GGUF_TYPE_F32, 1, (uint64_t[]){BYTES / 4}, data, BYTES);
     gguf_builder_tensor(builder, "small", GGUF_TYPE_F32, 1, (uint64_t[]){2}, data, 8);
-    gguf_builder_tensor(builder, "other", 39, 1, (uint64_t[]){32}, data, 17);
+    gguf_builder_tensor(builder, "other", 40, 1, (uint64_t[]){32}, data, 17);
     gguf_builder_save(builder, path_of("disk.gguf"));
     gguf_builder_destroy(builder);
     free(data);

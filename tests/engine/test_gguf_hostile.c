@@ -414,13 +414,13 @@ static void offsets(void **state)
         {0, TWO_TO_63, GGUF_TYPE_F32, "leaves the data section"},
         {0, 68, GGUF_TYPE_F32, "'b': its offset 68 is no multiple of the alignment 32"},
         // A type of unknown size: its start counts.
-        {64, 0, 39, NULL},
-        {96, 0, 39, NULL},
-        {0, 64, 39, NULL},
-        {0, 0, 39, "overlaps"},
-        {32, 0, 39, "tensor 0 'a': its data overlaps that of tensor 'b'"},
-        {128, 0, 39, "'a': its data (1 bytes at offset 128) leaves"},
-        {3, 32, 39, "'a': its offset 3 is no multiple"},
+        {64, 0, 40, NULL},
+        {96, 0, 40, NULL},
+        {0, 64, 40, NULL},
+        {0, 0, 40, "overlaps"},
+        {32, 0, 40, "tensor 0 'a': its data overlaps that of tensor 'b'"},
+        {128, 0, 40, "'a': its data (1 bytes at offset 128) leaves"},
+        {3, 32, 40, "'a': its offset 3 is no multiple"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         byte_buffer file = {0};
@@ -456,7 +456,7 @@ static void *make_valid(size_t *bytes)
     gguf_builder_array(builder, "flags", GGUF_BOOL, (bool[]){true, false}, 2);
     gguf_builder_tensor(builder, "f32", GGUF_TYPE_F32, 2, (uint64_t[]){4, 2}, data, 32);
     gguf_builder_tensor(builder, "q4_0", GGUF_TYPE_Q4_0, 3, (uint64_t[]){32, 1, 2}, data, 36);
-    gguf_builder_tensor(builder, "mxfp4", 39, 1, (uint64_t[]){32}, data, 17);
+    gguf_builder_tensor(builder, "nvfp4", 40, 1, (uint64_t[]){32}, data, 17);
     gguf_builder_tensor(builder, "q6_k", GGUF_TYPE_Q6_K, 1, (uint64_t[]){256}, data, 210);
     void *file = gguf_builder_finish(builder, bytes);
     gguf_builder_destroy(builder);

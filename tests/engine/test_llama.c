@@ -22,7 +22,7 @@
 static const uint32_t types[] = {GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0,
                                  GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
                                  GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K,
-                                 GGUF_TYPE_Q3_K};
+                                 GGUF_TYPE_Q3_K, GGUF_TYPE_MXFP4};
 #define TYPES (sizeof types / sizeof types[0])
 
 static void *must_allocate(size_t bytes)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 const uint32_t matrix_types[MATRIX_TYPES] = {
-    GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1,
-    GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K,
-    GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K,
+    GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q4_0,  GGUF_TYPE_Q4_1,
+    GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_K,  GGUF_TYPE_Q5_K,
+    GGUF_TYPE_Q6_K, GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K, GGUF_TYPE_MXFP4,
 };
 
 size_t matrix_block(uint32_t type)
@@ -71,6 +71,11 @@ static void fill_block(uint32_t type, unsigned char *block, size_t bytes, matrix
         block[i] = kind == MATRIX_ORDINARY  ? (unsigned char)test_random_next(random)
                    : kind == MATRIX_LARGEST ? 0xff
                                             : 0;
+    if (type == GGUF_TYPE_MXFP4) { // the scale is an exponent, of which 128 stands for 1/2
+        block[0] = (unsigned char)(kind == MATRIX_SMALLEST ? test_random_below(random, 2)
+                                                           : 113 + exponents[kind][0]);
+        return;
+    }
     size_t offset[2];
     half_offsets(type, offset);
     for (size_t i = 0; i < 2 && offset[i] != SIZE_MAX; i++)

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 // The types that can be multiplied.
-#define MATRIX_TYPES 13
+#define MATRIX_TYPES 14
 extern const uint32_t matrix_types[MATRIX_TYPES];
 
 typedef enum matrix_kind {

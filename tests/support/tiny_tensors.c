@@ -3,6 +3,7 @@
 
 #include <kvern/math.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ static const block_scales scales[] = {
     {GGUF_TYPE_Q6_K, 208, 0, 1.0f / 32 / 64, 0},
     {GGUF_TYPE_Q2_K, 80, 82, 1.0f / 2 / 8, 1.0f / 8},
     {GGUF_TYPE_Q3_K, 108, 0, 1.0f / 4 / 16, 0},
+    {GGUF_TYPE_MXFP4, 0, 0, 0, 0}, // its scale is an exponent
 };
 
 static void fill_blocks(test_random *random, uint32_t type, float size, size_t blocks,
@@ -46,6 +48,10 @@ static void fill_blocks(test_random *random, uint32_t type, float size, size_t b
     for (size_t b = 0; b < blocks; b++, out += block_bytes) {
         for (size_t i = 0; i < block_bytes; i++) {
             out[i] = (unsigned char)test_random_next(random);
+        }
+        if (type == GGUF_TYPE_MXFP4) {
+            out[0] = (unsigned char)(123 + logbf(size) + test_random_below(random, 2));
+            continue;
         }
         float vary = size * (1 + test_random_signed(random) / 4);
         put_f16(out + form->scale, form->scale_value * vary);

@@ -79,6 +79,23 @@ INLINE lanes_int add_int(lanes_int a, lanes_int b)
     return _mm512_add_epi32(a, b);
 }
 
+INLINE lanes_int max_int(lanes_int a, lanes_int b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+INLINE lanes_float as_float(lanes_int a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+// table[a] of every byte, which is below 16.
+INLINE lanes_int look_up(const uint8_t table[16], lanes_int a)
+{
+    const __m128i entries = _mm_loadu_si128((const __m128i *)table);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), a);
+}
+
 INLINE lanes_float plus(lanes_float a, lanes_float b)
 {
     return _mm512_add_ps(a, b);

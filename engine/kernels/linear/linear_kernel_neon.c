@@ -93,6 +93,22 @@ INLINE lanes_int add_int(lanes_int a, lanes_int b)
     return vaddq_s32(a, b);
 }
 
+INLINE lanes_int max_int(lanes_int a, lanes_int b)
+{
+    return vmaxq_s32(a, b);
+}
+
+INLINE lanes_float as_float(lanes_int a)
+{
+    return vreinterpretq_f32_s32(a);
+}
+
+// table[a] of every byte, which is below 16.
+INLINE lanes_int look_up(const uint8_t table[16], lanes_int a)
+{
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table), vreinterpretq_u8_s32(a)));
+}
+
 INLINE lanes_float plus(lanes_float a, lanes_float b)
 {
     return vaddq_f32(a, b);

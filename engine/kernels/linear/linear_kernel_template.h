@@ -54,6 +54,7 @@ INLINE int code_bits(uint32_t type)
     case ELEMENT_Q5_0:
     case ELEMENT_Q5_1:
     case ELEMENT_Q5_K:
+    case ELEMENT_MXFP4: // after the table
         return 5;
     case ELEMENT_Q6_K:
         return 6;
@@ -92,6 +93,8 @@ INLINE lanes_int quad_codes(uint32_t type, const unsigned char *unit, int quad)
     const linear_layout layout = linear_layout_of(type);
     const unsigned char *high = unit + layout.high_bits;
     const lanes_int low = low_codes(type, unit + layout.codes, quad);
+    if (type == ELEMENT_MXFP4)
+        return look_up(linear_mxfp4_codes, low);
     switch (code_bits(type)) {
     case 3:
         return bits_or(low, move_bits(load_int(high), quad, 2, 0x04040404));
@@ -174,6 +177,15 @@ INLINE void signed_byte_scales(const unsigned char *header, const unsigned char 
         out->scale[half] = times(scale, to_float(load_i8(unit + LINEAR_BYTES * half + lane)));
 }
 
+// MXFP4: half of 2^(exponent - 127), whose bits are the exponent's, but for 0, which is below the
+// normal numbers, and 255, which adds a NaN: infinity times zero.
+INLINE lanes_float exponent_scales(const unsigned char *exponents)
+{
+    const lanes_int bits = max_int(shift_left(load_u8(exponents), 23), all_int(0x00400000));
+    const lanes_float whole = as_float(bits);
+    return times_plus(whole, all_float(0.5f), times(whole, all_float(0.0f)));
+}
+
 INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const unsigned char *unit,
                              size_t lane, size_t index)
 {
@@ -192,6 +204,9 @@ INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const u
         break;
     case ELEMENT_Q6_K:
         signed_byte_scales(header, unit, lane, &out);
+        break;
+    case ELEMENT_MXFP4:
+        out.scale[0] = exponent_scales(unit + lane);
         break;
     case ELEMENT_Q4_1:
     case ELEMENT_Q5_1:
@@ -454,6 +469,7 @@ QUANTIZED_KERNEL(Q3_K)
 QUANTIZED_KERNEL(Q4_K)
 QUANTIZED_KERNEL(Q5_K)
 QUANTIZED_KERNEL(Q6_K)
+QUANTIZED_KERNEL(MXFP4)
 FLOAT_KERNEL(F32)
 FLOAT_KERNEL(F16)
 FLOAT_KERNEL(BF16)
@@ -476,6 +492,7 @@ void LINEAR_TILE(const linear_tile *tile)
         KERNEL_CASE(Q4_K)
         KERNEL_CASE(Q5_K)
         KERNEL_CASE(Q6_K)
+        KERNEL_CASE(MXFP4)
         KERNEL_CASE(F32)
         KERNEL_CASE(F16)
         KERNEL_CASE(BF16)

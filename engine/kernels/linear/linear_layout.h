@@ -10,6 +10,7 @@
 // Types with blocks of 256 inputs have a header before each 8 units.
 
 #include "engine/kernels/linear/linear.h"
+#include "engine/weights/mxfp4.h"
 
 #define LINEAR_ROWS 32  // rows of a tile
 #define LINEAR_UNIT 32  // inputs of a unit, and of a block of activations
@@ -77,10 +78,15 @@ static inline linear_layout linear_layout_of(uint32_t type)
         return (linear_layout){256, 176, 2 * H + P, 0, 0, Q, 5 * Q, 0, 1, 2 * H};
     case ELEMENT_Q6_K: // header: scale; signed scales i8[2][32], high bit pairs, quads
         return (linear_layout){256, 210, H, 0, 2 * B, 2 * B + 2 * Q, 2 * B + 6 * Q, 32, 2, 0};
+    case ELEMENT_MXFP4: // exponents u8[32], quads of the file's codes
+        return (linear_layout){32, 17, 0, 0, 0, B, B + 4 * Q, MXFP4_ZERO, 1, 0};
     default:
         return (linear_layout){0};
     }
 }
+
+// The codes u that the kernels multiply by, for the codes that an MXFP4 file has.
+extern const uint8_t linear_mxfp4_codes[16];
 
 // Activations. Tokens come in groups of 16 (the last one may be smaller), a group in blocks of 32
 // inputs, a block as one record per token:

@@ -236,6 +236,13 @@ static void pack_q6_k(const unsigned char *in, place to)
     }
 }
 
+// exponent, codes[16]
+static void pack_mxfp4(const unsigned char *in, place to)
+{
+    to.at[to.row] = in[0];
+    put_paired_codes(to, LINEAR_BYTES, in + 1);
+}
+
 typedef void pack_block(const unsigned char *in, place to);
 
 static pack_block *packer_of(uint32_t type)
@@ -259,6 +266,8 @@ static pack_block *packer_of(uint32_t type)
         return pack_q4_k;
     case ELEMENT_Q5_K:
         return pack_q5_k;
+    case ELEMENT_MXFP4:
+        return pack_mxfp4;
     default:
         return pack_q6_k;
     }

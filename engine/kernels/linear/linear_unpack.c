@@ -79,6 +79,13 @@ static void signed_byte_scales(const unsigned char *header, linear_unit *out)
                 scale[row] * (float)(int8_t)out->bytes[LINEAR_BYTES * half + row];
 }
 
+// MXFP4: powers of two.
+static void exponent_scales(linear_unit *out)
+{
+    for (size_t row = 0; row < LINEAR_ROWS; row++)
+        out->scale[0][row] = mxfp4_half_scale(out->bytes[row]);
+}
+
 static void minimum_of_zero(int zero, linear_unit *out)
 {
     for (size_t half = 0; half < 2; half++)
@@ -103,6 +110,9 @@ static void stored_scales(uint32_t type, const linear_layout *layout, const unsi
         break;
     case ELEMENT_Q6_K:
         signed_byte_scales(header, out);
+        break;
+    case ELEMENT_MXFP4:
+        exponent_scales(out);
         break;
     case ELEMENT_Q4_1:
     case ELEMENT_Q5_1:
@@ -135,6 +145,16 @@ static uint32_t bit_pairs(const unsigned char *arrays, size_t quad)
     return engine_load_u32(arrays + LINEAR_QUAD * (quad / 4)) >> (2 * (quad % 4)) & 0x03030303;
 }
 
+const uint8_t linear_mxfp4_codes[16] = MXFP4_CODES;
+
+static uint32_t mxfp4_quad(uint32_t codes)
+{
+    uint32_t word = 0;
+    for (int shift = 0; shift < 32; shift += 8)
+        word |= (uint32_t)linear_mxfp4_codes[codes >> shift & 15] << shift;
+    return word;
+}
+
 // The codes of four inputs, one in each byte.
 static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const unsigned char *unit,
                             size_t row, size_t quad)
@@ -156,6 +176,8 @@ static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const un
         return low | (engine_load_u32(high) >> quad & 0x01010101) << 4;
     case ELEMENT_Q6_K:
         return low | bit_pairs(high, quad) << 4;
+    case ELEMENT_MXFP4:
+        return mxfp4_quad(low);
     default:
         return low;
     }
