@@ -58,6 +58,27 @@ static int print_help(void)
     return CLI_SUCCESS;
 }
 
+// Words of other programs, and what does the same here.
+static const struct {
+    const char *word, *hint;
+} HINTS[] = {
+    {"chat", "'kvern run MODEL' holds a conversation"},
+    {"generate", "'kvern run MODEL -p TEXT' answers a prompt"},
+    {"complete", "'kvern run MODEL -p TEXT' answers a prompt"},
+    {"list", "'kvern pull --list' shows the models that can be fetched"},
+    {"ls", "'kvern pull --list' shows the models that can be fetched"},
+    {"models", "'kvern pull --list' shows the models that can be fetched"},
+    {"get", "'kvern pull NAME' fetches a model"},
+    {"download", "'kvern pull NAME' fetches a model"},
+    {"show", "'kvern inspect MODEL' shows what a file holds"},
+    {"info", "'kvern inspect MODEL' shows what a file holds"},
+    {"perplexity", "'kvern eval MODEL' measures perplexity"},
+    {"serve", "there is no server; 'kvern batch' answers many prompts at once"},
+    {"server", "there is no server; 'kvern batch' answers many prompts at once"},
+    {"quantize", "models are not converted; '--kv q4' stores the KV cache in fewer bits"},
+    {"rm", "models that were fetched are files in a folder, which 'kvern pull --help' names"},
+};
+
 static int fail_usage(const char *what, const char *word)
 {
     const char *names[COMMAND_COUNT];
@@ -74,6 +95,18 @@ static int fail_usage(const char *what, const char *word)
     }
     fputs("Try 'kvern --help' for more information.\n", stderr);
     return CLI_USAGE;
+}
+
+static int fail_unknown(const char *word)
+{
+    for (size_t i = 0; i < sizeof HINTS / sizeof HINTS[0]; i++) {
+        if (strcmp(HINTS[i].word, word) == 0) {
+            report_error("unknown command '%s': %s", word, HINTS[i].hint);
+            fputs("Try 'kvern --help' for more information.\n", stderr);
+            return CLI_USAGE;
+        }
+    }
+    return fail_usage("unknown command", word);
 }
 
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
@@ -97,10 +130,13 @@ static int help_command(int count, char **words)
     }
     const command *chosen = find_command(words[0]);
     if (!chosen) {
-        return fail_usage("unknown command", words[0]);
+        return fail_unknown(words[0]);
     }
-    if (count > 2) {
-        return fail_usage("help takes one command, and one word of it", "");
+    const bool measurements = chosen == &command_bench;
+    if (count > (measurements ? 2 : 1)) {
+        return fail_usage(measurements ? "help takes one measurement, not also"
+                                       : "help takes one command, not also",
+                          words[count - 1]);
     }
     memmove(words - 1, words, (size_t)count * sizeof *words);
     words[count - 1] = flag;
@@ -126,7 +162,7 @@ int main(int argc, char **argv)
     }
     const command *chosen = find_command(word);
     if (!chosen) {
-        return fail_usage(word[0] == '-' ? "unknown option" : "unknown command", word);
+        return word[0] == '-' ? fail_usage("unknown option", word) : fail_unknown(word);
     }
     return run_command(chosen, argc - 1, argv + 1);
 }

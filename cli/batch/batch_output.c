@@ -3,6 +3,7 @@
 
 #include "cli/batch/batch_input.h"
 #include "cli/io/descriptor.h"
+#include "cli/io/json.h"
 #include "cli/io/text.h"
 
 #include <errno.h>
@@ -193,7 +194,7 @@ static void cut(const batch_output *out)
 kvern_status batch_output_write(batch_output *out, json_t *result, engine_error *error)
 {
     text_buffer line = TEXT_BUFFER_INIT;
-    char *text = result ? json_dumps(result, JSON_COMPACT) : NULL;
+    char *text = result ? json_compact(result) : NULL;
     json_decref(result);
     kvern_status status = KVERN_ERR_MEMORY;
     if (text) {

@@ -161,7 +161,7 @@ static int print_batch_json(const batch_job *job)
     json_put_text(&object, "kv", storage_text(&job->options->session.common.storage, storage));
     json_put_size(&object, "kv_bytes", sums->peak_kv_bytes);
     json_put_size(&object, "context", job->loaded.context_length);
-    json_put_real(&object, "temperature", (double)sampling->temperature);
+    json_put_float(&object, "temperature", sampling->temperature);
     json_put_size(&object, "seed", sampling->seed);
     return json_print(object);
 }

@@ -212,7 +212,8 @@ static void show_geometry(const model_facts *facts)
     show("context", "%zu tokens", facts->context_length);
     if (windowed) {
         show("window", "%" PRIu32 " tokens in %zu of %zu layers, rotary base %g", windowed->window,
-             count_window_layers(facts), facts->layers, (double)facts->rope[windowed->rope].base);
+             count_window_layers(facts), facts->layers,
+             number_of_float(facts->rope[windowed->rope].base));
     }
     static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3"};
     show("rotary", "base %g, %zu dimensions%s", (double)facts->rope[0].base, facts->rope[0].dim,
@@ -361,7 +362,7 @@ static json_t *window_json(const model_facts *facts)
     }
     return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)windowed->window, "layers",
                      (json_int_t)count_window_layers(facts), "rope_base",
-                     (double)facts->rope[windowed->rope].base);
+                     number_of_float(facts->rope[windowed->rope].base));
 }
 
 // A number, or where layers differ a list with one for each.
@@ -385,9 +386,9 @@ static json_t *layers_json(const model_facts *facts, layer_number number)
 static json_t *rope_json(const model_rope *rope)
 {
     static const char *const SCALING[] = {"none", "linear", "llama3"};
-    return json_pack("{s:f, s:I, s:s, s:f}", "base", (double)rope->base, "dim",
+    return json_pack("{s:f, s:I, s:s, s:f}", "base", number_of_float(rope->base), "dim",
                      (json_int_t)rope->dim, "scaling", SCALING[rope->scaling], "factor",
-                     (double)rope->factor);
+                     number_of_float(rope->factor));
 }
 
 static json_t *geometry_json(const model_facts *facts)
@@ -400,7 +401,7 @@ static json_t *geometry_json(const model_facts *facts)
         (json_int_t)facts->layer[0].value_dim, "feed_forward",
         layers_json(facts, feed_forward_width), "vocabulary", (json_int_t)facts->vocabulary,
         "context_length", (json_int_t)facts->context_length, "norm_epsilon",
-        (double)facts->norm_epsilon, "tied_output", (int)facts->tied_output, "rope",
+        number_of_float(facts->norm_epsilon), "tied_output", (int)facts->tied_output, "rope",
         rope_json(&facts->rope[0]), "window", window_json(facts));
 }
 

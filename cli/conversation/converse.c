@@ -258,14 +258,20 @@ static kvern_status talk_help(conversation *talk, const char *argument, bool *ov
 static kvern_status refuse_command(const char *word, engine_error *error)
 {
     const char *names[COMMAND_COUNT];
+    char list[80] = "";
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         names[i] = COMMANDS[i].name;
+        if (COMMANDS[i].summary) {
+            const size_t length = strlen(list);
+            snprintf(list + length, sizeof list - length, "%s%s", length > 0 ? ", " : "", names[i]);
+        }
     }
     const char *meant = nearest_name(word, names, COMMAND_COUNT);
-    return engine_fail(error, KVERN_ERR_ARGUMENT,
-                       "unknown command '%.40s'%s%s; nothing was sent (/help shows the commands, "
-                       "//TEXT sends a message that begins with a slash)",
-                       word, meant ? ", did you mean " : "", meant ? meant : "");
+    return engine_fail(
+        error, KVERN_ERR_ARGUMENT,
+        "unknown command '%.40s'%s%s; nothing was sent (there are %s; //TEXT sends a "
+        "message that begins with a slash)",
+        word, meant ? ", did you mean " : "", meant ? meant : "", list);
 }
 
 // Carries out a line such as "/system Be brief." Blanks at its end do not count.
@@ -296,6 +302,12 @@ static kvern_status take_command(conversation *talk, char *line, bool *over, eng
 
 // ---- What is typed ----
 
+// Whether somebody wants to leave who does not know how.
+static bool is_farewell(const char *text)
+{
+    return strcmp(text, "exit") == 0 || strcmp(text, "quit") == 0;
+}
+
 static kvern_status take_message(conversation *talk, const char *text, size_t bytes,
                                  engine_error *error)
 {
@@ -321,6 +333,12 @@ static bool take_typed(conversation *talk, text_buffer *line, bool quoted, bool 
         status = engine_fail(&error, status, "no memory for a line");
     } else if (slash && !doubled) {
         status = take_command(talk, line->data, over, &error);
+    } else if (!quoted && is_farewell(line->data)) {
+        fprintf(
+            stderr,
+            "(nothing was sent; /exit or Ctrl-D ends the conversation, \"\"\"%s\"\"\" sends the "
+            "word)\n",
+            line->data);
     } else {
         status = take_message(talk, line->data + doubled, line->size - 1 - doubled, &error);
     }

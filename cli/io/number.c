@@ -102,6 +102,35 @@ const char *number_format_bytes(uint64_t bytes, char text[NUMBER_BYTES_TEXT])
     return text;
 }
 
+const char *number_format_real(double value, char text[NUMBER_REAL_TEXT])
+{
+    int digits = 1;
+    do {
+        snprintf(text, NUMBER_REAL_TEXT, "%.*e", digits - 1, value);
+    } while (strtod(text, NULL) != value && ++digits <= 17);
+    char *power = strchr(text, 'e');
+    const int exponent = atoi(power + 1);
+    if (exponent >= -4 && exponent < 17) {
+        const int decimals = digits - 1 > exponent ? digits - 1 - exponent : 0;
+        snprintf(text, NUMBER_REAL_TEXT, "%.*f", decimals, value);
+    } else {
+        snprintf(power, (size_t)(text + NUMBER_REAL_TEXT - power), "e%d", exponent);
+    }
+    return text;
+}
+
+double number_of_float(float value)
+{
+    char text[NUMBER_REAL_TEXT];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) {
+            break;
+        }
+    }
+    return strtod(text, NULL);
+}
+
 double number_per_second(uint64_t count, double seconds)
 {
     return seconds > 0 ? (double)count / seconds : 0;

@@ -24,6 +24,15 @@ bool number_parse_bytes(const char *text, uint64_t *value);
 // "184.3 MB": three or four significant digits, powers of 1000. Returns `text`.
 const char *number_format_bytes(uint64_t bytes, char text[NUMBER_BYTES_TEXT]);
 
+#define NUMBER_REAL_TEXT 32
+
+// The shortest decimal that reads back as this double: "0.1", "20", "1e30". Finite. Returns `text`.
+const char *number_format_real(double value, char text[NUMBER_REAL_TEXT]);
+
+// The double that people mean by this float: the shortest decimal that reads back as it, so that
+// 0.7f is 0.7 and not 0.699999988.
+double number_of_float(float value);
+
 // A rate, to be shown: 0 when no time has passed.
 double number_per_second(uint64_t count, double seconds);
 

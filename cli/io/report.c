@@ -42,6 +42,9 @@ static bool close_stdout(void)
 static void check_stdout(void)
 {
     if (!close_stdout()) {
+        if (stdout_errno == EPIPE) {
+            signals_die_of_pipe(); // whoever read has what he wanted: `kvern run ... | head`
+        }
         report_error("standard output: %s", strerror(stdout_errno ? stdout_errno : EIO));
         _exit(CLI_FAILURE);
     }

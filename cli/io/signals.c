@@ -49,10 +49,19 @@ static void die(int number)
     raise(number);
 }
 
+static void (*pipe_handler)(int); // the caller's
+
 void signals_start(void)
 {
-    signal(SIGPIPE, SIG_IGN);
+    pipe_handler = signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+}
+
+void signals_die_of_pipe(void)
+{
+    if (pipe_handler != SIG_IGN) {
+        die(SIGPIPE);
+    }
 }
 
 // ---- A job that ends in order ----

@@ -11,6 +11,9 @@
 // first.
 void signals_start(void);
 
+// Ends the program as a closed pipe ends others; returns where the caller has that ignored.
+void signals_die_of_pipe(void);
+
 // ---- A job that ends in order ----
 
 // From now on the first SIGINT or SIGTERM is noted; the next one ends the program.

@@ -16,3 +16,11 @@ const char *model_name_resolve(const char *name, char path[PATH_MAX])
     const int length = snprintf(path, PATH_MAX, "%s/%s.gguf", folder, name);
     return length < PATH_MAX && access(path, F_OK) == 0 ? path : name;
 }
+
+bool model_name_missing(const char *name)
+{
+    static const char ENDING[] = ".gguf";
+    const size_t bytes = strlen(name), ending = sizeof ENDING - 1;
+    const bool file = bytes >= ending && strcmp(name + bytes - ending, ENDING) == 0;
+    return name[0] && !file && !strchr(name, '/') && access(name, F_OK) != 0;
+}

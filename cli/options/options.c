@@ -6,12 +6,14 @@
 #include "cli/io/report.h"
 #include "cli/options/help.h"
 #include "cli/options/model_name.h"
+#include "cli/options/option_names.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_THREADS 1024 // of kvern_context_create
 
@@ -44,6 +46,24 @@ static error_t parse_frame(int key, char *argument, struct argp_state *state)
 static const struct argp_option FRAME_OPTIONS[] = {
     {.name = "help", .key = 'h', .doc = ""}, {.name = "usage", .key = KEY_USAGE, .doc = ""}, {0}};
 
+static void fail_usage(const char *title, const char *text)
+{
+    fprintf(stderr, "%s: %s\nTry '%s --help' for more information.\n", title, text, title);
+    exit(CLI_USAGE);
+}
+
+static const char *find_model(const char *name, char path[PATH_MAX])
+{
+    const char *found = model_name_resolve(name, path);
+    if (model_name_missing(found)) {
+        report_error("%s: No such file, and no model that was fetched has this name ('kvern pull "
+                     "--list' shows those that can be)",
+                     found);
+        exit(CLI_FAILURE);
+    }
+    return found;
+}
+
 void options_parse(const struct argp *command, int argc, char **argv, cli_options *options)
 {
     const struct argp own = {.options = command->options, .parser = command->parser};
@@ -53,6 +73,11 @@ void options_parse(const struct argp *command, int argc, char **argv, cli_option
     }
     const struct argp frame = {.options = FRAME_OPTIONS, .parser = parse_frame, .children = groups};
     parsed = command;
+    char text[OPTION_NAMES_TEXT];
+    if (!option_names_known(&(struct argp){.options = FRAME_OPTIONS, .children = groups}, argc,
+                            argv, text)) {
+        fail_usage(argv[0], text);
+    }
     // Long names may begin with one dash: -sys, -md and -ctk are what people type.
     error_t result = argp_parse(&frame, argc, argv, ARGP_LONG_ONLY | ARGP_NO_HELP, NULL, options);
     if (result != 0) {
@@ -64,10 +89,10 @@ void options_parse(const struct argp *command, int argc, char **argv, cli_option
     }
     static char model[PATH_MAX], draft[PATH_MAX];
     if (options->model) {
-        options->model = model_name_resolve(options->model, model);
+        options->model = find_model(options->model, model);
     }
-    if (options->draft.source) {
-        options->draft.source = model_name_resolve(options->draft.source, draft);
+    if (options->draft.source && strcmp(options->draft.source, DRAFT_NGRAM) != 0) {
+        options->draft.source = find_model(options->draft.source, draft);
     }
 }
 
@@ -93,6 +118,20 @@ uint64_t options_number(const struct argp_state *state, const char *name, const 
     return value;
 }
 
+int64_t options_number_or_all(const struct argp_state *state, const char *name, const char *text,
+                              const char *all)
+{
+    uint64_t value;
+    if (strcmp(text, "-1") == 0) {
+        return -1;
+    }
+    if (!number_parse(text, INT32_MAX, &value)) {
+        options_fail(state, "%s takes a whole number from 0 to %d, or -1 for %s, not '%s'", name,
+                     INT32_MAX, all, text);
+    }
+    return (int64_t)value;
+}
+
 float options_real(const struct argp_state *state, const char *name, const char *text,
                    double lowest, double highest)
 {
@@ -106,6 +145,17 @@ float options_real(const struct argp_state *state, const char *name, const char 
 
 // ---- Groups ----
 
+// Whether the command takes -p.
+static bool takes_text(const struct argp_state *state)
+{
+    for (const struct argp_child *c = state->root_argp->children; c->argp; c++) {
+        if (c->argp == &options_text_argp) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static error_t parse_model(int key, char *argument, struct argp_state *state)
 {
     cli_options *options = state->input;
@@ -118,14 +168,15 @@ static error_t parse_model(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (options->model) {
-            options_fail(state, "unexpected argument '%s' (the model is '%s')", argument,
-                         options->model);
+            options_fail(state, "unexpected argument '%s' (the model is '%s'%s)", argument,
+                         options->model, takes_text(state) ? "; a text is given with -p" : "");
         }
         options->model = argument;
         return 0;
     case ARGP_KEY_END:
         if (!options->model) {
-            options_fail(state, "no model file given");
+            options_fail(state, "no model file given (MODEL is a path, or one of the names that "
+                                "'kvern pull --list' shows)");
         }
         return 0;
     default:

@@ -25,9 +25,11 @@ typedef struct storage_options {
     size_t first, last; // layers that stay in bf16
 } storage_options;
 
+#define DRAFT_NGRAM "ngram" // a source of drafts that is no file
+
 // What the options about drafts say (cli/session/draft_options.h).
 typedef struct draft_options {
-    const char *source; // "ngram" or a file; NULL: no drafts
+    const char *source; // DRAFT_NGRAM or a file; NULL: no drafts
     size_t tokens;      // most in one forward pass; 0: not given
 } draft_options;
 
@@ -107,6 +109,9 @@ void options_fail(const struct argp_state *state, const char *format, ...)
 // For parsers: an option's argument as a number in range; anything else is wrong usage.
 uint64_t options_number(const struct argp_state *state, const char *name, const char *text,
                         uint64_t lowest, uint64_t highest);
+// The same for a number from 0 to INT32_MAX that may be -1, which stands for `all`.
+int64_t options_number_or_all(const struct argp_state *state, const char *name, const char *text,
+                              const char *all);
 float options_real(const struct argp_state *state, const char *name, const char *text,
                    double lowest, double highest);
 

@@ -9,9 +9,6 @@
 
 #include "engine/speculation/draft.h"
 
-// The source that is no file.
-#define DRAFT_NGRAM "ngram"
-
 typedef struct loaded_draft {
     loaded_model model; // all zero for n-grams
     drafts *drafts;     // NULL without --draft

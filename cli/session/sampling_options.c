@@ -39,10 +39,17 @@ static void add_stop(const struct argp_state *state, session_options *options, c
     options->stops[options->stop_count++] = text;
 }
 
-// "-1" stands for something without a limit.
-static bool is_minus_one(const char *text)
+static void parse_seed(const struct argp_state *state, const char *text, session_options *options)
 {
-    return strcmp(text, "-1") == 0;
+    options->has_seed = strcmp(text, "-1") != 0;
+    if (!options->has_seed) {
+        options->sampling.seed = random_seed();
+    } else if (!number_parse(text, INT64_MAX, &options->sampling.seed)) {
+        options_fail(state,
+                     "--seed takes a whole number from 0 to %" PRId64
+                     ", or -1 for a random one, not '%s'",
+                     INT64_MAX, text);
+    }
 }
 
 static error_t parse_answer(int key, char *argument, struct argp_state *state)
@@ -50,9 +57,7 @@ static error_t parse_answer(int key, char *argument, struct argp_state *state)
     session_options *options = state->input;
     switch (key) {
     case 'n':
-        options->max_tokens = is_minus_one(argument)
-                                  ? -1
-                                  : (int64_t)options_number(state, "-n", argument, 0, INT32_MAX);
+        options->max_tokens = options_number_or_all(state, "-n", argument, "no limit");
         return 0;
     case OPTIONS_KEY_STOP:
         add_stop(state, options, argument);
@@ -130,9 +135,9 @@ static bool parse_penalty(int key, const char *argument, const struct argp_state
         penalties->repeat = options_real(state, "--repeat-penalty", argument, 0.01, MAX_PENALTY);
         return true;
     case OPTIONS_KEY_REPEAT_LAST_N:
-        penalties->window = is_minus_one(argument)
-                                ? PENALTY_WINDOW_ALL
-                                : options_number(state, "--repeat-last-n", argument, 0, INT32_MAX);
+        // -1 is PENALTY_WINDOW_ALL.
+        penalties->window =
+            (size_t)options_number_or_all(state, "--repeat-last-n", argument, "all tokens");
         return true;
     case OPTIONS_KEY_PRESENCE_PENALTY:
         penalties->presence =
@@ -165,10 +170,7 @@ static error_t parse_sampling(int key, char *argument, struct argp_state *state)
         sampling->min_p = options_real(state, "--min-p", argument, 0, 1);
         return 0;
     case 's':
-        options->has_seed = !is_minus_one(argument);
-        sampling->seed = is_minus_one(argument)
-                             ? random_seed()
-                             : options_number(state, "--seed", argument, 0, INT64_MAX);
+        parse_seed(state, argument, options);
         return 0;
     case OPTIONS_KEY_LOGIT_BIAS:
         add_bias(state, options, argument);

@@ -294,7 +294,7 @@ int session_print_json(const run_session *session)
     json_put_size(&object, "kv_positions", (uint64_t)generator_length(session->generator));
     json_put_size(&object, "context", session->loaded.context_length);
     json_put_text(&object, "template", session->chat ? chat_template_name(session->chat) : NULL);
-    json_put_real(&object, "temperature", (double)sampling->temperature);
+    json_put_float(&object, "temperature", sampling->temperature);
     json_put_size(&object, "seed", sampling->seed);
     json_put(&object, "drafts", drafts_json(session));
     return json_print(object);

@@ -90,6 +90,43 @@ static const char *const QUESTIONS[] = {"hi",   "hello there, all of you",
                                         "hell", "zzz"};
 #define QUESTION_COUNT (sizeof QUESTIONS / sizeof QUESTIONS[0])
 
+// An id comes back as what it is, in its shortest form; what only looks like a number in a text is
+// left alone.
+static void test_ids_that_are_numbers(void **state)
+{
+    (void)state;
+    static const char *const IDS[][2] = {
+        {"0.1", "0.1"},
+        {"2.0", "2.0"},
+        {"-0.0", "-0.0"},
+        {"1e300", "1e300"},
+        {"5e-324", "5e-324"},
+        {"1.52587890625e-05", "1.52587890625e-5"},
+        {"0.0001", "0.0001"},
+        {"0.30000000000000004", "0.30000000000000004"},
+        {"1.7976931348623157e308", "1.7976931348623157e308"},
+        {"12345678901234567.0", "12345678901234568.0"},
+        {"1e17", "1e17"},
+        {"100000.0", "100000.0"},
+        {"9007199254740993", "9007199254740993"},
+        {"\"1.50 \\\" 2.50\\\\\"", "\"1.50 \\\" 2.50\\\\\""},
+    };
+    char text[2048] = "", wanted[64];
+    for (size_t i = 0; i < sizeof IDS / sizeof IDS[0]; i++) {
+        sprintf(text + strlen(text), "{\"id\": %s, \"prompt\": \"hi\"}\n", IDS[i][0]);
+    }
+    const char *out = fresh("numbers.out");
+    must_run(&(program_call){.arguments = {"batch", program_path("chain.gguf"), "--prompts",
+                                           program_write_text("numbers", text), "--out", out, "-n",
+                                           "1"}});
+    char *lines = program_read(out, NULL);
+    for (size_t i = 0; i < sizeof IDS / sizeof IDS[0]; i++) {
+        snprintf(wanted, sizeof wanted, "{\"id\":%s,\"text\":", IDS[i][1]);
+        program_expect_part(lines, wanted);
+    }
+    free(lines);
+}
+
 static void write_questions(const char *name)
 {
     char text[2048] = "";
@@ -840,6 +877,7 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids_that_are_numbers),
         cmocka_unit_test(test_answers_of_run),
         cmocka_unit_test(test_lines_say_how),
         cmocka_unit_test(test_messages),

@@ -286,6 +286,7 @@ static void test_commands(void **state)
         type(UNKNOWN[i]);
         expect(SAID[i]);
     }
+    expect("there are /clear, /regen, /system, /help, /exit; //TEXT sends");
     expect("> ");
     type("/help \r");
     expect("  /clear ");
@@ -311,6 +312,26 @@ static void test_words_that_end_it(void **state)
         expect("generation  0 tokens");
         expect_exit(0);
     }
+}
+
+// The bare word is no message, unless it is quoted.
+static void test_bare_words_that_seem_to_end_it(void **state)
+{
+    (void)state;
+    start(program_path("chain.gguf"), NULL);
+    static const char *const WORDS[] = {"exit\r", "quit\r"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof WORDS[0]; i++) {
+        expect("> ");
+        type(WORDS[i]);
+        expect("(nothing was sent; /exit or Ctrl-D ends the conversation");
+    }
+    expect("> ");
+    type("\"\"\"exit\"\"\"\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("/exit\r");
+    expect("prompt      23 tokens"); // 19 around the word
+    expect_exit(0);
 }
 
 // The same question and answer are there again, and nothing else.
@@ -600,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_refused_message_ends_no_answer),
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_words_that_end_it),
+        cmocka_unit_test(test_bare_words_that_seem_to_end_it),
         cmocka_unit_test(test_another_answer),
         cmocka_unit_test(test_system_message),
         cmocka_unit_test(test_quoted_messages),

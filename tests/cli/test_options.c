@@ -107,7 +107,7 @@ static void test_model(void **state)
     assert_string_equal(result.out, "abc\n");
     program_free(&result);
     program_expect_usage(&(program_call){.arguments = {"run", "-m", "a", "b"}},
-                         "unexpected argument 'b' (the model is 'a')");
+                         "unexpected argument 'b' (the model is 'a'; a text is given with -p)");
     program_call drafted = {.arguments = {"run", model, "-p", "hi", "--temp", "0", "-md", model}};
     result = program_run_well(&drafted);
     assert_string_equal(result.out, "abc\n");
@@ -167,7 +167,7 @@ static void test_penalties(void **state)
         program_expect_part(result.err, "--repeat-last-n 64\n");
         program_free(&result);
         options[1] = "--repeat-last-n=7"; // the eighth has gone by then
-        options[0] = "-phi";
+        options[0] = "--prompt=hi";
         result = run_with("endless.gguf", options);
         assert_string_equal(result.out, "01234567012345670123\n");
         program_free(&result);
@@ -248,7 +248,8 @@ static void test_models_by_name(void **state)
     program_expect_part(result.err, "\ndrafts      ");
     program_free(&result);
     program_expect_failure(&(program_call){.arguments = {"run", "other", "-p", "hi"}},
-                           "other: No such file");
+                           "other: No such file, and no model that was fetched has this name "
+                           "('kvern pull --list'");
     program_expect_failure(&(program_call){.arguments = {"run", "./short", "-p", "hi"}},
                            "./short: No such file");
     unsetenv("KVERN_MODELS");

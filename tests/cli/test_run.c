@@ -218,6 +218,26 @@ static void test_json(void **state)
     program_free(&result);
 }
 
+// Numbers are as long as it takes to read them back, no longer.
+static void test_json_numbers(void **state)
+{
+    (void)state;
+    const char *model = program_path("chain.gguf");
+    program_call call = {.arguments = {"run", model, "-p", "c", "-n", "1", "--json"}};
+    program_result result = program_run_well(&call);
+    program_expect_part(result.out, "\"temperature\":0.7,");
+    program_free(&result);
+    call.arguments[7] = "--temp";
+    call.arguments[8] = "1";
+    result = program_run_well(&call);
+    program_expect_part(result.out, "\"temperature\":1.0,");
+    program_free(&result);
+    result = program_run_well(&(program_call){.arguments = {"inspect", model, "--json"}});
+    program_expect_part(result.out, "\"norm_epsilon\":1e-5,");
+    program_expect_part(result.out, "\"base\":10000.0,");
+    program_free(&result);
+}
+
 // What two runs of the random model print; the first option list against the second.
 static int same_output(const program_call *one, const program_call *two)
 {
@@ -291,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_full_context),
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_numbers),
         cmocka_unit_test(test_seed),
         cmocka_unit_test(test_same_text_whatever_computes_it),
         cmocka_unit_test(test_system_message),

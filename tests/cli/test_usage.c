@@ -125,7 +125,11 @@ static void test_wrong_commands(void **state)
                          "unknown option '-t'");
     program_expect_usage(&(program_call){.arguments = {"help", "walk"}},
                          "kvern: unknown command 'walk'");
+    program_expect_usage(&(program_call){.arguments = {"help", "run", "a"}},
+                         "help takes one command, not also 'a'");
     program_expect_usage(&(program_call){.arguments = {"help", "run", "a", "b"}}, "one command");
+    program_expect_usage(&(program_call){.arguments = {"help", "bench", "attention", "b"}},
+                         "help takes one measurement, not also 'b'");
     program_expect_usage(&(program_call){.arguments = {"help", "bench", "walk"}},
                          "unknown measurement 'walk'");
 }
@@ -136,7 +140,7 @@ static void test_what_was_meant(void **state)
     static const char *const CASES[][2] = {
         {"rnu", "run"},           {"inspcet", "inspect"}, {"ru", "run"},
         {"tokenise", "tokenize"}, {"batsch", "batch"},    {"logit", "logits"},
-        {"evaluate", NULL},       {"chat", NULL},         {"", NULL}};
+        {"evaluate", NULL},       {"walk", NULL},         {"", NULL}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         program_result result = program_run(&(program_call){.arguments = {CASES[i][0]}});
         char meant[64];
@@ -151,6 +155,58 @@ static void test_what_was_meant(void **state)
     }
 }
 
+// Words of other programs are answered with ours.
+static void test_words_of_other_programs(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"list", "'kvern pull --list'"},     {"ls", "'kvern pull --list'"},
+        {"show", "'kvern inspect MODEL'"},   {"chat", "'kvern run MODEL'"},
+        {"serve", "there is no server"},     {"download", "'kvern pull NAME'"},
+        {"perplexity", "'kvern eval MODEL'"}};
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        program_expect_usage(&(program_call){.arguments = {CASES[i][0], "m"}}, CASES[i][1]);
+        program_expect_usage(&(program_call){.arguments = {"help", CASES[i][0]}}, CASES[i][1]);
+    }
+}
+
+// No option is taken for another one: what is not known is refused, with what was meant.
+static void test_unknown_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[2], *message;
+    } CASES[] = {
+        {{"--temprature", "1"}, "unknown option '--temprature', did you mean '--temperature'?"},
+        {{"--quiett"}, "unknown option '--quiett', did you mean '--quiet'?"},
+        {{"--tpo-k=4"}, "unknown option '--tpo-k', did you mean '--top-k'?"},
+        {{"--rep", "2"}, "'--rep' is short for several: --repeat-penalty "},
+        {{"--zebra"}, "unknown option '--zebra'\n"},
+        {{"--=3"}, "unknown option '--'"},
+        {{"-b", "512"}, "unknown option '-b'\n"},
+        {{"-max", "5"}, "unknown option '-max', did you mean '--max-tokens'?"},
+        {{"-ngl", "99"}, "unknown option '-ngl' (the value of -n is written apart: -n gl)"},
+        {{"-fa"}, "unknown option '-fa' (the value of -f is written apart: -f a)"},
+        {{"-n=5"}, "(the value of -n is written apart: -n 5)"},
+        {{"-q5"}, "unknown option '-q5'\n"},
+        {{"-temprature", "1"}, "did you mean '--temperature'?"},
+        {{"-5"}, "unknown option '-5'\n"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        program_call call = {.arguments = {"run", "m", "-p", "--zebra is a value", "--stop", "-x"}};
+        call.arguments[6] = CASES[i].words[0];
+        call.arguments[7] = CASES[i].words[1];
+        program_expect_usage(&call, CASES[i].message);
+    }
+    // Behind two dashes there are no options; the beginning of one name is that name.
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "--", "-b"}},
+                         "unexpected argument '-b'");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "--tempe", "x", "-p", "x"}},
+                         "--temp takes a number");
+    program_expect_usage(&(program_call){.arguments = {"bench", "attention", "--store", "q4"}},
+                         "did you mean '--storage'?");
+}
+
 static void test_wrong_arguments(void **state)
 {
     (void)state;
@@ -162,6 +218,11 @@ static void test_wrong_arguments(void **state)
     }
     program_expect_usage(&(program_call){.arguments = {"inspect", "m", "-n", "3"}}, "'-n'");
     program_expect_usage(&(program_call){.arguments = {"run", "m", "-p"}}, "'p'");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "Why?"}},
+                         "the model is 'm'; a text is given with -p");
+    program_expect_usage(&(program_call){.arguments = {"run"}}, "'kvern pull --list'");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p", "x", "-n", "five"}},
+                         "-n takes a whole number from 0 to 2147483647, or -1 for no limit");
 }
 
 // Option, an argument that is no good for it.
@@ -267,6 +328,8 @@ int main(void)
         cmocka_unit_test(test_shared_options_read_the_same),
         cmocka_unit_test(test_wrong_commands),
         cmocka_unit_test(test_what_was_meant),
+        cmocka_unit_test(test_words_of_other_programs),
+        cmocka_unit_test(test_unknown_options),
         cmocka_unit_test(test_wrong_arguments),
         cmocka_unit_test(test_wrong_numbers),
         cmocka_unit_test(test_options_that_exclude_each_other),
