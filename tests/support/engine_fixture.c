@@ -40,7 +40,9 @@ engine_fixture engine_fixture_open(const engine_fixture_options *options)
 {
     engine_fixture f = {0};
     MUST(kvern_context_create(&options->context, &f.context));
-    if (options->path) {
+    if (options->source) {
+        MUST(model_load(options->source, NULL, f.context, NULL, NULL, &f.model, &error));
+    } else if (options->path) {
         MUST(model_open(options->path, f.context, NULL, NULL, &f.model, &error));
     } else {
         model_source *source = engine_fixture_source(options->file_data, options->file_bytes);

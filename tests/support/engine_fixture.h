@@ -10,7 +10,8 @@
 model_source *engine_fixture_source(const void *file_data, size_t file_bytes);
 
 typedef struct engine_fixture_options {
-    const char *path; // a file, or NULL: file_data
+    model_source *source; // taken over by the first fixture; or NULL:
+    const char *path;     // a file, or NULL: file_data
     const void *file_data;
     size_t file_bytes;
     kvern_context_options context; // threads, instruction sets, budget, allocator

@@ -154,3 +154,29 @@ void serve_in_batch(const engine_fixture *f, const served_sequence *sequence, ui
     free(logits);
     kvern_state_destroy(state);
 }
+
+void serve_in_rounds(const engine_fixture *f, const served_sequence *sequence, uint64_t seed)
+{
+    enum { MOST = 7 };
+    test_random random = test_random_seed(seed);
+    kvern_state *state = engine_fixture_state(f, 1);
+    float *logits = must_allocate(MOST * sequence->vocabulary, sizeof *logits);
+    for (size_t at = 0, right; at < sequence->count; at += right) {
+        int32_t tokens[MOST];
+        int64_t drafts = 1 + (int64_t)test_random_below(&random, MOST);
+        right = test_random_below(&random, (size_t)drafts + 1);
+        right = right < sequence->count - at ? right : sequence->count - at;
+        fill_tokens(&random, sequence->vocabulary, MOST, tokens);
+        memcpy(tokens, sequence->tokens + at, right * sizeof *tokens);
+        assert_ok(kvern_round_begin(state, &drafts));
+        engine_fixture_forward(f, state, KVERN_PHASE_WINDOW, tokens, &drafts, logits);
+        expect_logits(sequence, at, right, logits, "in rounds");
+        if (right == (size_t)drafts) {
+            assert_ok(kvern_round_commit(state));
+        } else {
+            assert_ok(kvern_round_rollback(state, &(int64_t){(int64_t)right}));
+        }
+    }
+    free(logits);
+    kvern_state_destroy(state);
+}

@@ -34,5 +34,7 @@ void serve_random_chunks(const engine_fixture *f, const served_sequence *sequenc
 void serve_after_trim(const engine_fixture *f, const served_sequence *sequence);
 // In row 1 of three, each row going its own pace.
 void serve_in_batch(const engine_fixture *f, const served_sequence *sequence, uint64_t seed);
+// In speculative rounds, whose wrong tokens are rolled back.
+void serve_in_rounds(const engine_fixture *f, const served_sequence *sequence, uint64_t seed);
 
 #endif

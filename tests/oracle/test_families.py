@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Small random models of every family: Kvern against mlx-lm and llama.cpp.
+
+    tools/oracle-python tests/oracle/test_families.py build/kvern
+
+Each case of families/case_*.py is made anew, with other weights and tokens than those of the golden files. The program
+reads it as a directory and as a GGUF file of the gguf package; the ways of serving it, and a GGUF file of another
+writer, are the business of engine/families, the test program beside the given one: KVERN_TEST_FAMILIES names the cases.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "families"))
+from family_case import (  # noqa: E402
+    TOKENS,
+    all_cases,
+    describe,
+    directory_tensors,
+    exact_logits,
+    make_weights,
+    write_directory,
+    write_gguf,
+)
+from gguf_model import log_softmax  # noqa: E402
+from llama_cpp_logits import LlamaCpp  # noqa: E402
+
+SEED = 5
+CHUNKS = ("64", "1", "7")
+LLAMA_CPP_LENGTHS = (1, 2, 40, 90, TOKENS)
+# A number of a config.json that a case is there for changes logits by more than this many tolerances.
+SENSITIVITY = 20
+
+program = comparison = None
+folder = None
+
+
+def kvern_logits(path, tokens, *options):
+    out = folder / "logits.npy"
+    ids = ",".join(str(token) for token in tokens)
+    arguments = [program, "logits", path, "--tokens", ids, "--out", out, "--kv", "f32", "-q", *options]
+    result = subprocess.run(arguments, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise AssertionError(result.stderr)
+    return np.load(out)
+
+
+class Families(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cases = all_cases()
+        cls.described = {}
+        for case in cls.cases:
+            made = describe(case, SEED, range(TOKENS))
+            (folder / "cases").mkdir(exist_ok=True)
+            (folder / "cases" / f"{case.name}.json").write_text(json.dumps(made))
+            cls.described[case.name] = made
+
+    def for_each_case(self, run):
+        for case in self.cases:
+            with self.subTest(case=case.name):
+                made = self.described[case.name]
+                run(case, made, np.array(made["logits"], dtype=np.float32))
+
+    def check(self, logits, exact, tolerance):
+        self.assertEqual(logits.shape, exact.shape)
+        off = np.abs(logits - exact).max() / np.abs(exact).max()
+        self.assertLessEqual(off, tolerance)
+
+    def test_directories(self):
+        def run(case, made, exact):
+            path = folder / case.name
+            write_directory(made, path)
+            logits = kvern_logits(path, made["tokens"])
+            self.check(logits, exact, made["tolerance"])
+            for chunk in CHUNKS:
+                again = kvern_logits(path, made["tokens"], "--chunk", chunk)
+                self.assertEqual(again.tobytes(), logits.tobytes(), f"in chunks of {chunk}")
+
+        self.for_each_case(run)
+
+    def test_gguf(self):
+        def run(case, made, exact):
+            if case.gguf:
+                path = folder / f"{case.name}.gguf"
+                write_gguf(made, path)
+                self.check(kvern_logits(path, made["tokens"]), exact, made["tolerance"])
+
+        self.for_each_case(run)
+
+    def test_llama_cpp(self):
+        def run(case, made, exact):
+            if case.gguf and case.gguf.llama_cpp:
+                path = folder / f"{case.name}-tokenizer.gguf"
+                write_gguf(made, path, for_llama_cpp=True)
+                other = LlamaCpp(path, case.vocabulary)
+                tolerance = max(made["tolerance"], case.gguf.llama_cpp_tolerance)
+                for length in LLAMA_CPP_LENGTHS:
+                    scores = other.log_probabilities(made["tokens"][:length])
+                    off = np.abs(scores - log_softmax(exact[length - 1])).max() / np.abs(exact).max()
+                    print(f"{case.name}, {length} tokens: llama.cpp is off by {off:.1e}")
+                    self.assertLessEqual(off, tolerance, f"behind {length} tokens")
+
+        self.for_each_case(run)
+
+    def test_ways_of_serving(self):
+        environment = {**os.environ, "KVERN_TEST_FAMILIES": str(folder / "cases")}
+        result = subprocess.run([comparison], capture_output=True, text=True, env=environment)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_cases_depend_on_their_numbers(self):
+        """A case would not notice that a key is passed over if its logits did not depend on it."""
+
+        def run(case, made, exact):
+            weights = make_weights(directory_tensors(case), SEED)
+            for key, config in changed_configs(case):
+                other = exact_logits(case, weights, made["tokens"], config)
+                off = np.abs(other - exact).max() / np.abs(exact).max()
+                self.assertGreater(off, SENSITIVITY * made["tolerance"], key)
+
+        self.for_each_case(run)
+
+
+def changed_configs(case):
+    """The config with one of its float numbers changed at a time."""
+    for key, value in case.config.items():
+        if isinstance(value, dict):
+            for inner, number in value.items():
+                name = f"{key}.{inner}"
+                if isinstance(number, float) and name not in case.inert:
+                    yield name, {**case.config, key: {**value, inner: number * 1.25}}
+        elif isinstance(value, float) and key not in case.inert:
+            yield key, {**case.config, key: value * 1.25}
+
+
+if __name__ == "__main__":
+    program = pathlib.Path(sys.argv.pop(1)).resolve()
+    comparison = program.with_name("test_engine_families")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        unittest.main(verbosity=2)
