@@ -139,13 +139,19 @@ def fit_log():
     fit("atanh(s) = s + s u P(u), u = s^2", g, w, 0, S2, 5, to_double)
 
 
+def fit_log1p():
+    g, w = odd(lambda s: 2 * atanh(s / 2))
+    fit("log((1 + s/2) / (1 - s/2)) = s + s u P(u), u = s^2", g, w, 0,
+        mpf(4) / 9 * (1 + mpf(2) ** -20), 3, to_float)
+
+
 def fit_exp2():
     g = series(lambda r: (2 ** r - 1) / r, TINY)
     fit("2^r = 1 + r P(r)", g, lambda r: r / 2 ** r, mpf(-0.5), mpf(0.5), 9, to_double)
 
 
 ALL = {"exp": fit_exp, "tanh": fit_tanh, "sin": fit_sin, "cos": fit_cos, "log": fit_log,
-       "exp2": fit_exp2}
+       "log1p": fit_log1p, "exp2": fit_exp2}
 
 for chosen in sys.argv[1:] or ALL:
     ALL[chosen]()

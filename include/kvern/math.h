@@ -37,6 +37,10 @@ KVERN_API float kvern_tanh(float x);
 // 1 / (1 + exp(-x)). At most 1.5 ulp for x >= 0, 2.5 ulp for -87 <= x < 0; exactly +0 for x < -87.
 KVERN_API float kvern_sigmoid(float x);
 
+// log(1 + exp(x)). At most 2.5 ulp for x >= 0, 3 ulp for -87 <= x < 0; exactly +0 for x < -87, x
+// itself from about 17 on.
+KVERN_API float kvern_softplus(float x);
+
 // log(1 + x). At most 0.50001 ulp. -infinity for -1, NaN below.
 KVERN_API float kvern_log1p(float x);
 
@@ -71,6 +75,8 @@ KVERN_API void kvern_silu_array(uint32_t features, size_t n, const float *x, flo
 // cancellation. At most 3 ulp for x >= 0 and 4 + 3 |z| ulp for x < 0; -0 where z < -87 (x below
 // about -9.9); NaN for -infinity.
 KVERN_API void kvern_gelu_array(uint32_t features, size_t n, const float *x, float *y);
+
+KVERN_API void kvern_softplus_array(uint32_t features, size_t n, const float *x, float *y);
 
 // Between float and the 16-bit types, as bit patterns: to nearest, ties to even; overflow gives
 // infinity; subnormal numbers are kept. A NaN keeps its sign and the upper bits of its fraction and

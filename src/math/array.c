@@ -6,6 +6,7 @@
 #include "src/math/fpenv.h"
 #include "src/math/half.h"
 #include "src/math/sigmoid.h"
+#include "src/math/softplus.h"
 #include "src/math/tanh.h"
 
 #include <kvern/math.h>
@@ -52,3 +53,4 @@ KVERN_MATH_ARRAYS(PUBLIC_ARRAY)
 PUBLIC_SCALAR(exp)
 PUBLIC_SCALAR(tanh)
 PUBLIC_SCALAR(sigmoid)
+PUBLIC_SCALAR(softplus)

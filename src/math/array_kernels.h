@@ -15,6 +15,7 @@
     X(sigmoid, float, float)                                                                       \
     X(silu, float, float)                                                                          \
     X(gelu, float, float)                                                                          \
+    X(softplus, float, float)                                                                      \
     X(f32_to_bf16, float, uint16_t)                                                                \
     X(bf16_to_f32, uint16_t, float)                                                                \
     X(f32_to_f16, float, uint16_t)                                                                 \

@@ -4,6 +4,7 @@
 
 #include "src/math/array_kernels.h"
 #include "src/math/sigmoid_lanes.h"
+#include "src/math/softplus_lanes.h"
 #include "src/math/tanh_lanes.h"
 
 #define KVERN_FLOAT_ARRAY(name)                                                                    \
@@ -24,6 +25,7 @@ KVERN_FLOAT_ARRAY(tanh)
 KVERN_FLOAT_ARRAY(sigmoid)
 KVERN_FLOAT_ARRAY(silu)
 KVERN_FLOAT_ARRAY(gelu)
+KVERN_FLOAT_ARRAY(softplus)
 
 #define KVERN_CONVERSION_ARRAY(name, from, to, load, store, scalar)                                \
     static void name##_array(size_t n, const from *x, to *y)                                       \

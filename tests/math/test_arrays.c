@@ -3,6 +3,7 @@
 // in place, and the same as the functions of one value.
 
 #include "src/math/sigmoid.h"
+#include "src/math/softplus.h"
 #include "src/math/tanh.h"
 #include "tests/math/inputs.h"
 
@@ -24,6 +25,7 @@ static const float_function functions[] = {
     {"sigmoid", kvern_sigmoid_array, plain_sigmoid},
     {"silu", kvern_silu_array, plain_silu},
     {"gelu", kvern_gelu_array, plain_gelu},
+    {"softplus", kvern_softplus_array, plain_softplus},
 };
 
 #define FUNCTION_COUNT (sizeof(functions) / sizeof(functions[0]))
@@ -131,6 +133,7 @@ static void test_one_value(void **state)
         assert_true(same_bits_or_nan(kvern_exp(x), plain_exp(x)));
         assert_true(same_bits_or_nan(kvern_tanh(x), plain_tanh(x)));
         assert_true(same_bits_or_nan(kvern_sigmoid(x), plain_sigmoid(x)));
+        assert_true(same_bits_or_nan(kvern_softplus(x), plain_softplus(x)));
     }
 }
 

@@ -3,6 +3,7 @@
 // with KVERN_TEST_LONG (about an hour).
 
 #include "src/math/sigmoid.h"
+#include "src/math/softplus.h"
 #include "src/math/tanh.h"
 #include "tests/math/mpfr_error.h"
 
@@ -56,6 +57,12 @@ static void true_gelu(mpfr_t y, const mpfr_t x)
     mpfr_mul(y, z, x, MPFR_RNDN);
 }
 
+static void true_softplus(mpfr_t y, const mpfr_t x)
+{
+    mpfr_exp(y, x, MPFR_RNDN);
+    mpfr_log1p(y, y, MPFR_RNDN);
+}
+
 static double exp_bound(float x)
 {
     (void)x;
@@ -76,6 +83,11 @@ static double sigmoid_bound(float x)
 static double silu_bound(float x)
 {
     return x < 0.0f ? 3.5 : 2.5;
+}
+
+static double softplus_bound(float x)
+{
+    return x < 0.0f ? 3.0 : 2.5;
 }
 
 static double gelu_bound(float x)
@@ -195,12 +207,32 @@ static void test_gelu(void **state)
     assert_true(isnan(gelu(-INFINITY)));
 }
 
+static void test_softplus(void **state)
+{
+    (void)state;
+    error_check above = {kvern_softplus, true_softplus, softplus_bound, 0.0, 0.0f};
+    error_check below = above;
+    uint32_t stride = stride_of_floats(SAMPLE);
+    check_up_to(&above, 100.0f, stride);
+    report("softplus, x >= 0", &above);
+    check_up_to(&below, -87.0f, stride);
+    report("softplus, x < 0", &below);
+    assert_true(same_bits(kvern_softplus(nextafterf(-87.0f, -100.0f)), 0.0f));
+    assert_true(same_bits(kvern_softplus(-INFINITY), 0.0f));
+    assert_true(same_bits(kvern_softplus(INFINITY), INFINITY));
+    assert_true(same_bits(kvern_softplus(0x1.fffffep127f), 0x1.fffffep127f));
+    assert_true(same_bits(kvern_softplus(18.0f), 18.0f));
+    assert_true(same_bits(kvern_softplus(-0.0f), kvern_softplus(0.0f)));
+    assert_true(isnan(kvern_softplus(NAN)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),  cmocka_unit_test(test_exp_outside),
-        cmocka_unit_test(test_tanh), cmocka_unit_test(test_sigmoid),
-        cmocka_unit_test(test_silu), cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_exp),      cmocka_unit_test(test_exp_outside),
+        cmocka_unit_test(test_tanh),     cmocka_unit_test(test_sigmoid),
+        cmocka_unit_test(test_silu),     cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_softplus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+#include "src/math/lanes_avx2.h"
+
+#define RECURRENCE_KERNELS kvern_recurrence_avx2
+#include "src/recurrent/recurrence_template.h"

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+#include "src/math/lanes_neon.h"
+
+#define RECURRENCE_KERNELS kvern_recurrence_neon
+#include "src/recurrent/recurrence_template.h"
