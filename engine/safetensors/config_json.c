@@ -142,6 +142,12 @@ static bool may_differ(const char *key)
     return false;
 }
 
+static bool same_value(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
 static kvern_status check_twins(const flattening *f, const json_t *inner)
 {
     const char *key;
@@ -149,7 +155,7 @@ static kvern_status check_twins(const flattening *f, const json_t *inner)
     json_object_foreach((json_t *)inner, key, value)
     {
         const json_t *outer = json_object_get(f->config->root, key);
-        if (outer && !json_equal(outer, value) && !may_differ(key)) {
+        if (outer && !same_value(outer, value) && !may_differ(key)) {
             return engine_fail(f->error, KVERN_ERR_FORMAT,
                                "%s: %.64s differs from " TEXT_CONFIG ".%.64s", f->name, key, key);
         }

@@ -193,6 +193,13 @@ static kvern_status check_keys(const gguf_file *file, engine_error *error)
     return status;
 }
 
+static kvern_status find_marks(tokenizer *t, const gguf_file *file, engine_error *error)
+{
+    text_view template = {"", 0};
+    (void)gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &template);
+    return vocabulary_find_marks(&t->words, template, TOKENIZER_MARK_TYPES, error);
+}
+
 static kvern_status load(tokenizer *t, const gguf_file *file, const char *pre, engine_error *error)
 {
     kvern_status status = check_keys(file, error);
@@ -201,7 +208,7 @@ static kvern_status load(tokenizer *t, const gguf_file *file, const char *pre, e
     if (status == KVERN_OK)
         status = load_ids(t, file, error);
     if (status == KVERN_OK)
-        status = vocabulary_find_marks(&t->words, file, error);
+        status = find_marks(t, file, error);
     if (status == KVERN_OK)
         status = t->model->create(t, file, pre, error);
     if (status == KVERN_OK)

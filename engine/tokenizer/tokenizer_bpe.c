@@ -5,95 +5,24 @@
 // tokens are merged in the order of the file's list of merges.
 #include "engine/tokenizer/tokenizer_internal.h"
 
-#include "engine/base/hash.h"
-#include "engine/base/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
-
-// A slot of the merge table; free when rank is NO_RANK.
-typedef struct merge {
-    int32_t left, right;
-    uint32_t rank;
-    int32_t product;
-} merge;
 
 typedef struct bpe {
     word_splitter *splitter;
     bool whole_words;
     int32_t byte_tokens[256]; // TOKENIZER_NO_TOKEN for bytes that the vocabulary lacks
-    merge *merges;            // hash table on (left, right), never more than half full
-    size_t merge_mask;
-    uint64_t merge_seed;
+    merge_table merges;
 } bpe;
 
-// --- The alphabet. Token texts are written in printable characters: a byte that is a printable
-// character of Latin-1 stands for itself, the others follow from U+0100 on in their order: 00 to
-// 20, 7F to A0, AD.
-
-static unsigned alphabet_code(unsigned char byte)
+// Special tokens stand for their text.
+static kvern_status decode_text(const void *arg, token_type type, tokenizer_text text,
+                                text_buffer *out)
 {
-    if (byte <= 0x20)
-        return 0x100u + byte;
-    if (byte >= 0x7f && byte <= 0xa0)
-        return 0x121u + byte - 0x7f;
-    return byte == 0xad ? 0x143 : byte;
-}
-
-// The byte that a code stands for, or -1.
-static int alphabet_byte(unsigned code)
-{
-    if (code >= 0x100 && code <= 0x120)
-        return (int)(code - 0x100);
-    if (code >= 0x121 && code <= 0x142)
-        return (int)(code - 0x121 + 0x7f);
-    if (code == 0x143)
-        return 0xad;
-    return code < 0x100 && alphabet_code((unsigned char)code) == code ? (int)code : -1;
-}
-
-// Writes a code below U+0800 and returns its length.
-static size_t write_code(unsigned code, char *out)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    out[0] = (char)(0xc0 | code >> 6);
-    out[1] = (char)(0x80 | (code & 0x3f));
-    return 2;
-}
-
-// Reads the code at the start of `text`, or returns -1 when it is none of the alphabet. At least
-// one byte.
-static int read_byte(tokenizer_text text, size_t *length)
-{
-    const unsigned char *bytes = (const unsigned char *)text.data;
-    if (utf8_next(text.data, text.size, length) != UTF8_VALID || *length > 2)
-        return -1;
-    return alphabet_byte(*length == 1 ? bytes[0] : (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu));
-}
-
-// Special tokens stand for their text, and so do texts that are not written in the alphabet
-// throughout.
-static kvern_status decode_text(token_type type, tokenizer_text text, text_buffer *out)
-{
+    (void)arg;
     if (type != TOKEN_NORMAL && type != TOKEN_BYTE)
         return text_buffer_append(out, text.data, text.size);
-    const kvern_status status = text_buffer_reserve(out, text.size);
-    if (status != KVERN_OK)
-        return status;
-    char *piece = out->data + out->size;
-    size_t size = 0;
-    size_t length;
-    for (size_t at = 0; at < text.size; at += length) {
-        const int byte = read_byte((tokenizer_text){text.data + at, text.size - at}, &length);
-        if (byte < 0)
-            return text_buffer_append(out, text.data, text.size);
-        piece[size++] = (char)byte;
-    }
-    out->size += size;
-    return KVERN_OK;
+    return byte_alphabet_decode(text, out);
 }
 
 static int32_t find_ordinary(const vocabulary *v, const char *text, size_t size)
@@ -108,37 +37,12 @@ static void find_byte_tokens(bpe *b, const vocabulary *v)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[2];
-        const size_t size = write_code(alphabet_code((unsigned char)byte), text);
+        const size_t size = byte_alphabet_write((unsigned char)byte, text);
         b->byte_tokens[byte] = find_ordinary(v, text, size);
     }
 }
 
 // --- Merges
-
-static merge *find_merge(const bpe *b, int32_t left, int32_t right)
-{
-    const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    for (size_t at = (size_t)hash_u64(key, b->merge_seed);; at++) {
-        merge *slot = &b->merges[at & b->merge_mask];
-        if (slot->rank == NO_RANK || (slot->left == left && slot->right == right))
-            return slot;
-    }
-}
-
-static kvern_status reserve_merges(bpe *b, size_t count, engine_error *error)
-{
-    size_t slots = 16;
-    while (slots < count * 2)
-        slots *= 2;
-    b->merges = malloc(slots * sizeof *b->merges);
-    if (!b->merges)
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu merges", count);
-    for (size_t i = 0; i < slots; i++)
-        b->merges[i].rank = NO_RANK;
-    b->merge_mask = slots - 1;
-    b->merge_seed = hash_seed();
-    return KVERN_OK;
-}
 
 static kvern_status fail_merge(engine_error *error, size_t index, gguf_string text,
                                const char *fault)
@@ -170,7 +74,7 @@ static kvern_status add_merge(bpe *b, const vocabulary *v, size_t index, gguf_st
     if (!vocabulary_is_ordinary(v, left) || !vocabulary_is_ordinary(v, right) ||
         !vocabulary_is_ordinary(v, product))
         return KVERN_OK;
-    merge *slot = find_merge(b, left, right);
+    merge *slot = merge_table_find(&b->merges, left, right);
     if (slot->rank == NO_RANK)
         *slot = (merge){left, right, (uint32_t)index, product};
     return KVERN_OK;
@@ -186,7 +90,7 @@ static kvern_status load_merges(bpe *b, const vocabulary *v, const gguf_file *fi
                            "tokenizer.ggml.merges is missing or no list of strings");
     if (count > INT32_MAX)
         return engine_fail(error, KVERN_ERR_RANGE, "%zu merges are too many", count);
-    kvern_status status = reserve_merges(b, count, error);
+    kvern_status status = merge_table_init(&b->merges, count, error);
     text_buffer joined = TEXT_BUFFER_INIT;
     for (size_t i = 0; status == KVERN_OK && i < count; i++) {
         gguf_string text = {"", 0};
@@ -212,10 +116,8 @@ static void workspace_free(word_workspace *w)
 
 static uint32_t rank_pair(const void *arg, const merge_workspace *w, uint32_t at, int32_t *product)
 {
-    const symbol *left = &w->symbols[at];
-    const merge *found = find_merge(arg, left->id, w->symbols[left->next].id);
-    *product = found->product;
-    return found->rank;
+    const bpe *b = arg;
+    return merge_table_rank(&b->merges, w, at, product);
 }
 
 // Fills the symbols with the word's bytes. `offset` is where the word is in the text, for the
@@ -250,10 +152,7 @@ static kvern_status find_whole(const vocabulary *v, word_workspace *w, tokenizer
     const kvern_status status = text_buffer_reserve(&w->text, 2 * word.size);
     if (status != KVERN_OK)
         return status;
-    for (size_t i = 0; i < word.size; i++) {
-        const unsigned code = alphabet_code((unsigned char)word.data[i]);
-        w->text.size += write_code(code, w->text.data + w->text.size);
-    }
+    byte_alphabet_write_text(word, &w->text);
     *id = find_ordinary(v, w->text.data, w->text.size);
     return KVERN_OK;
 }
@@ -375,7 +274,7 @@ static kvern_status bpe_create(tokenizer *t, const gguf_file *file, const char *
     if (status == KVERN_OK)
         status = choose_pre_tokenizer(t, b, file, pre, error);
     if (status == KVERN_OK)
-        status = vocabulary_decode(&t->words, decode_text, error);
+        status = vocabulary_decode(&t->words, decode_text, NULL, error);
     if (status == KVERN_OK)
         status = load_merges(b, &t->words, file, error);
     if (status == KVERN_OK)
@@ -389,7 +288,7 @@ static void bpe_destroy(tokenizer *t)
     if (!b)
         return;
     word_splitter_destroy(b->splitter);
-    free(b->merges);
+    merge_table_free(&b->merges);
     free(b);
 }
 

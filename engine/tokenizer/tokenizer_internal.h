@@ -10,10 +10,14 @@
 //   tokenizer_vocabulary.c  token texts, kinds and pieces; text to id
 //   tokenizer_marks.c        marks of chat templates
 //   tokenizer_special.c     finding special tokens in a text
+//   tokenizer_alphabet.c    how byte-level vocabularies write bytes
+//   tokenizer_piece.c       how vocabularies of pieces write spaces and bytes
 //   tokenizer_split.c       pre-tokenizers: words of a text
 //   tokenizer_merge.c       greedy merging of pairs
-//   tokenizer_bpe.c         byte-level byte-pair encoding
-//   tokenizer_spm.c         SentencePiece: pieces with scores
+//   tokenizer_merge_table.c the merges of a vocabulary
+//   tokenizer_bpe.c         byte-level byte-pair encoding, from GGUF
+//   tokenizer_spm.c         SentencePiece: pieces with scores, from GGUF
+//   tokenizer_json*.c       byte-pair encoding from a tokenizer.json: tokenizer_json.h
 //
 // Another kind of vocabulary is one more file with a tokenizer_model, entered in tokenizer.c.
 
@@ -39,6 +43,12 @@ typedef struct token_strings {
 } token_strings;
 
 tokenizer_text token_string(const token_strings *strings, size_t index);
+
+// Room for `count` strings, none of which is there yet; token_strings_free.
+KVERN_CHECK kvern_status token_strings_reserve(token_strings *strings, size_t count);
+// Ends string `index`, which was appended to strings->data.
+KVERN_CHECK kvern_status token_strings_close(token_strings *strings, size_t index);
+void token_strings_free(token_strings *strings);
 
 // From strings to ids: a hash table that is never more than half full. All zero: empty.
 typedef struct token_index {
@@ -71,9 +81,14 @@ typedef struct vocabulary {
 // included.
 KVERN_CHECK kvern_status vocabulary_load(vocabulary *v, const gguf_file *file, engine_error *error);
 
+// The same from lists of `count` texts and types.
+KVERN_CHECK kvern_status vocabulary_fill(vocabulary *v, size_t count, const tokenizer_text *texts,
+                                         const uint8_t *types, engine_error *error);
+
 // Fills the pieces: `decode` appends the bytes that a token's text stands for.
-typedef kvern_status (*token_decoder)(token_type type, tokenizer_text text, text_buffer *out);
-KVERN_CHECK kvern_status vocabulary_decode(vocabulary *v, token_decoder decode,
+typedef kvern_status (*token_decoder)(const void *arg, token_type type, tokenizer_text text,
+                                      text_buffer *out);
+KVERN_CHECK kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, const void *arg,
                                            engine_error *error);
 
 void vocabulary_free(vocabulary *v);
@@ -116,9 +131,30 @@ int32_t special_set_match(const special_set *set, const char *text, size_t size,
 
 // --- tokenizer_marks.c
 
-// Fills v->marks; before special sets are made and merges are loaded.
-KVERN_CHECK kvern_status vocabulary_find_marks(vocabulary *v, const gguf_file *file,
+// Types of tokens that may be marks, as bits.
+#define TOKENIZER_MARK_TYPES (1u << TOKEN_NORMAL | 1u << TOKEN_USER_DEFINED)
+
+// Fills v->marks, from a chat template that may be empty; before special sets are made and merges
+// are loaded.
+KVERN_CHECK kvern_status vocabulary_find_marks(vocabulary *v, text_view template, unsigned types,
                                                engine_error *error);
+
+// --- tokenizer_alphabet.c
+
+// The character that stands for a byte, one or two bytes of UTF-8: out[2]. Returns its length.
+size_t byte_alphabet_write(unsigned char byte, char *out);
+// Appends the characters that stand for a text's bytes; `out` has room for twice as many.
+void byte_alphabet_write_text(tokenizer_text text, text_buffer *out);
+// Appends the bytes that a text stands for. One that is not written in the alphabet throughout
+// stands for itself.
+KVERN_CHECK kvern_status byte_alphabet_decode(tokenizer_text text, text_buffer *out);
+
+// --- tokenizer_piece.c
+
+// Appends a text with spaces for U+2581.
+KVERN_CHECK kvern_status token_append_spaced(const char *text, size_t size, text_buffer *out);
+// The byte that a byte token's text "<0x0A>" names, or -1.
+int token_named_byte(tokenizer_text text);
 
 // --- tokenizer_split.c
 
@@ -188,6 +224,32 @@ typedef uint32_t (*pair_ranker)(const void *arg, const merge_workspace *w, uint3
 // Merges until no pair has a rank. The symbols begin with symbols[0]; their ids, which a ranker may
 // use, and links are set.
 void merge_symbols(merge_workspace *w, pair_ranker rank, const void *arg);
+
+// --- tokenizer_merge_table.c
+
+// A slot of a table of merges; free when rank is NO_RANK.
+typedef struct merge {
+    int32_t left, right;
+    uint32_t rank;
+    int32_t product;
+} merge;
+
+// A hash table on (left, right), never more than half full. All zero: merge_table_free may take it.
+typedef struct merge_table {
+    merge *slots;
+    size_t mask;
+    uint64_t seed;
+} merge_table;
+
+KVERN_CHECK kvern_status merge_table_init(merge_table *table, size_t count, engine_error *error);
+void merge_table_free(merge_table *table);
+
+// The slot of a pair, or the free one where it belongs.
+merge *merge_table_find(const merge_table *table, int32_t left, int32_t right);
+
+// What a pair_ranker gives.
+uint32_t merge_table_rank(const merge_table *table, const merge_workspace *w, uint32_t at,
+                          int32_t *product);
 
 // --- tokenizer.c
 

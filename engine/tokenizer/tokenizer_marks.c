@@ -53,7 +53,7 @@ static bool looks_like_mark(const vocabulary *v, int32_t id)
 }
 
 // Marks the tokens of a set whose text is in the template.
-static void search_template(vocabulary *v, const special_set *set, gguf_string text)
+static void search_template(vocabulary *v, const special_set *set, text_view text)
 {
     for (size_t at = 0; at < text.size; at++) {
         size_t length;
@@ -63,33 +63,32 @@ static void search_template(vocabulary *v, const special_set *set, gguf_string t
     }
 }
 
-static void mark_well_known(vocabulary *v)
+static void mark_well_known(vocabulary *v, unsigned types)
 {
     for (size_t i = 0; i < sizeof well_known / sizeof *well_known; i++) {
         const int32_t id = vocabulary_find(v, well_known[i], strlen(well_known[i]));
-        if (id != TOKENIZER_NO_TOKEN && looks_like_mark(v, id))
+        if (id != TOKENIZER_NO_TOKEN && types >> v->types[id] & 1u && looks_like_mark(v, id))
             v->marks[id] = true;
     }
 }
 
-kvern_status vocabulary_find_marks(vocabulary *v, const gguf_file *file, engine_error *error)
+kvern_status vocabulary_find_marks(vocabulary *v, text_view template, unsigned types,
+                                   engine_error *error)
 {
-    gguf_string source = {NULL, 0};
     special_set set = {0};
     uint8_t *wanted = malloc(v->count);
     if (!wanted)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu tokens", v->count);
     for (size_t id = 0; id < v->count; id++)
-        wanted[id] = looks_like_mark(v, (int32_t)id);
+        wanted[id] = types >> v->types[id] & 1u && looks_like_mark(v, (int32_t)id);
     const kvern_status status = special_set_init(&set, &v->texts, wanted, v->count);
     free(wanted);
     if (status != KVERN_OK) {
         special_set_free(&set);
         return engine_fail(error, status, "no memory for the special tokens");
     }
-    if (gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &source))
-        search_template(v, &set, source);
-    mark_well_known(v);
+    search_template(v, &set, template);
+    mark_well_known(v, types);
     special_set_free(&set);
     return KVERN_OK;
 }

@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPACE "\xe2\x96\x81" // U+2581
-#define SPACE_BYTES 3
-
 typedef struct spm {
     uint32_t *ranks;  // of each token: the higher its score the lower
     token_index made; // pieces of the tokens that merges can make
@@ -26,48 +23,19 @@ typedef struct spm {
     int32_t byte_tokens[256]; // TOKENIZER_NO_TOKEN for bytes that the vocabulary lacks
 } spm;
 
-// Appends a text with spaces for U+2581.
-static kvern_status append_spaced(const char *text, size_t size, text_buffer *out)
-{
-    const kvern_status status = text_buffer_reserve(out, size);
-    if (status != KVERN_OK)
-        return status;
-    for (size_t at = 0; at < size;) {
-        const bool is_space =
-            size - at >= SPACE_BYTES && memcmp(text + at, SPACE, SPACE_BYTES) == 0;
-        out->data[out->size++] = is_space ? ' ' : text[at];
-        at += is_space ? SPACE_BYTES : 1;
-    }
-    return KVERN_OK;
-}
-
 // --- Loading
-
-static int hex_digit(char character)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    const char *found = character ? strchr(digits, character) : NULL;
-    return found ? (int)(found - digits) : -1;
-}
-
-// The byte that a byte token's text "<0x0A>" names, or -1.
-static int named_byte(tokenizer_text text)
-{
-    if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>')
-        return -1;
-    const int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
 
 // Byte tokens stand for their byte, ordinary and user-defined ones for their text with its spaces,
 // all others for their text.
-static kvern_status decode_text(token_type type, tokenizer_text text, text_buffer *out)
+static kvern_status decode_text(const void *arg, token_type type, tokenizer_text text,
+                                text_buffer *out)
 {
-    const int byte = type == TOKEN_BYTE ? named_byte(text) : -1;
+    (void)arg;
+    const int byte = type == TOKEN_BYTE ? token_named_byte(text) : -1;
     if (byte >= 0)
         return text_buffer_append(out, (char[]){(char)byte}, 1);
     if (type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED)
-        return append_spaced(text.data, text.size, out);
+        return token_append_spaced(text.data, text.size, out);
     return text_buffer_append(out, text.data, text.size);
 }
 
@@ -79,7 +47,7 @@ static kvern_status find_byte_tokens(spm *s, const vocabulary *v, engine_error *
         if (v->types[id] != TOKEN_BYTE)
             continue;
         const tokenizer_text text = vocabulary_text(v, (int32_t)id);
-        const int byte = named_byte(text);
+        const int byte = token_named_byte(text);
         if (byte < 0)
             return engine_fail(error, KVERN_ERR_FORMAT,
                                "token %zu is a byte token, but \"%s\" names no byte", id,
@@ -167,7 +135,7 @@ static kvern_status spm_create(tokenizer *t, const gguf_file *file, const char *
     if (status == KVERN_OK)
         status = load_scores(s, &t->words, file, error);
     if (status == KVERN_OK)
-        status = vocabulary_decode(&t->words, decode_text, error);
+        status = vocabulary_decode(&t->words, decode_text, NULL, error);
     if (status != KVERN_OK)
         return status;
     status = index_made(s, &t->words);
@@ -316,7 +284,7 @@ static kvern_status spm_encode(const tokenizer *t, const char *text, size_t begi
     if (e.s->space_prefix)
         status = text_buffer_append(&e.text, " ", 1);
     if (status == KVERN_OK)
-        status = append_spaced(text + begin, end - begin, &e.text);
+        status = token_append_spaced(text + begin, end - begin, &e.text);
     if (status == KVERN_OK)
         status = encode_text(&e);
     else

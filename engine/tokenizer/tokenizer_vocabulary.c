@@ -13,7 +13,7 @@ tokenizer_text token_string(const token_strings *strings, size_t index)
     return (tokenizer_text){strings->data.data + start, strings->starts[index + 1] - start};
 }
 
-static kvern_status strings_reserve(token_strings *strings, size_t count)
+kvern_status token_strings_reserve(token_strings *strings, size_t count)
 {
     strings->starts = calloc(count + 1, sizeof *strings->starts);
     if (!strings->starts)
@@ -22,7 +22,7 @@ static kvern_status strings_reserve(token_strings *strings, size_t count)
 }
 
 // Ends string `index`, which was appended to strings->data.
-static kvern_status strings_close(token_strings *strings, size_t index)
+kvern_status token_strings_close(token_strings *strings, size_t index)
 {
     if (strings->data.size > UINT32_MAX)
         return KVERN_ERR_OVERFLOW;
@@ -32,27 +32,33 @@ static kvern_status strings_close(token_strings *strings, size_t index)
 
 static kvern_status load_texts(vocabulary *v, const gguf_entry *tokens)
 {
-    kvern_status status = strings_reserve(&v->texts, v->count);
+    kvern_status status = token_strings_reserve(&v->texts, v->count);
     for (size_t i = 0; status == KVERN_OK && i < v->count; i++) {
         gguf_string text = {NULL, 0};
         if (!gguf_array_string(tokens, i, &text))
             return KVERN_ERR_FORMAT;
         status = text_buffer_append(&v->texts.data, text.data, text.size);
         if (status == KVERN_OK)
-            status = strings_close(&v->texts, i);
+            status = token_strings_close(&v->texts, i);
     }
     return status;
 }
 
-static kvern_status load_types(vocabulary *v, const gguf_entry *types, engine_error *error)
+static kvern_status reserve_types(vocabulary *v, engine_error *error)
 {
     v->types = malloc(v->count);
     v->marks = calloc(v->count, sizeof *v->marks);
     if (!v->types || !v->marks)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu tokens", v->count);
     memset(v->types, TOKEN_NORMAL, v->count);
-    if (!types)
-        return KVERN_OK;
+    return KVERN_OK;
+}
+
+static kvern_status load_types(vocabulary *v, const gguf_entry *types, engine_error *error)
+{
+    const kvern_status status = reserve_types(v, error);
+    if (status != KVERN_OK || !types)
+        return status;
     if (gguf_array_count(types) != v->count)
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "tokenizer.ggml.token_type has %zu elements for %zu tokens",
@@ -152,14 +158,37 @@ kvern_status vocabulary_load(vocabulary *v, const gguf_file *file, engine_error 
     return KVERN_OK;
 }
 
-kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, engine_error *error)
+kvern_status vocabulary_fill(vocabulary *v, size_t count, const tokenizer_text *texts,
+                             const uint8_t *types, engine_error *error)
 {
-    kvern_status status = strings_reserve(&v->pieces, v->count);
+    v->count = count;
+    kvern_status status = reserve_types(v, error);
+    if (status != KVERN_OK)
+        return status;
+    memcpy(v->types, types, count);
+    status = token_strings_reserve(&v->texts, count);
+    for (size_t i = 0; status == KVERN_OK && i < count; i++) {
+        if (texts[i].size > 0)
+            status = text_buffer_append(&v->texts.data, texts[i].data, texts[i].size);
+        if (status == KVERN_OK)
+            status = token_strings_close(&v->texts, i);
+    }
+    if (status == KVERN_OK)
+        status = index_texts(v);
+    return status == KVERN_OK ? KVERN_OK
+                              : engine_fail(error, status, "loading %zu tokens: %s", count,
+                                            kvern_status_message(status));
+}
+
+kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, const void *arg,
+                               engine_error *error)
+{
+    kvern_status status = token_strings_reserve(&v->pieces, v->count);
     for (size_t i = 0; status == KVERN_OK && i < v->count; i++) {
         const tokenizer_text text = token_string(&v->texts, i);
-        status = decode((token_type)v->types[i], text, &v->pieces.data);
+        status = decode(arg, (token_type)v->types[i], text, &v->pieces.data);
         if (status == KVERN_OK)
-            status = strings_close(&v->pieces, i);
+            status = token_strings_close(&v->pieces, i);
     }
     if (status != KVERN_OK)
         return engine_fail(error, status, "decoding %zu tokens: %s", v->count,
@@ -167,7 +196,7 @@ kvern_status vocabulary_decode(vocabulary *v, token_decoder decode, engine_error
     return KVERN_OK;
 }
 
-static void strings_free(token_strings *strings)
+void token_strings_free(token_strings *strings)
 {
     text_buffer_free(&strings->data);
     free(strings->starts);
@@ -175,8 +204,8 @@ static void strings_free(token_strings *strings)
 
 void vocabulary_free(vocabulary *v)
 {
-    strings_free(&v->texts);
-    strings_free(&v->pieces);
+    token_strings_free(&v->texts);
+    token_strings_free(&v->pieces);
     free(v->types);
     free(v->marks);
     token_index_free(&v->by_text);
