@@ -75,21 +75,39 @@ KVERN_API kvern_codec kvern_codec_dense(kvern_type type);
 // and groups that do not exist, and a group that does not divide the head dim of its stream.
 KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 
-// What a layer keeps. Recurrent layers are not here yet; a later release adds kinds, and a library
-// that does not know one refuses it with KVERN_ERR_UNSUPPORTED.
+// What a layer keeps. A later release adds kinds, and a library that does not know one refuses it
+// with KVERN_ERR_UNSUPPORTED.
 typedef enum kvern_layer_kind {
     KVERN_LAYER_FULL = 0,   // keys and values of every position
     KVERN_LAYER_WINDOW = 1, // of the newest positions only: a sliding window
-    KVERN_LAYER_LATENT = 2  // latents of every position: MLA (kvern/latent.h)
+    KVERN_LAYER_LATENT = 2, // latents of every position: MLA (kvern/latent.h)
+    // A state of fixed size: linear attention, state space models (kvern/recurrent.h)
+    KVERN_LAYER_RECURRENT = 3
 } kvern_layer_kind;
+
+// What a recurrent layer's states do with a token, S being the state of a value head, [v_dim,
+// k_dim], and q, k, v the token's query, key and value:
+typedef enum kvern_recurrence {
+    // Gated delta rule (gated DeltaNet): S *= g; S += beta * (v - S k) k^T; the result is S q.
+    KVERN_RECURRENCE_DELTA = 0,
+    // The same with a decay g per key channel (Kimi Delta Attention).
+    KVERN_RECURRENCE_DELTA_CHANNELS = 1,
+    // State space duality (Mamba2), with x for v, B for k, C for q: S = g S + (dt x) B^T; the
+    // result is S C + d x. Keys are groups, k_dim is the state's size, v_dim a head's.
+    KVERN_RECURRENCE_SSD = 2,
+    // A lane: lane_bytes bytes per row that the caller computes with.
+    KVERN_RECURRENCE_LANE = 3
+} kvern_recurrence;
 
 // Limits of a layer's geometry. A plan beyond one of them is refused when the composition is made;
 // none is silently cut.
-#define KVERN_MAX_HEAD_DIM 576              // of keys, and of values
-#define KVERN_MAX_LATENT_DIM 1024           // of latents
-#define KVERN_MAX_ROPE_DIM 256              // of the rotated keys beside them
-#define KVERN_MAX_INDEX_DIM 256             // of index keys
-#define KVERN_MAX_KV_HEADS 4096             // of a layer
+#define KVERN_MAX_HEAD_DIM 576    // of keys, and of values
+#define KVERN_MAX_LATENT_DIM 1024 // of latents
+#define KVERN_MAX_ROPE_DIM 256    // of the rotated keys beside them
+#define KVERN_MAX_INDEX_DIM 256   // of index keys
+#define KVERN_MAX_KV_HEADS 4096   // of a layer
+#define KVERN_MAX_CONV_KERNEL 16  // taps of a recurrent layer's convolution
+#define KVERN_MAX_LANE_BYTES ((size_t)1 << 30)
 #define KVERN_MAX_LAYERS 4096               // of a composition
 #define KVERN_MAX_ROWS 65536                // of a cache or a state
 #define KVERN_MAX_WINDOW (INT64_C(1) << 32) // positions; a row may have 2^40
@@ -147,6 +165,19 @@ typedef struct kvern_layer {
     kvern_codec latent_codec;
     kvern_codec rope_codec;
     kvern_codec index_codec;
+
+    // Recurrent layers (0 in other kinds; kvern/recurrent.h). A row has a state of fixed size
+    // instead of positions: a matrix of v_dim times k_dim for each value head, and what a causal
+    // convolution over the channels of queries, keys and values still needs. value_heads is a
+    // multiple of key_heads, kv_heads is 0. Everything is f32, so k_codec and v_codec stay 0, and
+    // start is KVERN_NO_START. `slack` is how many tokens a round may have (kvern/round.h), which
+    // bounds what has to be noted for it; 0: there are no rounds.
+    kvern_recurrence recurrence;
+    uint32_t conv_kernel; // taps of the convolution, 2 to KVERN_MAX_CONV_KERNEL; 0: there is none
+    size_t conv_dim;      // its channels, 2 * key_heads * k_dim + value_heads * v_dim; or 0
+    size_t key_heads;     // heads of queries and keys, groups of B and C: 1 to KVERN_MAX_KV_HEADS
+    size_t value_heads;   // heads of values: as many
+    size_t lane_bytes;    // KVERN_RECURRENCE_LANE, and 0 in others: 1 to KVERN_MAX_LANE_BYTES
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.
@@ -188,6 +219,53 @@ static inline kvern_layer kvern_layer_latent(size_t latent_dim, size_t rope_dim,
     layer.latent_dim = latent_dim;
     layer.rope_dim = rope_dim;
     layer.index_dim = index_dim;
+    return layer;
+}
+
+// Slack of recurrent layers that are made by the functions below, in tokens of a round.
+#define KVERN_RECURRENT_SLACK 16
+
+// Makes recurrent layers; nothing is checked yet. Their codecs are f32.
+static inline kvern_layer kvern_layer_recurrent(kvern_recurrence recurrence, size_t key_heads,
+                                                size_t value_heads, size_t k_dim, size_t v_dim,
+                                                uint32_t conv_kernel)
+{
+    kvern_layer layer = kvern_layer_default(0, 0);
+    layer.kind = KVERN_LAYER_RECURRENT;
+    layer.recurrence = recurrence;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_F32);
+    layer.slack = KVERN_RECURRENT_SLACK;
+    layer.key_heads = key_heads;
+    layer.value_heads = value_heads;
+    layer.k_dim = k_dim;
+    layer.v_dim = v_dim;
+    layer.conv_kernel = conv_kernel;
+    layer.conv_dim = conv_kernel ? 2 * key_heads * k_dim + value_heads * v_dim : 0;
+    return layer;
+}
+
+// Gated DeltaNet, with one decay per value head.
+static inline kvern_layer kvern_layer_delta(size_t key_heads, size_t value_heads, size_t k_dim,
+                                            size_t v_dim, uint32_t conv_kernel)
+{
+    return kvern_layer_recurrent(KVERN_RECURRENCE_DELTA, key_heads, value_heads, k_dim, v_dim,
+                                 conv_kernel);
+}
+
+// Mamba2: `groups` of B and C, heads of head_dim with states of head_dim times state_dim.
+static inline kvern_layer kvern_layer_ssd(size_t groups, size_t heads, size_t state_dim,
+                                          size_t head_dim, uint32_t conv_kernel)
+{
+    return kvern_layer_recurrent(KVERN_RECURRENCE_SSD, groups, heads, state_dim, head_dim,
+                                 conv_kernel);
+}
+
+// A lane of that many bytes, with a slack of 1: what the caller computes cannot be computed again.
+static inline kvern_layer kvern_layer_lane(size_t lane_bytes)
+{
+    kvern_layer layer = kvern_layer_recurrent(KVERN_RECURRENCE_LANE, 0, 0, 0, 0, 0);
+    layer.slack = 1;
+    layer.lane_bytes = lane_bytes;
     return layer;
 }
 

@@ -12,6 +12,7 @@
 //   kvern_state        the caches of all layers; steps                    kvern/state.h
 //   kvern_latent_...   layers of latents (MLA): appends, exports          kvern/latent.h
 //   kvern_plan         what rows take at most, and room for it            kvern/plan.h
+//   kvern_recur_...    recurrent layers: linear attention, SSMs, lanes    kvern/recurrent.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
@@ -56,6 +57,7 @@
 #include <kvern/latent.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>
+#include <kvern/recurrent.h>
 #include <kvern/round.h>
 #include <kvern/state.h>
 #include <kvern/status.h>

@@ -5,6 +5,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/layer/latent/latent.h"
+#include "src/layer/recurrent/recurrent.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,9 @@ static kvern_status check(size_t index, const kvern_layer *plan)
                           plan->kv_heads, KVERN_MAX_KV_HEADS);
     if (kvern_latent_is_asked_for(plan))
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: dims or codecs of latents in kind %d",
+                          index, (int)plan->kind);
+    if (kvern_recurrent_is_asked_for(plan))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: fields of recurrent layers in kind %d",
                           index, (int)plan->kind);
     return check_window(index, plan);
 }
