@@ -20,16 +20,22 @@ void attention_list_tensors(attention_layer *layer, const model_layer_facts *fac
     tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
 }
 
-void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
-                           tensor_specs *list)
+void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
+                                 tensor_specs *list)
 {
     size_t queries = (size_t)facts->heads * facts->head_dim;
     size_t keys = (size_t)facts->kv_heads * facts->head_dim;
     size_t values = (size_t)facts->kv_heads * facts->value_dim;
-    size_t first = list->count;
     want_rotated(tensor_spec_vector(list, "attn_q.bias", queries, &layer->q_bias), facts);
     want_rotated(tensor_spec_vector(list, "attn_k.bias", keys, &layer->k_bias), facts);
     tensor_spec_vector(list, "attn_v.bias", values, &layer->v_bias);
+}
+
+void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                           tensor_specs *list)
+{
+    size_t first = list->count;
+    attention_list_input_biases(layer, facts, list);
     tensor_spec_vector(list, "attn_output.bias", width, &layer->output_bias);
     for (size_t i = first; i < list->count; i++) {
         list->spec[i].optional = true;

@@ -25,7 +25,10 @@ typedef struct attention_layer {
 // The tensors attn_q, attn_k, attn_v and attn_output.
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
                             tensor_specs *list);
-// Their biases, as far as the file has them.
+// The biases of the first three.
+void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
+                                 tensor_specs *list);
+// The biases of all four, as far as the file has them.
 void attention_list_biases(attention_layer *layer, const model_layer_facts *facts, size_t width,
                            tensor_specs *list);
 // attn_q_norm and attn_k_norm.

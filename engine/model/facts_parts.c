@@ -198,3 +198,12 @@ kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
     }
     return read_rope_scaling(reader, rope);
 }
+
+kvern_status facts_read_decoder(facts_reader *reader, model_facts *facts)
+{
+    kvern_status status = facts_read_heads(reader, facts);
+    if (status == KVERN_OK) {
+        status = facts_read_feed_forward(reader, facts);
+    }
+    return status == KVERN_OK ? facts_read_rope(reader, facts) : status;
+}

@@ -17,4 +17,7 @@ KVERN_CHECK kvern_status facts_read_feed_forward(facts_reader *reader, model_fac
 // One rope for all layers: rope.freq_base, rope.dimension_count, and how positions are scaled.
 KVERN_CHECK kvern_status facts_read_rope(facts_reader *reader, model_facts *facts);
 
+// All of these.
+KVERN_CHECK kvern_status facts_read_decoder(facts_reader *reader, model_facts *facts);
+
 #endif

@@ -16,9 +16,10 @@ typedef struct hf_tensor_name {
 #define HF_KEY_TABLES 2
 
 typedef struct hf_names {
-    const char *model_type;        // in config.json
-    const char *architecture;      // the engine's
-    const hf_tensor_name *tensors; // up to one without a name; hf_common_tensors come after them
+    const char *model_type;   // in config.json
+    const char *architecture; // the engine's
+    // Up to one without a name; hf_common_tensors come after them. NULL: none of its own.
+    const hf_tensor_name *tensors;
     const key_table *keys[HF_KEY_TABLES];
 } hf_names;
 

@@ -385,7 +385,7 @@ static const weights_tensor *tensor_at(const void *file, size_t index)
 
 static const char *translate(const hf_tensor_name *names, const char *name)
 {
-    for (; names->name; names++) {
+    for (; names && names->name; names++) {
         if (strcmp(names->name, name) == 0) {
             return names->file;
         }

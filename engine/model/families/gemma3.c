@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/families/gemma3.h"
 
-#include "engine/model/attention_layer.h"
+#include "engine/model/decoder_layer.h"
 #include "engine/model/facts_parts.h"
 #include "engine/model/families/model_keys.h"
-#include "engine/model/feed_forward_layer.h"
 
 #include <kvern/math.h>
 #include <math.h>
@@ -59,15 +58,6 @@ static const hf_names gemma3_hf = {
     .tensors = HF_TENSORS,
     .keys = {&gemma3_hf_keys, &hf_common_keys},
 };
-
-typedef struct gemma3_layer {
-    attention_layer attention;
-    feed_forward_layer feed_forward;
-    float *attention_norm;         // [width]
-    float *post_attention_norm;    // [width]
-    float *feed_forward_norm;      // [width]
-    float *post_feed_forward_norm; // [width]
-} gemma3_layer;
 
 // The ropes of full layers and of those with the window.
 enum { FULL_ROPE = 0, WINDOW_ROPE = 1 };
@@ -161,13 +151,7 @@ static kvern_status check_window_heads(facts_reader *reader, const model_facts *
 
 static kvern_status read_sizes(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status = facts_read_heads(reader, facts);
-    if (status == KVERN_OK) {
-        status = facts_read_feed_forward(reader, facts);
-    }
-    if (status == KVERN_OK) {
-        status = facts_read_rope(reader, facts);
-    }
+    kvern_status status = facts_read_decoder(reader, facts);
     return status == KVERN_OK ? check_window_heads(reader, facts) : status;
 }
 
@@ -203,59 +187,12 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? read_window(reader, facts) : status;
 }
 
-static kvern_layer plan_layer(const model_layer_facts *layer)
-{
-    kvern_layer plan = kvern_layer_default(layer->kv_heads, layer->head_dim);
-    if (layer->kind == MODEL_LAYER_WINDOW) {
-        plan = kvern_layer_window(layer->kv_heads, layer->head_dim, (int64_t)layer->window);
-    }
-    plan.v_dim = layer->value_dim;
-    return plan;
-}
-
 static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)
 {
-    gemma3_layer *layer = object;
-    const model_layer_facts *sizes = &facts->layer[index];
-    const size_t width = facts->width;
-    tensor_spec_norm(list, "attn_norm.weight", width, &layer->attention_norm);
-    attention_list_norms(&layer->attention, sizes, list);
-    tensor_spec_norm(list, "post_attention_norm.weight", width, &layer->post_attention_norm);
-    tensor_spec_norm(list, "ffn_norm.weight", width, &layer->feed_forward_norm);
-    tensor_spec_norm(list, "post_ffw_norm.weight", width, &layer->post_feed_forward_norm);
-    attention_list_tensors(&layer->attention, sizes, width, list);
-    feed_forward_list_tensors(&layer->feed_forward, sizes, width, list);
-}
-
-static void list_scratch(const model_facts *facts, size_t index, model_scratch *list)
-{
-    attention_list_scratch(&facts->layer[index], list);
-    feed_forward_list_scratch(&facts->layer[index], list);
-    model_scratch_need(list, SCRATCH_BRANCH, facts->width);
-}
-
-// --- Forward
-
-static kvern_status run_layer(const void *object, size_t index, const forward_pass *pass,
-                              engine_error *error)
-{
-    const gemma3_layer *layer = object;
-    float *branch = pass->workspace->array[SCRATCH_BRANCH];
-    kvern_status status =
-        attention_project(&layer->attention, pass, index, layer->attention_norm, error);
-    if (status == KVERN_OK) {
-        status = attention_run(&layer->attention, pass, index, branch, false, error);
-    }
-    if (status != KVERN_OK) {
-        return status;
-    }
-    forward_add_norm(pass, branch, layer->post_attention_norm);
-    status = feed_forward_run(&layer->feed_forward, pass, layer->feed_forward_norm,
-                              kvern_gelu_array, branch, false, error);
-    if (status == KVERN_OK) {
-        forward_add_norm(pass, branch, layer->post_feed_forward_norm);
-    }
-    return status;
+    decoder_layer *layer = object;
+    decoder_list_tensors(facts, index, layer, list);
+    decoder_list_post_norms(layer, facts->width, list);
+    attention_list_norms(&layer->attention, &facts->layer[index], list);
 }
 
 const model_family gemma3_family = {
@@ -265,9 +202,9 @@ const model_family gemma3_family = {
     .keys = &gemma3_keys,
     .hf = &gemma3_hf,
     .read_facts = read_facts,
-    .plan_layer = plan_layer,
-    .layer_bytes = sizeof(gemma3_layer),
+    .plan_layer = decoder_plan_layer,
+    .layer_bytes = sizeof(decoder_layer),
     .list_tensors = list_tensors,
-    .list_scratch = list_scratch,
-    .run_layer = run_layer,
+    .list_scratch = decoder_list_post_scratch,
+    .run_layer = decoder_run_gelu,
 };

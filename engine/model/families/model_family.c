@@ -4,10 +4,13 @@
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/llama.h"
 #include "engine/model/families/model_keys.h"
+#include "engine/model/families/qwen2.h"
+#include "engine/model/families/qwen3.h"
 
 #include <stdio.h>
 
-static const model_family *const families[] = {&llama_family, &gemma3_family};
+static const model_family *const families[] = {&llama_family, &qwen2_family, &qwen3_family,
+                                               &gemma3_family};
 
 #define FAMILIES (sizeof families / sizeof families[0])
 
@@ -38,12 +41,15 @@ size_t model_family_key_tables(const model_family *family, const weights_format 
         memcpy(tables, family->hf->keys, sizeof family->hf->keys);
         return HF_KEY_TABLES;
     }
-    tables[0] = family->keys;
-    tables[1] = &model_common_keys;
-    tables[2] = &model_general_keys;
-    tables[3] = &tokenizer_keys;
-    tables[4] = &model_other_keys;
-    return 5;
+    size_t count = 0;
+    if (family->keys) {
+        tables[count++] = family->keys;
+    }
+    tables[count++] = &model_common_keys;
+    tables[count++] = &model_general_keys;
+    tables[count++] = &tokenizer_keys;
+    tables[count++] = &model_other_keys;
+    return count;
 }
 
 void model_family_list(char *text, size_t bytes)

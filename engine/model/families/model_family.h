@@ -21,7 +21,7 @@ typedef struct model_family {
     engine_rope_style rope_style;
     bool norm_adds_one; // norms multiply by 1 + weight; see weights_format.whole_norms
 
-    const key_table *keys; // of a GGUF file, before model_common_keys
+    const key_table *keys; // of a GGUF file, before model_common_keys; NULL: none of its own
     const hf_names *hf;    // of a directory of safetensors; NULL: the family is not read from them
 
     // Fills facts->layer[], ropes and scales: all that a file of the family says. Layers, width,

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Qwen 2 (biases, no width of heads of its own) and Qwen 3 (norms of heads)."""
+
+from family_case import LAYER_NAMES, Case, Gguf
+
+COMMON = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 0.03,
+    "vocab_size": 64,
+    "max_position_embeddings": 512,
+    "rope_theta": 700.0,
+    "hidden_act": "silu",
+    "use_sliding_window": False,
+    "sliding_window": 100,
+    "max_window_layers": 1,
+}
+METADATA = {
+    "block_count": 2,
+    "context_length": 512,
+    "embedding_length": 64,
+    "feed_forward_length": 96,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.layer_norm_rms_epsilon": 0.03,
+    "rope.freq_base": 700.0,
+}
+QWEN3_NAMES = {**LAYER_NAMES, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+
+CASES = [
+    Case(
+        "qwen2",
+        {**COMMON, "model_type": "qwen2", "tie_word_embeddings": True},
+        Gguf("qwen2", METADATA),
+    ),
+    Case(
+        "qwen3",
+        {**COMMON, "model_type": "qwen3", "head_dim": 32, "tie_word_embeddings": False, "attention_bias": False},
+        Gguf("qwen3", {**METADATA, "attention.key_length": 32, "attention.value_length": 32}, QWEN3_NAMES),
+        dtype="F16",
+    ),
+]
