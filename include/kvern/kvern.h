@@ -15,6 +15,7 @@
 //   kvern_recur_...    recurrent layers: linear attention, SSMs, lanes    kvern/recurrent.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
+//   kvern_selection    which positions queries attend: sparse attention   kvern/select.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
 //
 // The promise: the same tokens give the same bits, however they were served - alone or in a batch,
@@ -59,6 +60,7 @@
 #include <kvern/read.h>
 #include <kvern/recurrent.h>
 #include <kvern/round.h>
+#include <kvern/select.h>
 #include <kvern/state.h>
 #include <kvern/status.h>
 #include <kvern/storage.h>

@@ -75,11 +75,17 @@ typedef struct kvern_queries {
     const float *sinks; // sink logits, learned with the model: query_heads scores that take part in
                         // the softmax and have no value; NULL: none. Positions that a window keeps
                         // in sight are something else: kvern_layer.keep
+
+    // Which of the positions in sight each query attends (kvern/select.h), one list for each of
+    // this call's queries; NULL: all. A result is then that of a row which holds the selected
+    // positions and no others, so all of them together give what NULL gives, bit for bit.
+    const struct kvern_selection *selection;
 } kvern_queries;
 
 // Writes a view of packed f32 queries and outputs of `query_heads` heads for a layer to `size`
 // bytes, sizeof(kvern_queries) of the caller: token strides heads * dim, head strides dim, rows
-// behind each other, scale 1/sqrt(k_dim), no softcap, no sinks. q and out remain to be set.
+// behind each other, scale 1/sqrt(k_dim), no softcap, no sinks, no selection. q and out remain to
+// be set.
 KVERN_API void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *layer,
                                   size_t query_heads);
 
@@ -98,8 +104,11 @@ static inline kvern_queries kvern_queries_default(const kvern_layer *layer, size
 // pages, so hand over those of all rows and tokens at once. On failure nothing was written to
 // `out`. Errors: KVERN_ERR_ARGUMENT (a NULL pointer with work to do, heads that do not divide, an
 // unknown type, a scale or softcap that is not finite, a negative softcap), KVERN_ERR_RANGE (a
-// query beyond the tokens of the append, a negative count, start or stride), KVERN_ERR_OVERFLOW,
-// KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (scratch beyond what was reserved).
+// query beyond the tokens of the append, a negative count, start or stride; a selection with
+// another number of queries, an empty list, or positions that do not ascend or that their query
+// does not see), KVERN_ERR_UNSUPPORTED (a selection in a layer with a sliding window, whose
+// arithmetic goes by absolute positions), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET
+// (scratch beyond what was reserved).
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend(const kvern_read *read,
                                                      const kvern_queries *queries);
 

@@ -249,42 +249,73 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->split.job = &p->job;
 }
 
+// Makes a plan, and says what scratch it needs: nothing without queries.
+static kvern_status make_plan(plan *p, const kvern_context *context, const kvern_view *view,
+                              const kvern_queries *queries, uint32_t *order, size_t *tile_bytes,
+                              size_t *bytes)
+{
+    *tile_bytes = *bytes = 0;
+    init_plan(p, context, view, queries);
+    kvern_status status = look_at_rows(p);
+    if (status)
+        return status;
+    p->order = order;
+    p->order_count = kvern_sharing_order(&p->job, order, order + view->row_count);
+    KVERN_ASSERT(p->order_count <= view->row_count);
+    choose_tiles(p);
+    if (p->tile_count == 0)
+        return KVERN_OK;
+    choose_cut(p);
+    p->workers =
+        kvern_min_size(p->workers, p->split.span_count + p->tile_count - p->split.tile_count);
+    p->split.workers = p->workers;
+    return scratch_bytes(p, tile_bytes, bytes);
+}
+
+static void run_plan(plan *p, const kvern_context *context, size_t tile_bytes, void *scratch)
+{
+    p->tiles = scratch;
+    p->slots = (char *)scratch + tile_bytes;
+    visit_tiles(p, place);
+    KVERN_ASSERT(p->placed_cut == p->split.tile_count &&
+                 p->placed_cut + p->placed_whole == p->tile_count);
+    p->split.tiles = p->tiles;
+    kvern_split_place(&p->split, p->slots + p->workers * p->slot_bytes);
+    if (p->workers == 1)
+        run_worker(p, 0);
+    else
+        context->executor.run(context->executor.user, p->workers, run_worker, p);
+}
+
 kvern_status kvern_attend(kvern_context *context, kvern_reservation *reservation,
                           const kvern_view *view, const kvern_queries *queries, uint32_t *order)
 {
     plan p;
-    init_plan(&p, context, view, queries);
-    kvern_status status = look_at_rows(&p);
-    if (status)
-        return status;
-    p.order = order;
-    p.order_count = kvern_sharing_order(&p.job, order, order + view->row_count);
-    KVERN_ASSERT(p.order_count <= view->row_count);
-    choose_tiles(&p);
-    if (p.tile_count == 0)
-        return KVERN_OK;
-    choose_cut(&p);
-    const size_t whole = p.tile_count - p.split.tile_count;
-    p.workers = kvern_min_size(p.workers, p.split.span_count + whole);
-    p.split.workers = p.workers;
     size_t tile_bytes, bytes;
-    if ((status = scratch_bytes(&p, &tile_bytes, &bytes)))
-        return status;
     void *scratch;
+    kvern_status status = make_plan(&p, context, view, queries, order, &tile_bytes, &bytes);
+    if (status || bytes == 0)
+        return status;
     if ((status = kvern_buffer_take(context, reservation, KVERN_SCRATCH, bytes, &scratch)))
         return status;
-    p.tiles = scratch;
-    p.slots = (char *)scratch + tile_bytes;
-    visit_tiles(&p, place);
-    KVERN_ASSERT(p.placed_cut == p.split.tile_count && p.placed_whole == whole);
-    p.split.tiles = p.tiles;
-    kvern_split_place(&p.split, p.slots + p.workers * p.slot_bytes);
-    if (p.workers == 1)
-        run_worker(&p, 0);
-    else
-        context->executor.run(context->executor.user, p.workers, run_worker, &p);
+    run_plan(&p, context, tile_bytes, scratch);
     kvern_buffer_give(context, scratch);
     return KVERN_OK;
+}
+
+kvern_status kvern_attend_within(kvern_context *context, const kvern_view *view,
+                                 const kvern_queries *queries, uint32_t *order, void *scratch,
+                                 size_t room)
+{
+    plan p;
+    size_t tile_bytes, bytes;
+    kvern_status status = make_plan(&p, context, view, queries, order, &tile_bytes, &bytes);
+    KVERN_ASSERT(status || bytes <= room);
+    if (!status && bytes > room)
+        status = kvern_fail(KVERN_ERR_MEMORY, "an attend of %zu bytes in %zu", bytes, room);
+    if (!status && bytes > 0)
+        run_plan(&p, context, tile_bytes, scratch);
+    return status;
 }
 
 // What attends of up to tile_count tiles, none with more than most_spans spans, cut at most.

@@ -33,6 +33,12 @@ KVERN_CHECK kvern_status kvern_attend(kvern_context *context, kvern_reservation 
                                       const kvern_view *view, const kvern_queries *queries,
                                       uint32_t *order);
 
+// The same with the caller's scratch, aligned to a cache line; queries may have one query per row.
+// `room`: its bytes, at least what kvern_attend_scratch_bytes says of such an attend.
+KVERN_CHECK kvern_status kvern_attend_within(kvern_context *context, const kvern_view *view,
+                                             const kvern_queries *queries, uint32_t *order,
+                                             void *scratch, size_t room);
+
 // Scratch that an attend of one query per row takes at most, with `query_heads` heads and rows of
 // up to `positions` positions; what a reservation sets aside. view->rows is not looked at. 0 for no
 // heads; SIZE_MAX when it does not fit.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/read.h"
 
+#include "src/attend/selected.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
@@ -106,8 +107,8 @@ static float default_scale(const kvern_layer *layer)
     return scale;
 }
 
-static const kvern_sized QUERIES_SIZES =
-    KVERN_SIZED(kvern_queries, KVERN_SIZE_TO(kvern_queries, sinks));
+static const kvern_sized QUERIES_SIZES = KVERN_SIZED(
+    kvern_queries, KVERN_SIZE_TO(kvern_queries, sinks), KVERN_SIZE_TO(kvern_queries, selection));
 
 void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *layer,
                         size_t query_heads)
@@ -196,6 +197,17 @@ static void complete(const kvern_read *read, kvern_queries *q, int64_t *memory)
     q->out_start = q->out_start ? q->out_start : packed;
 }
 
+static kvern_status attend_selection(const kvern_read *read, const kvern_view *view,
+                                     const kvern_queries *q)
+{
+    kvern_selection selection;
+    kvern_status status = kvern_selection_read(q->selection, &selection);
+    if (!status)
+        status = kvern_selection_check(&selection, view, q);
+    return status ? status
+                  : kvern_attend_selected(read->context, read->reservation, view, q, &selection);
+}
+
 static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q, uint32_t *order)
 {
     for (size_t r = 0; r < read->row_count; r++) {
@@ -210,7 +222,8 @@ static kvern_status attend_complete(const kvern_read *read, const kvern_queries 
         .rows = read->rows,
         .row_count = read->row_count,
     };
-    return kvern_attend(read->context, read->reservation, &view, q, order);
+    return q->selection ? attend_selection(read, &view, q)
+                        : kvern_attend(read->context, read->reservation, &view, q, order);
 }
 
 kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)

@@ -100,6 +100,11 @@ typedef struct kvern_codec_type {
     void (*decode)(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
                    size_t slot, float *values);
 
+    // Copies slots[0 .. count - 1], ascending, of one block to the slots from `at` on of another
+    // one, which has room for them: what is stored, bit for bit.
+    void (*gather)(const kvern_codec *codec, kvern_stream stream, size_t dim, const void *block,
+                   const uint8_t *slots, size_t count, void *to, size_t at);
+
     // The best kernels within `features` (bits of kvern/cpu.h); the plain ones when there are none.
     const kvern_codec_kernels *(*kernels_of)(const kvern_codec *codec, uint32_t features);
 

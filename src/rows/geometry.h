@@ -76,4 +76,15 @@ static inline void kvern_stream_decode(const kvern_stream_plan *stream, void *pa
                          kvern_page_block(stream, page, head), stream->dim, slot, values);
 }
 
+// Copies slots[0 .. count - 1], ascending, of one page to those from `at` on of another: all heads.
+static inline void kvern_stream_gather(const kvern_stream_plan *stream, void *page,
+                                       const uint8_t *slots, size_t count, void *to, size_t at)
+{
+    KVERN_ASSERT(at + count <= KVERN_PAGE_POSITIONS);
+    for (size_t head = 0; head < stream->heads; head++)
+        stream->type->gather(&stream->codec, kvern_stream_form(stream), stream->dim,
+                             kvern_page_block(stream, page, head), slots, count,
+                             kvern_page_block(stream, to, head), at);
+}
+
 #endif

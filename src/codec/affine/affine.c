@@ -3,6 +3,7 @@
 #include "src/codec/affine/affine.h"
 
 #include "src/base/assert.h"
+#include "src/codec/slot_columns.h"
 #include "src/cpu/isa.h"
 #include "src/math/sum.h"
 
@@ -105,6 +106,34 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
                          (float)kvern_codes_find(codec->bits, stream, words, dim, slot, d),
                          kvern_load_element(codec->scales, block, kvern_affine_bias_at(slot, g)));
     }
+}
+
+// ---- Copying slots ----
+
+static void gather_codes_v(const kvern_codec *codec, size_t dim, const uint32_t *words,
+                           const uint8_t *slots, size_t count, uint32_t *to, size_t at)
+{
+    uint32_t codes[KVERN_MAX_HEAD_DIM];
+    KVERN_ASSERT(dim <= KVERN_MAX_HEAD_DIM);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t d = 0; d < dim; d++)
+            codes[d] = kvern_codes_find(codec->bits, KVERN_STREAM_V, words, dim, slots[i], d);
+        kvern_codes_place(codec->bits, KVERN_STREAM_V, to, dim, at + i, codes);
+    }
+}
+
+static void gather(const kvern_codec *codec, kvern_stream stream, size_t dim, const void *block,
+                   const uint8_t *slots, size_t count, void *to, size_t at)
+{
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
+    uint32_t *to_words = kvern_affine_words(codec, to, dim);
+    kvern_gather_columns(kvern_type_bytes(codec->scales), 2 * (dim / codec->group), block, slots,
+                         count, to, at);
+    if (stream == KVERN_STREAM_K)
+        kvern_gather_columns(sizeof words[0], dim / KVERN_CODES_COLUMN * codec->bits, words, slots,
+                             count, to_words, at);
+    else
+        gather_codes_v(codec, dim, words, slots, count, to_words, at);
 }
 
 // ---- Codes in the layout of MLX ----
@@ -218,6 +247,7 @@ const kvern_codec_type kvern_codec_type_affine = {
     .query_floats = query_floats,
     .prepare = prepare,
     .decode = decode,
+    .gather = gather,
     .kernels_of = kernels_of,
     .affine = &access,
 };

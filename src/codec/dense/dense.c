@@ -2,6 +2,7 @@
 // The dense codecs: sizes and places in a block, and decoding, one slot at a time.
 #include "src/codec/dense/dense.h"
 
+#include "src/codec/slot_columns.h"
 #include "src/cpu/isa.h"
 #include "src/math/element.h"
 
@@ -119,6 +120,42 @@ static inline void decode(kvern_type stored, kvern_stream stream, const void *bl
         values[d] = kvern_load_element(stored, block, offset_of(stream, stored, dim, slot, d));
 }
 
+// ---- Copying slots ----
+
+// Of values: panel by panel the slots' rows of `width` elements, or every other half word of them.
+static void gather_panel(kvern_type type, const char *from, size_t slot, char *to, size_t at,
+                         size_t width)
+{
+    const size_t bytes = kvern_type_bytes(type);
+    if (type != KVERN_BF16) {
+        memcpy(to + at * width * bytes, from + slot * width * bytes, width * bytes);
+        return;
+    }
+    from += kvern_dense_v_offset(type, width, slot, 0) * bytes;
+    to += kvern_dense_v_offset(type, width, at, 0) * bytes;
+    for (size_t d = 0; d < width; d++)
+        memcpy(to + 4 * d, from + 4 * d, bytes);
+}
+
+static void gather(const kvern_codec *codec, kvern_stream stream, size_t dim, const void *block,
+                   const uint8_t *slots, size_t count, void *to, size_t at)
+{
+    const kvern_type type = type_of(codec);
+    if (stream == KVERN_STREAM_K) { // words: a float, or a pair of bf16
+        const size_t bytes = type == KVERN_F16 ? 2 : 4;
+        kvern_gather_columns(bytes, dim * kvern_type_bytes(type) / bytes, block, slots, count, to,
+                             at);
+        return;
+    }
+    for (size_t first = 0; first < dim; first += KVERN_DENSE_PANEL) {
+        const size_t width = kvern_dense_panel_width(dim, first);
+        const size_t panel = first * KVERN_PAGE_POSITIONS * kvern_type_bytes(type);
+        for (size_t i = 0; i < count; i++)
+            gather_panel(type, (const char *)block + panel, slots[i], (char *)to + panel, at + i,
+                         width);
+    }
+}
+
 #define DENSE_CODEC(type_name, type)                                                               \
     static bool parse_##type_name(const char *text, uint32_t group, kvern_codec *out)              \
     {                                                                                              \
@@ -141,6 +178,7 @@ static inline void decode(kvern_type stored, kvern_stream stream, const void *bl
         .block_bytes = block_bytes,                                                                \
         .query_floats = query_floats,                                                              \
         .decode = decode_##type_name,                                                              \
+        .gather = gather,                                                                          \
         .kernels_of = kernels_of,                                                                  \
         .place = place,                                                                            \
     };
