@@ -33,8 +33,9 @@ typedef struct kvern_tokens {
     int64_t k_token_stride, k_head_stride;
     int64_t v_token_stride, v_head_stride;
 
-    const int64_t
-        *counts; // new tokens per row, one entry per row of the cache; 0 leaves a row alone
+    const int64_t *counts; // new tokens per row, one entry per row of the cache; 0 leaves a row
+                           // alone. A step knows them (kvern_step_begin): NULL stands for its
+                           // counts, and is refused where there is no step and the cache has rows
     const int64_t
         *k_start; // first token per row in k; NULL: rows follow each other (sums of counts)
     const int64_t *v_start; // the same in v

@@ -164,7 +164,7 @@ KVERN_API kvern_executor kvern_context_executor(const kvern_context *context);
 // what the allocator has given and not got back for objects of this context, the context itself
 // included.
 typedef struct kvern_memory {
-    size_t size;           // sizeof(kvern_memory), set by the caller
+    size_t size;           // sizeof(kvern_memory); set by kvern_memory_init
     uint64_t budget_bytes; // 0: no limit
     uint64_t held_bytes;   // taken from the allocator now
     uint64_t peak_bytes;   // the most that was held at once
@@ -172,7 +172,20 @@ typedef struct kvern_memory {
     uint64_t allocations;  // calls of allocate that succeeded, since the context was made
 } kvern_memory;
 
-// Fills *memory (size must be set). Errors: KVERN_ERR_ARGUMENT.
+// Makes *memory ready to be filled: its size, which is `size`, sizeof(kvern_memory) of the caller,
+// and zeros.
+KVERN_API void kvern_memory_init(kvern_memory *memory, size_t size);
+
+// The same as a value.
+static inline kvern_memory kvern_memory_default(void)
+{
+    kvern_memory memory;
+    kvern_memory_init(&memory, sizeof memory);
+    return memory;
+}
+
+// Fills *memory, whose size must be set. On failure it is unchanged. Errors: KVERN_ERR_ARGUMENT
+// (NULL, or a size that no release had).
 KVERN_API KVERN_CHECK kvern_status kvern_context_memory(const kvern_context *context,
                                                         kvern_memory *memory);
 

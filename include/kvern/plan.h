@@ -16,6 +16,17 @@
 //     for each row:
 //         kvern_state_reserve_plan(state, row, &plan);              then it stays so
 //
+// What plan_bytes does not count is there before the first state: the context and the composition.
+// kvern_context_memory tells it (held_bytes, when both have been made). So a budget that holds a
+// plan is
+//     held_bytes + bytes
+// and may be set for a second context, or asked of the first: budget_bytes - held_bytes >= bytes.
+//
+// A fork shares its pages with where it came from. It adds a state and a list of pages per row and
+// layer; then, in each layer, the pages that it fills itself, a copy of the last one if that is
+// partly filled, and the lists that it makes of its own. A plan counts none of the sharing: planned
+// as a row like the others, a fork is within it, whatever becomes of the other rows.
+//
 // A plan is for rows that are used like this: reads are released before their step ends, or, with a
 // cache alone, before the row's next append; where kvern_state_plan_boundary is used, an append
 // ends at the boundary. Otherwise a call may ask for memory that was not planned, and be refused

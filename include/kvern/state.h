@@ -90,7 +90,8 @@ KVERN_API int64_t kvern_step_position(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_step_count(const kvern_state *state, size_t row);
 
 // Appends the step's tokens to one layer and hands out a read of it, which the caller releases
-// (NULL: none wanted). tokens->counts must be NULL or equal to the step's. A layer appends once per
+// (NULL: none wanted). tokens->counts is NULL, which stands for the step's, or equal to them
+// (KVERN_ERR_BUSY otherwise). A layer appends once per
 // step; the order of the layers is free. On failure the layer is unchanged and the step stays open.
 // Errors: KVERN_ERR_BUSY (no open step, or the layer has appended already), KVERN_ERR_RANGE,
 // KVERN_ERR_ARGUMENT, KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET (for the read

@@ -139,6 +139,12 @@ kvern_executor kvern_context_executor(const kvern_context *context)
     return context->executor;
 }
 
+void kvern_memory_init(kvern_memory *memory, size_t size)
+{
+    const kvern_memory none = {.size = size};
+    kvern_sized_init(&MEMORY_SIZES, &none, memory, size);
+}
+
 kvern_status kvern_context_memory(const kvern_context *context, kvern_memory *memory)
 {
     if (!context || !memory)

@@ -143,6 +143,11 @@ static void context_memory(void **state)
     assert_status(KVERN_ERR_ARGUMENT, kvern_context_memory(f->context, NULL));
     assert_ok(kvern_context_memory(f->context, &memory));
     assert_int_equal(memory.held_bytes, f->books.held_bytes);
+    kvern_memory fresh = kvern_memory_default();
+    assert_int_equal(fresh.size, sizeof fresh);
+    assert_int_equal(fresh.held_bytes + fresh.allocations, 0);
+    assert_ok(kvern_context_memory(f->context, &fresh));
+    assert_memory_equal(&fresh, &memory, sizeof fresh);
 }
 
 // ---- Composition ----
