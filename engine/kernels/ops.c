@@ -10,7 +10,7 @@
     {                                                                                              \
         .rms_norm = engine_rms_norm_##isa, .rotate_pairs = engine_rotate_pairs_##isa,              \
         .rotate_halves = engine_rotate_halves_##isa, .add = engine_add_##isa,                      \
-        .multiply = engine_multiply_##isa                                                          \
+        .add_scaled = engine_add_scaled_##isa, .multiply = engine_multiply_##isa                   \
     }
 
 // The sets of this build and what they need, the best one first.

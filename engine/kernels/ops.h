@@ -32,6 +32,9 @@ typedef struct engine_ops {
     // x[i] = x[i] + y[i]
     void (*add)(float *x, const float *y, size_t n);
 
+    // x[i] = fma(scale, y[i], x[i])
+    void (*add_scaled)(float *x, float scale, const float *y, size_t n);
+
     // x[i] = x[i] * y[i]
     void (*multiply)(float *x, const float *y, size_t n);
 } engine_ops;

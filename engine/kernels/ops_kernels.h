@@ -14,6 +14,7 @@
     void engine_rotate_halves_##isa(float *x, size_t heads, size_t stride, const float *table,     \
                                     size_t dim);                                                   \
     void engine_add_##isa(float *x, const float *y, size_t n);                                     \
+    void engine_add_scaled_##isa(float *x, float scale, const float *y, size_t n);                 \
     void engine_multiply_##isa(float *x, const float *y, size_t n);
 
 OPS_DECLARE(plain)

@@ -117,6 +117,19 @@ void OPS(engine_add)(float *restrict x, const float *restrict y, size_t n)
     }
 }
 
+void OPS(engine_add_scaled)(float *restrict x, float scale, const float *restrict y, size_t n)
+{
+    size_t i = 0;
+    for (; i + OPS_LANES <= n; i += OPS_LANES) {
+        for (size_t j = 0; j < OPS_LANES; j++) {
+            x[i + j] = fmaf(scale, y[i + j], x[i + j]);
+        }
+    }
+    for (; i < n; i++) {
+        x[i] = fmaf(scale, y[i], x[i]);
+    }
+}
+
 void OPS(engine_multiply)(float *restrict x, const float *restrict y, size_t n)
 {
     size_t i = 0;

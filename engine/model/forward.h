@@ -11,6 +11,7 @@
 #include "engine/kernels/linear/linear.h"
 #include "engine/kernels/ops.h"
 #include "engine/kernels/rope.h"
+#include "engine/model/experts_scratch.h"
 #include "engine/model/model.h"
 #include "engine/model/scratch.h"
 
@@ -24,9 +25,10 @@ struct model_workspace {
     float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens
     size_t scratch_stride;
     size_t tasks;
-    void *input_memory; // of `input`
-    linear_input input; // what the next products read
-    void *memory;       // the block that all of these lie in
+    experts_scratch experts; // of models with experts
+    void *input_memory;      // of `input`
+    linear_input input;      // what the next products read
+    void *memory;            // the block that all of these lie in
 };
 
 typedef struct forward_pass {

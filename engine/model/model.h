@@ -19,7 +19,6 @@
 // how they were cut into steps, on other rows, on threads, or on the instruction set.
 // docs/engine.md states the arithmetic.
 
-#include "engine/model/model_rope.h"
 #include "engine/model/model_source.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/key_table.h"
@@ -28,11 +27,59 @@
 
 #define MODEL_MAX_TYPES 16
 #define MODEL_MAX_LAYERS 1024
+#define MODEL_MAX_ROPES 2
+
+// How the file scales rotary positions.
+typedef enum model_rope_scaling {
+    MODEL_ROPE_PLAIN = 0,
+    MODEL_ROPE_LINEAR = 1, // positions are divided by the factor
+    MODEL_ROPE_LLAMA3 = 2  // one factor per frequency: rope_freqs.weight, or from `llama3`
+} model_rope_scaling;
+
+// How MODEL_ROPE_LLAMA3 makes its factors: wavelengths below `original` / `high` keep theirs, those
+// above `original` / `low` are divided by `factor`, and in between it is something in between.
+// `factor` is 0 where the file has the factors themselves.
+typedef struct model_llama3 {
+    float factor;
+    float low;
+    float high;
+    float original; // the context that the model was trained with first
+} model_llama3;
+
+// One way to rotate queries and keys.
+typedef struct model_rope {
+    float base;
+    size_t dim; // dimensions of a head that rotate, the first ones; even
+    model_rope_scaling scaling;
+    float factor; // of MODEL_ROPE_LINEAR; 1 otherwise
+    model_llama3 llama3;
+} model_rope;
 
 typedef enum model_layer_kind {
     MODEL_LAYER_FULL = 0,  // attention to everything
     MODEL_LAYER_WINDOW = 1 // attention to the newest `window` positions
 } model_layer_kind;
+
+// How the scores of experts become a choice and its weights: engine/model/router.h.
+typedef enum model_router_kind {
+    MODEL_ROUTER_SOFTMAX = 0, // over all experts
+    MODEL_ROUTER_SIGMOID = 1, // of each expert by itself
+    MODEL_ROUTER_CHOSEN = 2   // a softmax over those that were chosen
+} model_router_kind;
+
+// The experts of the layers that have them, all alike. `count` is 0 in a model without.
+typedef struct model_experts {
+    size_t count;
+    size_t used; // of each token
+    model_router_kind router;
+    bool normalized;     // the weights of a token's experts are divided by their sum
+    float scale;         // of the weights
+    size_t groups;       // of neighbours, of which a token may use only `used_groups`; 1: no groups
+    size_t used_groups;  //
+    size_t feed_forward; // inner width of an expert
+    size_t shared;       // inner width of the expert that all tokens use; 0: none
+    bool shared_gate;    // it is weighted by a sigmoid
+} model_experts;
 
 // What a layer is.
 typedef struct model_layer_facts {
@@ -43,7 +90,8 @@ typedef struct model_layer_facts {
     uint32_t value_dim;    // head dim of values
     uint32_t window;       // of MODEL_LAYER_WINDOW, the token's own position included; 0 otherwise
     uint32_t rope;         // an index into model_facts.rope
-    uint32_t feed_forward; // inner width of the feed-forward network
+    uint32_t feed_forward; // inner width of the feed-forward network; 0 with experts
+    bool experts;          // in place of a feed-forward network
 } model_layer_facts;
 
 // Tensors of one element type.
@@ -72,6 +120,7 @@ typedef struct model_facts {
     float attention_scale;   // of the products of queries and keys
     float attention_softcap; // of these; 0: none
     float logit_softcap;     // of the logits; 0: none
+    model_experts experts;
     size_t ropes;
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding

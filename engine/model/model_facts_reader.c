@@ -84,6 +84,21 @@ kvern_status facts_read_positive(facts_reader *reader, const char *name, float *
     return KVERN_OK;
 }
 
+kvern_status facts_read_flag(facts_reader *reader, const char *name, bool *value)
+{
+    config_value found = facts_find(reader, name);
+    uint64_t number = found.flag;
+    if (found.kind == CONFIG_ABSENT) {
+        return KVERN_OK;
+    }
+    if (found.kind != CONFIG_FLAG && (!config_size(&found, &number) || number > 1)) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be true or false",
+                           reader->key);
+    }
+    *value = number != 0;
+    return KVERN_OK;
+}
+
 kvern_status facts_read_optional(facts_reader *reader, const char *name, float *value)
 {
     *value = 0;

@@ -33,6 +33,9 @@ KVERN_CHECK kvern_status facts_read_sizes(facts_reader *reader, const char *name
 // A finite number above 0. An absent key leaves *value as it is; 0 there means required.
 KVERN_CHECK kvern_status facts_read_positive(facts_reader *reader, const char *name, float *value);
 
+// True or false, or 1 or 0. An absent key leaves *value as it is.
+KVERN_CHECK kvern_status facts_read_flag(facts_reader *reader, const char *name, bool *value);
+
 // A finite number above 0, or 0 for a key that is absent or 0.
 KVERN_CHECK kvern_status facts_read_optional(facts_reader *reader, const char *name, float *value);
 

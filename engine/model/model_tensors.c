@@ -31,6 +31,15 @@ tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t row
     return spec;
 }
 
+tensor_spec *tensor_spec_stack(tensor_specs *list, const char *name, size_t count, size_t rows,
+                               size_t cols, linear_stack *out)
+{
+    tensor_spec *spec = add_spec(list, name, rows, cols);
+    spec->count = count;
+    spec->stack = out;
+    return spec;
+}
+
 tensor_spec *tensor_spec_vector(tensor_specs *list, const char *name, size_t n, float **out)
 {
     tensor_spec *spec = add_spec(list, name, 1, n);
@@ -51,12 +60,8 @@ static void list_global(const model_facts *facts, model_parts *parts, tensor_spe
     if (!facts->tied_output) {
         tensor_spec_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
     }
-    const model_rope *rope = &facts->rope[0];
-    if (rope->tensor) {
-        tensor_spec_vector(list, rope->tensor, rope->dim / 2, &parts->rope_divisors);
-    }
-    if (rope->unused_tensor) {
-        tensor_spec_vector(list, rope->unused_tensor, rope->dim / 2, &parts->unused_divisors);
+    if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3 && facts->rope[0].llama3.factor == 0) {
+        tensor_spec_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
     }
 }
 
@@ -77,6 +82,27 @@ void model_list_tensors(const model_facts *facts, model_parts *parts, long index
     }
     snprintf(prefix, MODEL_NAME_BYTES, "blk.%ld.", index);
     facts->family->list_tensors(facts, (size_t)index, layer_at(facts, parts, (size_t)index), list);
+}
+
+// --- Stacks
+
+// In how many tensors the file has what a spec asks for.
+static size_t tensors_of(const weights *source, const tensor_spec *spec)
+{
+    return spec->stack && !weights_find_tensor(source, spec->name) ? spec->count : 1;
+}
+
+// The engine's name of tensor `index` of `tensors`: "blk.3.ffn_gate.7.weight" in place of
+// "blk.3.ffn_gate_exps.weight".
+static void name_tensor(const tensor_spec *spec, size_t tensors, size_t index,
+                        char name[MODEL_NAME_BYTES])
+{
+    const char *end = tensors > 1 ? strstr(spec->name, "_exps.weight") : NULL;
+    if (!end) {
+        memcpy(name, spec->name, sizeof spec->name);
+        return;
+    }
+    snprintf(name, MODEL_NAME_BYTES, "%.*s.%zu.weight", (int)(end - spec->name), spec->name, index);
 }
 
 // --- Checking
@@ -100,33 +126,61 @@ static void describe_shape(const weights_tensor *tensor, char *text, size_t byte
     }
 }
 
-static bool has_shape(const weights_tensor *tensor, const tensor_spec *spec)
+// The shape of one of `tensors` tensors of a spec, the contiguous dimension first.
+static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t shape[3])
 {
-    uint32_t dims = spec->matrix ? 2 : 1;
-    return tensor->dims == dims && tensor->shape[0] == spec->cols &&
-           (dims == 1 || tensor->shape[1] == spec->rows);
+    uint32_t dims = 0;
+    shape[dims++] = spec->cols;
+    if (!spec->vector) {
+        shape[dims++] = spec->rows;
+    }
+    if (spec->count > 0 && tensors == 1) {
+        shape[dims++] = spec->count;
+    }
+    return dims;
 }
 
-// The tensor of a spec, or NULL when it is absent and may be.
-static kvern_status find_tensor(const weights *source, const tensor_spec *spec,
-                                const weights_tensor **out, engine_error *error)
+static kvern_status check_shape(const weights_tensor *tensor, const tensor_spec *spec,
+                                size_t tensors, const char *name, engine_error *error)
 {
-    char name[2 * MODEL_NAME_BYTES];
-    const weights_tensor *tensor = weights_find_tensor(source, spec->name);
+    size_t wanted[3];
+    const uint32_t dims = wanted_shape(spec, tensors, wanted);
+    const bool row = spec->matrix && spec->rows == 1; // may come as a vector
+    bool same = tensor->dims == dims || (row && tensor->dims == 1);
+    for (uint32_t i = 0; i < dims; i++) {
+        same = same && tensor->shape[i] == wanted[i];
+    }
+    if (same) {
+        return KVERN_OK;
+    }
+    char shape[96], needed[96];
+    weights_tensor model = {.dims = dims};
+    for (uint32_t i = 0; i < dims; i++) {
+        model.shape[i] = wanted[i];
+    }
+    describe_shape(tensor, shape, sizeof shape);
+    describe_shape(&model, needed, sizeof needed);
+    return engine_fail(error, KVERN_ERR_FORMAT, "the tensor %s is %s, but the model needs %s", name,
+                       shape, needed);
+}
+
+// Tensor `index` of the `tensors` of a spec, or NULL when it is absent and may be.
+static kvern_status find_tensor(const weights *source, const tensor_spec *spec, size_t tensors,
+                                size_t index, const weights_tensor **out, engine_error *error)
+{
+    char own[MODEL_NAME_BYTES], name[2 * MODEL_NAME_BYTES];
+    name_tensor(spec, tensors, index, own);
+    const weights_tensor *tensor = weights_find_tensor(source, own);
     *out = tensor;
-    source->format->tensor_name(source->file, spec->name, name, sizeof name);
+    source->format->tensor_name(source->file, own, name, sizeof name);
     if (!tensor) {
         return spec->optional ? KVERN_OK
                               : engine_fail(error, KVERN_ERR_FORMAT,
                                             "the model file lacks the tensor %s", name);
     }
-    if (!has_shape(tensor, spec)) {
-        char shape[96];
-        describe_shape(tensor, shape, sizeof shape);
-        return engine_fail(error, KVERN_ERR_FORMAT,
-                           spec->matrix ? "the tensor %s is %s, but the model needs %zu x %zu"
-                                        : "the tensor %s is %s, but the model needs %zu",
-                           name, shape, spec->cols, spec->rows);
+    kvern_status status = check_shape(tensor, spec, tensors, name, error);
+    if (status != KVERN_OK) {
+        return status;
     }
     if (!tensor->known) {
         const char *type = element_type_name(tensor->type);
@@ -137,7 +191,9 @@ static kvern_status find_tensor(const weights *source, const tensor_spec *spec,
     return KVERN_OK;
 }
 
-static kvern_status measure_matrix(tensor_check *check, const weights_tensor *tensor)
+// A matrix, or `count` of them in one tensor.
+static kvern_status measure_matrices(tensor_check *check, const weights_tensor *tensor,
+                                     size_t count)
 {
     linear_source matrix;
     size_t packed = 0;
@@ -148,7 +204,8 @@ static kvern_status measure_matrix(tensor_check *check, const weights_tensor *te
     if (status != KVERN_OK) {
         return status;
     }
-    if (__builtin_add_overflow(check->packed, packed, &check->packed)) {
+    if (__builtin_mul_overflow(packed, count, &packed) ||
+        __builtin_add_overflow(check->packed, packed, &check->packed)) {
         return engine_fail(check->error, KVERN_ERR_OVERFLOW,
                            "the weights do not fit the address space");
     }
@@ -156,29 +213,34 @@ static kvern_status measure_matrix(tensor_check *check, const weights_tensor *te
     return KVERN_OK;
 }
 
+static kvern_status check_tensor(tensor_check *check, const tensor_spec *spec, size_t tensors,
+                                 size_t index)
+{
+    const weights_tensor *tensor;
+    kvern_status status = find_tensor(check->source, spec, tensors, index, &tensor, check->error);
+    if (status != KVERN_OK || !tensor) {
+        return status;
+    }
+    // More than the file has means that two specs took one tensor, which no format lets happen.
+    if (check->taken_count == check->taken_room) {
+        return engine_fail(check->error, KVERN_ERR_FORMAT, "a tensor was asked for twice");
+    }
+    check->taken[check->taken_count++] = tensor;
+    const size_t matrices = spec->stack && tensors == 1 ? spec->count : 1;
+    return spec->vector ? KVERN_OK : measure_matrices(check, tensor, matrices);
+}
+
 static kvern_status check_list(tensor_check *check, const tensor_specs *list)
 {
-    for (size_t i = 0; i < list->count; i++) {
-        const weights_tensor *tensor;
-        kvern_status status = find_tensor(check->source, &list->spec[i], &tensor, check->error);
-        if (status != KVERN_OK) {
-            return status;
-        }
-        if (!tensor) {
-            continue;
-        }
-        // More than the file has means that two specs took one tensor, which no format lets
-        // happen.
-        if (check->taken_count == check->taken_room) {
-            return engine_fail(check->error, KVERN_ERR_FORMAT, "a tensor was asked for twice");
-        }
-        check->taken[check->taken_count++] = tensor;
-        status = list->spec[i].matrix ? measure_matrix(check, tensor) : KVERN_OK;
-        if (status != KVERN_OK) {
-            return status;
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < list->count && status == KVERN_OK; i++) {
+        const tensor_spec *spec = &list->spec[i];
+        const size_t tensors = tensors_of(check->source, spec);
+        for (size_t k = 0; k < tensors && status == KVERN_OK; k++) {
+            status = check_tensor(check, spec, tensors, k);
         }
     }
-    return KVERN_OK;
+    return status;
 }
 
 static int compare_pointers(const void *a, const void *b)
@@ -298,7 +360,7 @@ static bool turn_vector(const model_loader *loader, const tensor_spec *spec, flo
 static kvern_status load_vector(const model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor)
 {
-    size_t n = spec->cols;
+    size_t n = spec->cols * (spec->count ? spec->count : 1);
     float *values = malloc(n * sizeof *values);
     if (!values) {
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
@@ -319,21 +381,76 @@ static kvern_status load_vector(const model_loader *loader, const tensor_spec *s
     return KVERN_OK;
 }
 
+// Matrix `index` of those of a tensor.
 static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
-                                const weights_tensor *tensor)
+                                const weights_tensor *tensor, size_t index, linear *out)
 {
     linear_source matrix;
-    kvern_status status = linear_source_of(tensor, 0, &matrix, loader->error);
+    kvern_status status = linear_source_of(tensor, index, &matrix, loader->error);
     if (status != KVERN_OK) {
         return status;
     }
     matrix.file = loader->source;
     matrix.interleave = interleave_of(loader, spec);
     status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
-                           spec->matrix, loader->error);
+                           out, loader->error);
     if (status == KVERN_OK) {
-        loader->formats |= LINEAR_FORMAT_BIT(spec->matrix->format);
+        loader->formats |= LINEAR_FORMAT_BIT(out->format);
         loader->most_cols = matrix.cols > loader->most_cols ? matrix.cols : loader->most_cols;
+    }
+    return status;
+}
+
+// Adds a matrix to a stack, behind the last one in the arena.
+static kvern_status load_next(model_loader *loader, const tensor_spec *spec,
+                              const weights_tensor *tensor, size_t index)
+{
+    linear_stack *stack = spec->stack;
+    linear matrix;
+    kvern_status status = load_matrix(loader, spec, tensor, index, &matrix);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (stack->count == 0) {
+        stack->first = matrix;
+    } else if (stack->count == 1) {
+        stack->stride = (size_t)(matrix.tiles - stack->first.tiles);
+    }
+    if (matrix.type != stack->first.type) {
+        return engine_fail(loader->error, KVERN_ERR_UNSUPPORTED,
+                           "the tensor %.*s has another element type than those of the other "
+                           "experts of its layer",
+                           text_view_shown(tensor->name, 128), tensor->name.data);
+    }
+    stack->count++;
+    return KVERN_OK;
+}
+
+static kvern_status load_stack(model_loader *loader, const tensor_spec *spec,
+                               const weights_tensor *tensor, size_t tensors)
+{
+    kvern_status status = KVERN_OK;
+    const size_t matrices = tensors == 1 ? spec->count : 1;
+    for (size_t i = 0; i < matrices && status == KVERN_OK; i++) {
+        status = load_next(loader, spec, tensor, i);
+    }
+    return status;
+}
+
+static kvern_status load_tensor(model_loader *loader, const tensor_spec *spec, size_t tensors,
+                                size_t index)
+{
+    const weights_tensor *tensor;
+    kvern_status status = find_tensor(loader->source, spec, tensors, index, &tensor, loader->error);
+    if (status != KVERN_OK || !tensor) {
+        return status;
+    }
+    status = spec->stack    ? load_stack(loader, spec, tensor, tensors)
+             : spec->matrix ? load_matrix(loader, spec, tensor, 0, spec->matrix)
+                            : load_vector(loader, spec, tensor);
+    loader->done_bytes += tensor->bytes;
+    if (status == KVERN_OK && loader->progress) {
+        loader->progress(loader->user, loader->done_bytes, loader->facts->tensor_bytes);
     }
     return status;
 }
@@ -342,24 +459,16 @@ kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long i
 {
     char prefix[MODEL_NAME_BYTES];
     tensor_specs list;
+    kvern_status status = KVERN_OK;
     model_list_tensors(loader->facts, parts, index, prefix, &list);
-    for (size_t i = 0; i < list.count; i++) {
+    for (size_t i = 0; i < list.count && status == KVERN_OK; i++) {
         const tensor_spec *spec = &list.spec[i];
-        const weights_tensor *tensor;
-        kvern_status status = find_tensor(loader->source, spec, &tensor, loader->error);
-        if (status == KVERN_OK && tensor) {
-            status = spec->matrix ? load_matrix(loader, spec, tensor)
-                                  : load_vector(loader, spec, tensor);
-        }
-        if (status != KVERN_OK) {
-            return status;
-        }
-        loader->done_bytes += tensor ? tensor->bytes : 0;
-        if (tensor && loader->progress) {
-            loader->progress(loader->user, loader->done_bytes, loader->facts->tensor_bytes);
+        const size_t tensors = tensors_of(loader->source, spec);
+        for (size_t k = 0; k < tensors && status == KVERN_OK; k++) {
+            status = load_tensor(loader, spec, tensors, k);
         }
     }
-    return KVERN_OK;
+    return status;
 }
 
 void model_unload_tensors(const model_facts *facts, model_parts *parts)

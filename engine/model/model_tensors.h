@@ -20,13 +20,18 @@ typedef enum model_tensor_kind {
     MODEL_TENSOR_ROTATED = 2 // rows that rotate, in heads: see model_family.rope_style
 } model_tensor_kind;
 
-// One tensor: exactly one of `matrix` and `vector` is set. Both belong to whoever made the list; a
-// vector is released with free().
+// One tensor: exactly one of `matrix`, `stack` and `vector` is set. All belong to whoever made the
+// list; a vector is released with free().
+//
+// A stack of `count` matrices is a tensor of three dimensions, "blk.3.ffn_gate_exps.weight", or one
+// tensor for each, "blk.3.ffn_gate.7.weight". A vector with a count has that many rows of cols.
 typedef struct tensor_spec {
     char name[MODEL_NAME_BYTES]; // the engine's
     size_t rows;                 // 1 for a vector
     size_t cols;
+    size_t count; // of a stack; of a vector with one for each matrix of a stack; otherwise 0
     linear *matrix;
+    linear_stack *stack;
     float **vector;
     model_tensor_kind kind;
     size_t head; // of MODEL_TENSOR_ROTATED: rows of a head
@@ -43,17 +48,19 @@ typedef struct tensor_specs {
 // family asks for.
 tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t rows, size_t cols,
                                 linear *out);
+// `name` ends with "_exps.weight".
+tensor_spec *tensor_spec_stack(tensor_specs *list, const char *name, size_t count, size_t rows,
+                               size_t cols, linear_stack *out);
 tensor_spec *tensor_spec_vector(tensor_specs *list, const char *name, size_t n, float **out);
 void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **out);
 
 // Everything that a model of these facts has outside of its layers, and the layers themselves.
 typedef struct model_parts {
-    linear embedding;       // [vocabulary, width]
-    linear output;          // [vocabulary, width]; the embedding itself when tied
-    float *output_norm;     // [width]
-    float *rope_divisors;   // [rope dim / 2], or NULL; used while loading
-    float *unused_divisors; // the same, of contexts of another length
-    void *layers;           // [layers] of the family's objects
+    linear embedding;    // [vocabulary, width]
+    linear output;       // [vocabulary, width]; the embedding itself when tied
+    float *output_norm;  // [width]
+    float *rope_factors; // [rope dim / 2], or NULL; used while loading
+    void *layers;        // [layers] of the family's objects
 } model_parts;
 
 // Makes the list of the tensors outside of layers (`index` below 0) or of layer `index`.

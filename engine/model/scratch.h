@@ -7,19 +7,32 @@
 #include <stddef.h>
 
 typedef enum model_array {
-    SCRATCH_X,      // the residual stream
-    SCRATCH_Q,      // queries of a layer
-    SCRATCH_K,      // keys
-    SCRATCH_V,      // values
-    SCRATCH_MIXED,  // what attention gives
-    SCRATCH_GATE,   // the two inner vectors of a feed-forward network
-    SCRATCH_UP,     //
-    SCRATCH_BRANCH, // what is normed before it is added to the stream
+    SCRATCH_X,           // the residual stream
+    SCRATCH_Q,           // queries of a layer
+    SCRATCH_K,           // keys
+    SCRATCH_V,           // values
+    SCRATCH_MIXED,       // what attention gives
+    SCRATCH_GATE,        // the two inner vectors of a feed-forward network
+    SCRATCH_UP,          //
+    SCRATCH_BRANCH,      // what is normed before it is added to the stream
+    SCRATCH_NORMED,      // what experts read
+    SCRATCH_ROUTER,      // logits of the experts
+    SCRATCH_SCORES,      // of the router, twice
+    SCRATCH_EXPERTS,     // the sum of what experts give
+    SCRATCH_SHARED_GATE, // one value
     SCRATCH_ARRAYS
 } model_array;
 
+// What experts need besides: see engine/model/experts_scratch.h.
+typedef struct experts_sizes {
+    size_t experts; // 0: none
+    size_t used;
+    size_t inner; // of an expert
+} experts_sizes;
+
 typedef struct model_scratch {
     size_t width[SCRATCH_ARRAYS];
+    experts_sizes experts;
 } model_scratch;
 
 static inline void model_scratch_need(model_scratch *list, model_array array, size_t width)

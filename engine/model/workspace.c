@@ -52,7 +52,10 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
         size_t width = engine_rope_row(&model->ropes[i]);
         fits = carve_array(memory, bytes, &w->rotary[i], w->max_tokens, width);
     }
-    return fits && carve_array(memory, bytes, &w->scratch, w->tasks, w->scratch_stride);
+    w->experts.sizes = scratch.experts;
+    return fits && carve_array(memory, bytes, &w->scratch, w->tasks, w->scratch_stride) &&
+           experts_scratch_carve(&w->experts, memory, bytes, w->max_tokens, facts->width,
+                                 model->formats, model->most_cols);
 }
 
 // A row of scratch holds what is normed: the stream, or a head.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/safetensors/hf_names.h"
 
-#include <stddef.h>
+#include <stdio.h>
 
 const hf_tensor_name hf_common_tensors[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
@@ -24,3 +24,35 @@ const hf_tensor_name hf_common_tensors[] = {
     {"ffn_down.weight", "mlp.down_proj.weight"},
     {NULL, NULL},
 };
+
+// Whether `name` is `pattern` with digits in place of its star; *digits, *count are those.
+static bool matches(const char *pattern, const char *name, const char **digits, int *count)
+{
+    const char *star = strchr(pattern, '*');
+    if (!star) {
+        *count = 0;
+        return strcmp(pattern, name) == 0;
+    }
+    const size_t before = (size_t)(star - pattern);
+    if (strncmp(pattern, name, before) != 0) {
+        return false;
+    }
+    *digits = name + before;
+    *count = (int)strspn(*digits, "0123456789");
+    return *count > 0 && strcmp(*digits + *count, star + 1) == 0;
+}
+
+bool hf_translate(const hf_tensor_name *names, const char *name, char *text, size_t bytes)
+{
+    for (; names && names->name; names++) {
+        const char *digits = "";
+        int count;
+        if (matches(names->name, name, &digits, &count)) {
+            const int star = (int)strcspn(names->file, "*");
+            const char *rest = names->file + star + (names->file[star] == '*');
+            snprintf(text, bytes, "%.*s%.*s%s", star, names->file, count, digits, rest);
+            return true;
+        }
+    }
+    return false;
+}

@@ -11,7 +11,19 @@
 typedef struct hf_tensor_name {
     const char *name; // the engine's; of a layer, what is behind "blk.3."
     const char *file; // of a layer, what is behind "model.layers.3."
+    // A '*' in both stands for a number: that of an expert.
 } hf_tensor_name;
+
+// Experts, each in tensors of its own, or all of a layer in one, as mlx-lm has them.
+#define HF_EXPERTS_NAMES                                                                           \
+    {"ffn_gate.*.weight", "mlp.experts.*.gate_proj.weight"},                                       \
+        {"ffn_up.*.weight", "mlp.experts.*.up_proj.weight"},                                       \
+        {"ffn_down.*.weight", "mlp.experts.*.down_proj.weight"},                                   \
+        {"ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj.weight"},                               \
+        {"ffn_up_exps.weight", "mlp.switch_mlp.up_proj.weight"},                                   \
+    {                                                                                              \
+        "ffn_down_exps.weight", "mlp.switch_mlp.down_proj.weight"                                  \
+    }
 
 #define HF_KEY_TABLES 2
 
@@ -25,5 +37,9 @@ typedef struct hf_names {
 
 // What all families call alike.
 extern const hf_tensor_name hf_common_tensors[];
+
+// Writes the file's name of what the engine calls `name` into text[bytes]. False when the list does
+// not have it.
+bool hf_translate(const hf_tensor_name *names, const char *name, char *text, size_t bytes);
 
 #endif

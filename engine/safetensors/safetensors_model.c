@@ -383,16 +383,6 @@ static const weights_tensor *tensor_at(const void *file, size_t index)
     return index < model->count ? &model->tensors[index] : NULL;
 }
 
-static const char *translate(const hf_tensor_name *names, const char *name)
-{
-    for (; names && names->name; names++) {
-        if (strcmp(names->name, name) == 0) {
-            return names->file;
-        }
-    }
-    return NULL;
-}
-
 // What the engine calls "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight" there. A
 // name that the format does not have is left as it is, and not found.
 static void tensor_name(const void *file, const char *name, char *text, size_t bytes)
@@ -404,10 +394,10 @@ static void tensor_name(const void *file, const char *name, char *text, size_t b
         number = (int)strcspn(name + 4, ".");
         rest = name + 4 + number + (name[4 + number] == '.');
     }
-    const char *found = model->names ? translate(model->names->tensors, rest) : NULL;
-    found = found ? found : translate(hf_common_tensors, rest);
+    char found[NAME_BYTES];
     const hf_prefix *prefix = model->prefix;
-    if (!found) {
+    if (!(model->names && hf_translate(model->names->tensors, rest, found, sizeof found)) &&
+        !hf_translate(hf_common_tensors, rest, found, sizeof found)) {
         snprintf(text, bytes, "%s", name);
     } else if (rest != name) {
         snprintf(text, bytes, "%slayers.%.*s.%s", prefix->model, number, name + 4, found);

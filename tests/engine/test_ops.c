@@ -141,7 +141,7 @@ static void rotation_of_halves_is_near_the_exact_value(void **state)
 }
 
 typedef struct results {
-    float norm[MAX_N], rotated[MAX_N], halves[MAX_N], sum[MAX_N], product[MAX_N];
+    float norm[MAX_N], rotated[MAX_N], halves[MAX_N], sum[MAX_N], product[MAX_N], scaled[MAX_N];
 } results;
 
 // Runs everything on inputs that depend on n alone, at an odd address.
@@ -155,6 +155,8 @@ static void run_all(const engine_ops *ops, size_t n, results *out)
     ops->rms_norm(x, y, 1e-6f, n, out->norm);
     memcpy(out->sum, x, n * sizeof *x);
     ops->add(out->sum, y, n);
+    memcpy(out->scaled, x, n * sizeof *x);
+    ops->add_scaled(out->scaled, y[0], y, n);
     memcpy(out->product, x, n * sizeof *x);
     ops->multiply(out->product, y, n);
     size_t dim = n / 2 / 2 * 2; // two heads

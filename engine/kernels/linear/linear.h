@@ -59,6 +59,20 @@ typedef struct linear {
     void (*kernel)(const linear_tile *tile);
 } linear;
 
+// Matrices of one shape and type behind each other in the arena, such as the experts of a layer.
+typedef struct linear_stack {
+    linear first;
+    size_t count;  // 0: there is none
+    size_t stride; // bytes of each in the arena
+} linear_stack;
+
+static inline linear linear_stack_at(const linear_stack *stack, size_t index)
+{
+    linear matrix = stack->first;
+    matrix.tiles += index * stack->stride;
+    return matrix;
+}
+
 // A matrix as it lies in memory or in a model's file: rows behind each other.
 typedef struct linear_source {
     text_view name; // for messages

@@ -6,11 +6,12 @@
 #include "engine/model/families/model_keys.h"
 #include "engine/model/families/qwen2.h"
 #include "engine/model/families/qwen3.h"
+#include "engine/model/families/qwen3moe.h"
 
 #include <stdio.h>
 
 static const model_family *const families[] = {&llama_family, &qwen2_family, &qwen3_family,
-                                               &gemma3_family};
+                                               &qwen3moe_family, &gemma3_family};
 
 #define FAMILIES (sizeof families / sizeof families[0])
 

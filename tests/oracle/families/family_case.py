@@ -69,6 +69,8 @@ class Case:
     network: object = None  # makes the mlx network of a config; by default the class of its model_type
     # Names and shapes of the tensors of the directory, where they are not the network's parameters.
     tensors: object = None
+    # What mlx-lm calls the experts of a layer, which the directory has one by one.
+    experts_apart: str = ""
     # Numbers of the config that change no logit here, and why that is right.
     inert: tuple = ()
 
@@ -155,10 +157,24 @@ def network_tensors(network, config):
     }
 
 
+def apart(shapes, part):
+    """One tensor for each expert: "mlp.experts.3.up_proj" of "mlp.switch_mlp.up_proj"."""
+    made = {}
+    for name, shape in shapes.items():
+        if f".{part}." in name:
+            for expert in range(shape[0]):
+                made[name.replace(part, f"mlp.experts.{expert}")] = shape[1:]
+        else:
+            made[name] = shape
+    return made
+
+
 def directory_tensors(case):
     """Name -> shape, scale, offset of every tensor of the directory."""
     network = make_network(case)
     shapes = case.tensors(network, case.config) if case.tensors else network_tensors(network, case.config)
+    if case.experts_apart:
+        shapes = apart(shapes, case.experts_apart)
     return {name: (list(shape), *scale_of(case, name, shape)) for name, shape in shapes.items()}
 
 
