@@ -1,128 +1,23 @@
 // SPDX-License-Identifier: MIT
-// From a token's inputs to its step: convolution, norms, gates, records; and the layout of a state.
+// From a token's inputs to its step: convolution, norms, gates, records, and the order of the work.
 #include "src/recurrent/recurrence.h"
 
 #include "src/base/assert.h"
 #include "src/math/exp.h"
 #include "src/recurrent/recurrence_kernels.h"
+#include "src/recurrent/recurrence_layout.h"
 
 #include <kvern/math.h>
 
 #include <string.h>
 
-#define BLOCK KVERN_RECURRENCE_BLOCK
 #define TILE ((size_t)32) // tokens that are processed before they take their steps
 
-// ---- Sizes ----
+// Value heads are run in groups whose S stays in the second-level cache from tile to tile. A group
+// reads three pieces of a token's inputs: the longer they are, the better memory is read.
+#define GROUP_BYTES ((size_t)512 << 10)
 
-static size_t keys_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->key_heads * shape->k_dim;
-}
-
-static size_t values_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->value_heads * shape->v_dim;
-}
-
-// Decays of a value head per token.
-static size_t decay_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->rule == KVERN_RULE_DELTA_CHANNELS ? shape->k_dim : 1;
-}
-
-// Floats of S per value head.
-static size_t head_floats(const kvern_recurrence_shape *shape)
-{
-    return (shape->v_dim + BLOCK - 1) / BLOCK * BLOCK * shape->k_dim;
-}
-
-size_t kvern_recurrence_channels(const kvern_recurrence_shape *shape)
-{
-    return 2 * keys_floats(shape) + values_floats(shape);
-}
-
-size_t kvern_recurrence_a_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->value_heads * decay_floats(shape);
-}
-
-size_t kvern_recurrence_b_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->rule == KVERN_RULE_SSD ? 0 : shape->value_heads;
-}
-
-size_t kvern_recurrence_tail_floats(const kvern_recurrence_shape *shape)
-{
-    return shape->taps ? (shape->taps - 1) * kvern_recurrence_channels(shape) : 0;
-}
-
-size_t kvern_recurrence_s_offset(const kvern_recurrence_shape *shape)
-{
-    return (kvern_recurrence_tail_floats(shape) + 15) / 16 * 16;
-}
-
-size_t kvern_recurrence_state_floats(const kvern_recurrence_shape *shape)
-{
-    return kvern_recurrence_s_offset(shape) + shape->value_heads * head_floats(shape);
-}
-
-size_t kvern_recurrence_record_floats(const kvern_recurrence_shape *shape)
-{
-    return keys_floats(shape) + values_floats(shape) +
-           shape->value_heads * (decay_floats(shape) + 1);
-}
-
-size_t kvern_recurrence_scratch_floats(const kvern_recurrence_shape *shape)
-{
-    return TILE * (2 * shape->k_dim + shape->v_dim + decay_floats(shape) + 1);
-}
-
-// ---- The layout of S ----
-
-// Where the element of value e and key channel i of a head is.
-static size_t element_at(const kvern_recurrence_shape *shape, size_t head, size_t e, size_t i)
-{
-    return kvern_recurrence_s_offset(shape) + head * head_floats(shape) +
-           (e / BLOCK * shape->k_dim + i) * BLOCK + e % BLOCK;
-}
-
-void kvern_recurrence_export_s(const kvern_recurrence_shape *shape, const float *state, float *s)
-{
-    for (size_t head = 0; head < shape->value_heads; head++) {
-        for (size_t e = 0; e < shape->v_dim; e++) {
-            for (size_t i = 0; i < shape->k_dim; i++)
-                *s++ = state[element_at(shape, head, e, i)];
-        }
-    }
-}
-
-void kvern_recurrence_import_s(const kvern_recurrence_shape *shape, const float *s, float *state)
-{
-    memset(state + kvern_recurrence_s_offset(shape), 0,
-           shape->value_heads * head_floats(shape) * sizeof(float));
-    for (size_t head = 0; head < shape->value_heads; head++) {
-        for (size_t e = 0; e < shape->v_dim; e++) {
-            for (size_t i = 0; i < shape->k_dim; i++)
-                state[element_at(shape, head, e, i)] = *s++;
-        }
-    }
-}
-
-void kvern_recurrence_move_tail(const kvern_recurrence_shape *shape, float *state, size_t count,
-                                const float *x, size_t x_stride)
-{
-    const size_t channels = kvern_recurrence_channels(shape);
-    const size_t rows = shape->taps ? shape->taps - 1 : 0;
-    const size_t kept = count < rows ? rows - count : 0;
-    memmove(state, state + (rows - kept) * channels, kept * channels * sizeof(float));
-    for (size_t r = kept; r < rows; r++)
-        memcpy(state + r * channels, x + (count + r - rows) * x_stride, channels * sizeof(float));
-}
-
-// ---- Tokens before their steps ----
-
-// One call of kvern_recurrence_run.
+// One call of kvern_recurrence_run, and the group of heads and the tile of tokens that it is at.
 typedef struct run {
     const kvern_recurrence_kernels *kernels;
     uint32_t features;
@@ -131,173 +26,242 @@ typedef struct run {
     const kvern_recurrence_tokens *tokens;
     float *state;
     float *records;
-    // Scratch: TILE tokens of one head each.
+    size_t channels, keys_floats, values_floats, decay_floats; // of a token, decays of a head
+    size_t heads_per_key;
+    size_t first_head, heads, first_key, keys; // the group
+    size_t first, count;                       // the tile
+    // Scratch. Per token of the tile: q and k of the group's key heads, v of its value heads; then
+    // decay and beta of one head.
     float *q, *k, *v, *decay, *beta;
+    size_t stride; // of q, k and v
 } run;
 
-// Where the channels of the heads begin.
-static size_t q_channel(const kvern_recurrence_shape *shape, size_t key_head)
+// ---- Scratch ----
+
+// Value heads of a group, at most.
+static size_t group_heads(const kvern_recurrence_shape *shape)
 {
-    const size_t before =
-        shape->rule == KVERN_RULE_SSD ? values_floats(shape) + keys_floats(shape) : 0;
-    return before + key_head * shape->k_dim;
+    const size_t heads = GROUP_BYTES / sizeof(float) / kvern_recurrence_head_floats(shape);
+    return heads == 0 ? 1 : heads < shape->value_heads ? heads : shape->value_heads;
 }
 
-static size_t k_channel(const kvern_recurrence_shape *shape, size_t key_head)
+// Channels of a group, at most. It may begin and end in the middle of heads that share a key head.
+static size_t group_channels(const kvern_recurrence_shape *shape)
 {
-    const size_t before = shape->rule == KVERN_RULE_SSD ? values_floats(shape) : keys_floats(shape);
-    return before + key_head * shape->k_dim;
+    const size_t heads = group_heads(shape);
+    const size_t keys = (heads - 1) / (shape->value_heads / shape->key_heads) + 2;
+    return 2 * (keys < shape->key_heads ? keys : shape->key_heads) * shape->k_dim +
+           heads * shape->v_dim;
 }
 
-static size_t v_channel(const kvern_recurrence_shape *shape, size_t value_head)
+size_t kvern_recurrence_scratch_floats(const kvern_recurrence_shape *shape)
 {
-    const size_t before = shape->rule == KVERN_RULE_SSD ? 0 : 2 * keys_floats(shape);
-    return before + value_head * shape->v_dim;
+    return TILE * (group_channels(shape) + kvern_recurrence_decay_floats(shape) + 1);
 }
+
+static void lay_out_scratch(run *r, float *scratch)
+{
+    const size_t k_dim = r->shape->k_dim;
+    r->q = scratch;
+    r->k = r->q + r->keys * k_dim;
+    r->v = r->k + r->keys * k_dim;
+    r->stride = 2 * r->keys * k_dim + r->heads * r->shape->v_dim;
+    r->decay = scratch + TILE * r->stride;
+    r->beta = r->decay + TILE * r->decay_floats;
+    KVERN_ASSERT(r->stride <= group_channels(r->shape));
+}
+
+// ---- Convolution and norms ----
 
 // The inputs of channel `channel` that the taps of token t meet.
 static void find_taps(const run *r, size_t t, size_t channel,
                       const float *rows[KVERN_RECURRENCE_MOST_TAPS])
 {
-    const size_t taps = r->shape->taps, channels = kvern_recurrence_channels(r->shape);
+    const size_t taps = r->shape->taps;
     KVERN_ASSERT(taps <= KVERN_RECURRENCE_MOST_TAPS);
     for (size_t j = 0; j < taps; j++) {
         const size_t at = t + j; // in the tail and the tokens as one sequence
         rows[j] =
-            channel + (at < taps - 1 ? r->state + at * channels
+            channel + (at < taps - 1 ? r->state + at * r->channels
                                      : r->tokens->x + (at - (taps - 1)) * r->tokens->x_stride);
     }
 }
 
-// `dim` channels of the tokens first to first + count - 1, after convolution and silu.
-static void convolve_tokens(const run *r, size_t first, size_t count, size_t channel, size_t dim,
-                            float *out)
+// Asks for `dim` channels of a token some tokens ahead: they are a piece of a row, and the hardware
+// does not see that the same piece of the next row is needed next.
+static void prefetch_inputs(const run *r, size_t t, size_t channel, size_t dim)
 {
-    const size_t channels = kvern_recurrence_channels(r->shape), taps = r->shape->taps;
-    const float *bias = r->weights->conv_bias ? r->weights->conv_bias + channel : NULL;
-    const float *rows[KVERN_RECURRENCE_MOST_TAPS];
-    for (size_t t = 0; t < count; t++) {
-        if (!taps) {
-            memcpy(out + t * dim, r->tokens->x + (first + t) * r->tokens->x_stride + channel,
-                   dim * sizeof(float));
-            continue;
-        }
-        find_taps(r, first + t, channel, rows);
-        r->kernels->convolve(dim, taps, rows, r->weights->conv + channel, channels, bias, true,
-                             out + t * dim);
-    }
+    const size_t ahead = t + 4;
+    if (ahead >= r->tokens->count)
+        return;
+    const float *x = r->tokens->x + ahead * r->tokens->x_stride + channel;
+    for (size_t c = 0; c < dim; c += 16)
+        __builtin_prefetch(x + c, 0, 2);
 }
 
-static void normalize(const run *r, size_t count, float factor, float *x)
+// `dim` channels of token t, after convolution and silu.
+static void convolve_token(const run *r, size_t t, size_t channel, size_t dim, float *out)
+{
+    const size_t taps = r->shape->taps;
+    const float *bias = r->weights->conv_bias ? r->weights->conv_bias + channel : NULL;
+    const float *rows[KVERN_RECURRENCE_MOST_TAPS];
+    if (!taps) {
+        memcpy(out, r->tokens->x + t * r->tokens->x_stride + channel, dim * sizeof(float));
+        return;
+    }
+    find_taps(r, t, channel, rows);
+    prefetch_inputs(r, t, channel, dim);
+    r->kernels->convolve(dim, taps, rows, r->weights->conv + channel, r->channels, bias, true, out);
+}
+
+// q or k of the heads, in place.
+static void normalize(const run *r, float factor, float *x)
 {
     const size_t dim = r->shape->k_dim;
     if (r->shape->rule == KVERN_RULE_SSD || factor == 0)
         return;
-    for (size_t t = 0; t < count; t++)
-        r->kernels->rms_scale(dim, x + t * dim, r->weights->norm_eps, factor, NULL, x + t * dim);
+    for (size_t i = 0; i < r->keys; i++)
+        r->kernels->rms_scale(dim, x + i * dim, r->weights->norm_eps, factor, NULL, x + i * dim);
 }
 
-static void prepare_keys(const run *r, size_t first, size_t count, size_t key_head)
+static void prepare_channels(const run *r)
 {
-    const kvern_recurrence_shape *shape = r->shape;
-    if (r->tokens->y)
-        convolve_tokens(r, first, count, q_channel(shape, key_head), shape->k_dim, r->q);
-    convolve_tokens(r, first, count, k_channel(shape, key_head), shape->k_dim, r->k);
-    if (r->tokens->y)
-        normalize(r, count, r->weights->q_factor, r->q);
-    normalize(r, count, r->weights->k_factor, r->k);
-}
-
-// softplus(a + dt_bias), into decay.
-static void step_sizes(const run *r, size_t first, size_t count, size_t head)
-{
-    const size_t each = decay_floats(r->shape);
-    const float *bias = r->weights->dt_bias ? r->weights->dt_bias + head * each : NULL;
-    for (size_t t = 0; t < count; t++) {
-        const float *a = r->tokens->a + (first + t) * r->tokens->a_stride + head * each;
-        for (size_t i = 0; i < each; i++)
-            r->decay[t * each + i] = bias ? a[i] + bias[i] : a[i];
+    const bool ssd = r->shape->rule == KVERN_RULE_SSD;
+    const size_t keys = r->keys * r->shape->k_dim, key_at = r->first_key * r->shape->k_dim;
+    const size_t values = r->heads * r->shape->v_dim, value_at = r->first_head * r->shape->v_dim;
+    const size_t q_channel = (ssd ? r->values_floats + r->keys_floats : 0) + key_at;
+    const size_t k_channel = (ssd ? r->values_floats : r->keys_floats) + key_at;
+    const size_t v_channel = (ssd ? 0 : 2 * r->keys_floats) + value_at;
+    for (size_t i = 0; i < r->count; i++) {
+        const size_t t = r->first + i, at = i * r->stride;
+        if (r->tokens->y) {
+            convolve_token(r, t, q_channel, keys, r->q + at);
+            normalize(r, r->weights->q_factor, r->q + at);
+        }
+        convolve_token(r, t, k_channel, keys, r->k + at);
+        normalize(r, r->weights->k_factor, r->k + at);
+        convolve_token(r, t, v_channel, values, r->v + at);
     }
-    kvern_softplus_array(r->features, count * each, r->decay, r->decay);
 }
 
-static void delta_betas(const run *r, size_t first, size_t count, size_t head)
+// ---- Gates of one head ----
+
+// One number of each token of the tile.
+static void gather(const run *r, const float *from, size_t stride, float *to)
 {
-    for (size_t t = 0; t < count; t++)
-        r->beta[t] = r->tokens->b[(first + t) * r->tokens->b_stride + head];
-    kvern_sigmoid_array(r->features, count, r->beta, r->beta);
-    for (size_t t = 0; t < count; t++)
+    for (size_t t = 0; t < r->count; t++)
+        to[t] = from[(r->first + t) * stride];
+}
+
+static void betas(const run *r, size_t head)
+{
+    gather(r, r->tokens->b + head, r->tokens->b_stride, r->beta);
+    kvern_sigmoid_array(r->features, r->count, r->beta, r->beta);
+    for (size_t t = 0; t < r->count; t++)
         r->beta[t] *= r->weights->beta_factor;
 }
 
-// dt within its limits; a NaN stays one.
-static void limit_step_sizes(const run *r, size_t count)
+// a with its bias, into decay.
+static void biased_inputs(const run *r, size_t head)
 {
-    const float low = r->weights->dt_low, high = r->weights->dt_high;
-    for (size_t t = 0; t < count; t++) {
-        const float dt = r->decay[t];
-        r->decay[t] = r->beta[t] = dt < low ? low : dt > high ? high : dt;
-    }
+    gather(r, r->tokens->a + head, r->tokens->a_stride, r->decay);
+    for (size_t t = 0; t < r->count && r->weights->dt_bias; t++)
+        r->decay[t] += r->weights->dt_bias[head];
 }
 
-static void prepare_gates(const run *r, size_t first, size_t count, size_t head)
+static void gates_of_head(const run *r, size_t head, float rate)
+{
+    betas(r, head);
+    biased_inputs(r, head);
+    r->kernels->decay(r->count, r->decay, NULL, rate, r->decay);
+}
+
+static void gates_of_channels(const run *r, size_t head, float rate)
+{
+    const size_t each = r->decay_floats;
+    const float *bias = r->weights->dt_bias ? r->weights->dt_bias + head * each : NULL;
+    betas(r, head);
+    for (size_t t = 0; t < r->count; t++)
+        r->kernels->decay(each, r->tokens->a + (r->first + t) * r->tokens->a_stride + head * each,
+                          bias, rate, r->decay + t * each);
+}
+
+static void gates_of_ssd(const run *r, size_t head, float rate)
+{
+    const float low = r->weights->dt_low, high = r->weights->dt_high;
+    biased_inputs(r, head);
+    kvern_softplus_array(r->features, r->count, r->decay, r->decay);
+    for (size_t t = 0; t < r->count; t++) {
+        const float dt = r->decay[t];
+        r->beta[t] = dt < low ? low : dt > high ? high : dt; // a NaN stays one
+        r->decay[t] = -(rate * r->beta[t]);
+    }
+    kvern_exp_array(r->features, r->count, r->decay, r->decay);
+}
+
+static void prepare_gates(const run *r, size_t head)
 {
     const float rate = plain_exp(r->weights->a_log[head]);
-    const size_t decays = count * decay_floats(r->shape);
-    step_sizes(r, first, count, head);
-    if (r->shape->rule == KVERN_RULE_SSD)
-        limit_step_sizes(r, count);
-    else
-        delta_betas(r, first, count, head);
-    for (size_t i = 0; i < decays; i++)
-        r->decay[i] = -(rate * r->decay[i]);
-    kvern_exp_array(r->features, decays, r->decay, r->decay);
+    switch (r->shape->rule) {
+    case KVERN_RULE_DELTA:
+        gates_of_head(r, head, rate);
+        break;
+    case KVERN_RULE_DELTA_CHANNELS:
+        gates_of_channels(r, head, rate);
+        break;
+    case KVERN_RULE_SSD:
+        gates_of_ssd(r, head, rate);
+        break;
+    }
 }
 
 // ---- Records: per token all keys, values, decays, betas ----
 
-static float *record_v(const kvern_recurrence_shape *shape, float *record)
+typedef struct record_places {
+    size_t v, decay, beta, floats;
+} record_places;
+
+static record_places record_places_of(const kvern_recurrence_shape *shape)
 {
-    return record + keys_floats(shape);
+    record_places at;
+    at.v = kvern_recurrence_keys_floats(shape);
+    at.decay = at.v + kvern_recurrence_values_floats(shape);
+    at.beta = at.decay + shape->value_heads * kvern_recurrence_decay_floats(shape);
+    at.floats = at.beta + shape->value_heads;
+    return at;
 }
 
-static float *record_decay(const kvern_recurrence_shape *shape, float *record)
+size_t kvern_recurrence_record_floats(const kvern_recurrence_shape *shape)
 {
-    return record_v(shape, record) + values_floats(shape);
+    return record_places_of(shape).floats;
 }
 
-static float *record_beta(const kvern_recurrence_shape *shape, float *record)
+// A key is recorded by the group that has the first of its value heads.
+static void record_channels(const run *r)
 {
-    return record_decay(shape, record) + shape->value_heads * decay_floats(shape);
+    const record_places at = record_places_of(r->shape);
+    const size_t skipped = r->first_head % r->heads_per_key ? 1 : 0, dim = r->shape->k_dim;
+    for (size_t t = 0; t < r->count; t++) {
+        float *record = r->records + (r->first + t) * at.floats;
+        memcpy(record + (r->first_key + skipped) * dim, r->k + t * r->stride + skipped * dim,
+               (r->keys - skipped) * dim * sizeof(float));
+        memcpy(record + at.v + r->first_head * r->shape->v_dim, r->v + t * r->stride,
+               r->heads * r->shape->v_dim * sizeof(float));
+    }
 }
 
-static void record_keys(const run *r, size_t first, size_t count, size_t key_head)
+static void record_gates(const run *r, size_t head)
 {
-    const size_t floats = kvern_recurrence_record_floats(r->shape), dim = r->shape->k_dim;
-    for (size_t t = 0; t < count; t++)
-        memcpy(r->records + (first + t) * floats + key_head * dim, r->k + t * dim,
-               dim * sizeof(float));
-}
-
-static void record_head(const run *r, size_t first, size_t count, size_t head)
-{
-    const kvern_recurrence_shape *shape = r->shape;
-    const size_t decays = decay_floats(shape), dim = shape->v_dim;
-    for (size_t t = 0; t < count; t++) {
-        float *record = r->records + (first + t) * kvern_recurrence_record_floats(shape);
-        memcpy(record_v(shape, record) + head * dim, r->v + t * dim, dim * sizeof(float));
-        memcpy(record_decay(shape, record) + head * decays, r->decay + t * decays,
-               decays * sizeof(float));
-        record_beta(shape, record)[head] = r->beta[t];
+    const record_places at = record_places_of(r->shape);
+    for (size_t t = 0; t < r->count; t++) {
+        float *record = r->records + (r->first + t) * at.floats;
+        memcpy(record + at.decay + head * r->decay_floats, r->decay + t * r->decay_floats,
+               r->decay_floats * sizeof(float));
+        record[at.beta + head] = r->beta[t];
     }
 }
 
 // ---- Steps ----
-
-static float *s_of(const kvern_recurrence_shape *shape, float *state, size_t head)
-{
-    return state + element_at(shape, head, 0, 0);
-}
 
 static void take_steps(const kvern_recurrence_kernels *kernels, kvern_recurrence_rule rule,
                        const kvern_recurrence_steps *steps, float *s)
@@ -315,50 +279,58 @@ static void take_steps(const kvern_recurrence_kernels *kernels, kvern_recurrence
     }
 }
 
-static void run_head(const run *r, size_t first, size_t count, size_t head)
+static void run_head(const run *r, size_t head)
 {
     const kvern_recurrence_shape *shape = r->shape;
-    const kvern_recurrence_tokens *tokens = r->tokens;
-    convolve_tokens(r, first, count, v_channel(shape, head), shape->v_dim, r->v);
-    prepare_gates(r, first, count, head);
-    if (r->records)
-        record_head(r, first, count, head);
+    const size_t key_at = (head / r->heads_per_key - r->first_key) * shape->k_dim;
     kvern_recurrence_steps steps = {
-        .count = count,
+        .count = r->count,
         .k_dim = shape->k_dim,
         .v_dim = shape->v_dim,
-        .k = r->k,
-        .v = r->v,
+        .k = r->k + key_at,
+        .v = r->v + (head - r->first_head) * shape->v_dim,
         .decay = r->decay,
         .beta = r->beta,
-        .q_stride = shape->k_dim,
-        .k_stride = shape->k_dim,
-        .v_stride = shape->v_dim,
-        .decay_stride = decay_floats(shape),
+        .q_stride = r->stride,
+        .k_stride = r->stride,
+        .v_stride = r->stride,
+        .decay_stride = r->decay_floats,
         .beta_stride = 1,
         .skip = r->weights->skip ? r->weights->skip + head : NULL,
     };
-    if (tokens->y) {
-        steps.q = r->q;
-        steps.y = tokens->y + first * tokens->y_stride + head * shape->v_dim;
-        steps.y_stride = tokens->y_stride;
+    if (r->tokens->y) {
+        steps.q = r->q + key_at;
+        steps.y = r->tokens->y + r->first * r->tokens->y_stride + head * shape->v_dim;
+        steps.y_stride = r->tokens->y_stride;
     }
-    take_steps(r->kernels, shape->rule, &steps, s_of(shape, r->state, head));
+    take_steps(r->kernels, shape->rule, &steps,
+               r->state + kvern_recurrence_head_offset(shape, head));
 }
 
-// The value heads first_head to end_head - 1, which share a key head.
-static void run_key_head(const run *r, size_t first_head, size_t end_head)
+static void run_tile(const run *r)
 {
-    const size_t share = r->shape->value_heads / r->shape->key_heads;
-    const size_t key_head = first_head / share;
-    KVERN_ASSERT(first_head < end_head && (end_head - 1) / share == key_head);
-    for (size_t first = 0; first < r->tokens->count; first += TILE) {
-        const size_t left = r->tokens->count - first, count = left < TILE ? left : TILE;
-        prepare_keys(r, first, count, key_head);
-        if (r->records && first_head % share == 0) // who has the first one records the key
-            record_keys(r, first, count, key_head);
-        for (size_t head = first_head; head < end_head; head++)
-            run_head(r, first, count, head);
+    prepare_channels(r);
+    if (r->records)
+        record_channels(r);
+    for (size_t head = r->first_head; head < r->first_head + r->heads; head++) {
+        prepare_gates(r, head);
+        if (r->records)
+            record_gates(r, head);
+        run_head(r, head);
+    }
+}
+
+static void run_group(run *r, size_t first_head, size_t heads, float *scratch)
+{
+    r->first_head = first_head;
+    r->heads = heads;
+    r->first_key = first_head / r->heads_per_key;
+    r->keys = (first_head + heads - 1) / r->heads_per_key + 1 - r->first_key;
+    lay_out_scratch(r, scratch);
+    for (r->first = 0; r->first < r->tokens->count; r->first += r->count) {
+        const size_t left = r->tokens->count - r->first;
+        r->count = left < TILE ? left : TILE;
+        run_tile(r);
     }
 }
 
@@ -369,24 +341,23 @@ void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape
 {
     KVERN_ASSERT(shape->key_heads > 0 && shape->value_heads % shape->key_heads == 0);
     KVERN_ASSERT(first_head + heads <= shape->value_heads);
-    const size_t share = shape->value_heads / shape->key_heads, end_head = first_head + heads;
-    run r = {kvern_recurrence_kernels_of(features),
-             features,
-             shape,
-             weights,
-             tokens,
-             state,
-             records,
-             .q = scratch};
-    r.k = r.q + TILE * shape->k_dim;
-    r.v = r.k + TILE * shape->k_dim;
-    r.decay = r.v + TILE * shape->v_dim;
-    r.beta = r.decay + TILE * decay_floats(shape);
-    while (first_head < end_head) {
-        const size_t next = (first_head / share + 1) * share;
-        run_key_head(&r, first_head, next < end_head ? next : end_head);
-        first_head = next;
-    }
+    run r = {
+        .kernels = kvern_recurrence_kernels_of(features),
+        .features = features,
+        .shape = shape,
+        .weights = weights,
+        .tokens = tokens,
+        .state = state,
+        .records = records,
+        .channels = kvern_recurrence_channels(shape),
+        .keys_floats = kvern_recurrence_keys_floats(shape),
+        .values_floats = kvern_recurrence_values_floats(shape),
+        .decay_floats = kvern_recurrence_decay_floats(shape),
+        .heads_per_key = shape->value_heads / shape->key_heads,
+    };
+    const size_t end = first_head + heads, most = group_heads(shape);
+    for (size_t head = first_head; head < end; head += most)
+        run_group(&r, head, end - head < most ? end - head : most, scratch);
 }
 
 void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape, float *state,
@@ -394,23 +365,22 @@ void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *sh
 {
     KVERN_ASSERT(first_head + heads <= shape->value_heads);
     const kvern_recurrence_kernels *kernels = kvern_recurrence_kernels_of(features);
-    const size_t floats = kvern_recurrence_record_floats(shape);
-    const size_t share = shape->value_heads / shape->key_heads;
+    const record_places at = record_places_of(shape);
+    const size_t heads_per_key = shape->value_heads / shape->key_heads;
     for (size_t head = first_head; head < first_head + heads; head++) {
         const kvern_recurrence_steps steps = {
             .count = count,
             .k_dim = shape->k_dim,
             .v_dim = shape->v_dim,
-            .k = records + head / share * shape->k_dim,
-            .v = records + keys_floats(shape) + head * shape->v_dim,
-            .decay =
-                records + keys_floats(shape) + values_floats(shape) + head * decay_floats(shape),
-            .beta = records + floats - shape->value_heads + head,
-            .k_stride = floats,
-            .v_stride = floats,
-            .decay_stride = floats,
-            .beta_stride = floats,
+            .k = records + head / heads_per_key * shape->k_dim,
+            .v = records + at.v + head * shape->v_dim,
+            .decay = records + at.decay + head * kvern_recurrence_decay_floats(shape),
+            .beta = records + at.beta + head,
+            .k_stride = at.floats,
+            .v_stride = at.floats,
+            .decay_stride = at.floats,
+            .beta_stride = at.floats,
         };
-        take_steps(kernels, shape->rule, &steps, s_of(shape, state, head));
+        take_steps(kernels, shape->rule, &steps, state + kvern_recurrence_head_offset(shape, head));
     }
 }

@@ -2,4 +2,5 @@
 #include "src/math/lanes_avx2.h"
 
 #define RECURRENCE_KERNELS kvern_recurrence_avx2
+#define RECURRENCE_BLOCKS 1
 #include "src/recurrent/recurrence_template.h"

@@ -2,4 +2,6 @@
 #include "src/math/lanes_avx512.h"
 
 #define RECURRENCE_KERNELS kvern_recurrence_avx512
+
+#define RECURRENCE_BLOCKS 2
 #include "src/recurrent/recurrence_template.h"

@@ -37,12 +37,16 @@ typedef void kvern_convolve_fn(size_t channels, size_t taps, const float *const 
 typedef void kvern_rms_scale_fn(size_t n, const float *x, float eps, float factor,
                                 const float *weight, float *out);
 
+// out[i] = exp(-(rate * softplus(a[i] + bias[i]))); bias may be NULL, out may be a.
+typedef void kvern_decay_fn(size_t n, const float *a, const float *bias, float rate, float *out);
+
 typedef struct kvern_recurrence_kernels {
     kvern_recurrence_steps_fn *delta;          // decay: one number per token
     kvern_recurrence_steps_fn *delta_channels; // decay: k_dim numbers per token
     kvern_recurrence_steps_fn *ssd;            // decay: one number per token
     kvern_convolve_fn *convolve;
     kvern_rms_scale_fn *rms_scale;
+    kvern_decay_fn *decay;
 } kvern_recurrence_kernels;
 
 // The best kernels within `features`.

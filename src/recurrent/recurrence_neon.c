@@ -2,4 +2,5 @@
 #include "src/math/lanes_neon.h"
 
 #define RECURRENCE_KERNELS kvern_recurrence_neon
+#define RECURRENCE_BLOCKS 1
 #include "src/recurrent/recurrence_template.h"

@@ -4,6 +4,7 @@
 
 #include "src/base/assert.h"
 #include "src/math/sigmoid.h"
+#include "src/math/softplus.h"
 #include "src/math/sum.h"
 
 #include <math.h>
@@ -158,10 +159,17 @@ static void rms_scale(size_t n, const float *x, float eps, float factor, const f
         out[i] = weight ? x[i] * scale * weight[i] : x[i] * scale;
 }
 
+static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = plain_exp(-(rate * plain_softplus(bias ? a[i] + bias[i] : a[i])));
+}
+
 const kvern_recurrence_kernels kvern_recurrence_plain = {
     .delta = delta,
     .delta_channels = delta_channels,
     .ssd = ssd,
     .convolve = convolve,
     .rms_scale = rms_scale,
+    .decay = decay,
 };

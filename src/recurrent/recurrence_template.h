@@ -2,7 +2,10 @@
 // The kernels of recurrent layers for one instruction set; equal to recurrence_plain.c bit for bit.
 // Included once by recurrence_<isa>.c after a lanes header.
 //
-// Parameter: RECURRENCE_KERNELS, the name of the kernels.
+// Parameters:
+//     RECURRENCE_KERNELS  the name of the kernels
+//     RECURRENCE_BLOCKS   blocks of S that go through the tokens together: as many as the sums of
+//                         their values need to hide the latency of one fma
 //
 // A block of S, [k_dim][32], is taken through all tokens before the next one. At k_dim 128 it is 16
 // KiB, so it stays in the first-level cache, and what a token leaves to do to an element (the outer
@@ -12,6 +15,7 @@
 #include "src/recurrent/recurrence_kernels.h"
 
 #include "src/math/sigmoid_lanes.h"
+#include "src/math/softplus_lanes.h"
 #include "src/math/sum.h"
 #include "src/math/unroll.h"
 
@@ -19,123 +23,160 @@
 
 #define BLOCK KVERN_RECURRENCE_BLOCK
 
-// 32 values.
+// ---- Values of one or more blocks: `n` vectors, two per block. n is a constant everywhere. ----
+
 typedef struct {
-    lanes low, high;
-} pair;
+    lanes v[2 * RECURRENCE_BLOCKS];
+} values;
 
-LANES_INLINE pair pair_zero(void)
+LANES_INLINE values values_zero(int n)
 {
-    return (pair){lanes_zero(), lanes_zero()};
+    values x;
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        x.v[j] = lanes_zero();
+    return x;
 }
 
-LANES_INLINE pair pair_load(const float *p)
+// Where vector j of key channel 0 is.
+LANES_INLINE size_t vector_at(size_t k_dim, int j)
 {
-    return (pair){lanes_load(p), lanes_load(p + 16)};
+    return (size_t)(j / 2) * k_dim * BLOCK + (size_t)(j % 2) * 16;
 }
 
-LANES_INLINE void pair_store(float *p, pair v)
+LANES_INLINE values values_load(const float *s, size_t k_dim, int n)
 {
-    lanes_store(p, v.low);
-    lanes_store(p + 16, v.high);
+    values x;
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        x.v[j] = lanes_load(s + vector_at(k_dim, j));
+    return x;
 }
 
-// The first `count` values, 1 to 32; zeros behind them.
-LANES_INLINE pair pair_load_part(const float *p, size_t count)
+LANES_INLINE void values_store(float *s, size_t k_dim, values x, int n)
 {
-    if (count >= BLOCK)
-        return pair_load(p);
-    if (count > 16)
-        return (pair){lanes_load(p), lanes_load_part(p + 16, (int)count - 16)};
-    return (pair){lanes_load_part(p, (int)count), lanes_zero()};
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        lanes_store(s + vector_at(k_dim, j), x.v[j]);
 }
 
-LANES_INLINE void pair_store_part(float *p, pair v, size_t count)
+// The first `count` of a token's values; zeros behind them.
+LANES_INLINE values values_load_part(const float *p, size_t count, int n)
 {
-    if (count >= BLOCK) {
-        pair_store(p, v);
-    } else if (count > 16) {
-        lanes_store(p, v.low);
-        lanes_store_part(p + 16, v.high, (int)count - 16);
-    } else {
-        lanes_store_part(p, v.low, (int)count);
+    values x;
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++) {
+        const size_t before = 16 * (size_t)j;
+        if (count >= before + 16)
+            x.v[j] = lanes_load(p + before);
+        else
+            x.v[j] =
+                count > before ? lanes_load_part(p + before, (int)(count - before)) : lanes_zero();
+    }
+    return x;
+}
+
+LANES_INLINE void values_store_part(float *p, values x, size_t count, int n)
+{
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++) {
+        const size_t before = 16 * (size_t)j;
+        if (count >= before + 16)
+            lanes_store(p + before, x.v[j]);
+        else if (count > before)
+            lanes_store_part(p + before, x.v[j], (int)(count - before));
     }
 }
 
-LANES_INLINE pair pair_scale(pair v, lanes factor)
+LANES_INLINE values values_scale(values x, lanes factor, int n)
 {
-    return (pair){lanes_mul(v.low, factor), lanes_mul(v.high, factor)};
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        x.v[j] = lanes_mul(x.v[j], factor);
+    return x;
 }
 
 // a * b + c, where b is one number for all values.
-LANES_INLINE pair pair_fma(pair a, lanes b, pair c)
+LANES_INLINE values values_fma(values a, lanes b, values c, int n)
 {
-    return (pair){lanes_fma(a.low, b, c.low), lanes_fma(a.high, b, c.high)};
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        c.v[j] = lanes_fma(a.v[j], b, c.v[j]);
+    return c;
 }
 
 // ---- Delta ----
 
-// What token t adds to S in one block: beta (v - m).
-LANES_INLINE pair difference(const kvern_recurrence_steps *steps, size_t t, size_t first, pair m)
+// What token t adds: beta (v - m).
+LANES_INLINE values difference(const kvern_recurrence_steps *steps, size_t t, size_t first,
+                               values m, int n)
 {
     const float *v = steps->v + t * steps->v_stride + first;
-    const pair value = pair_load_part(v, steps->v_dim - first);
     const lanes beta = lanes_set(steps->beta[t * steps->beta_stride]);
-    return (pair){lanes_mul(beta, lanes_sub(value.low, m.low)),
-                  lanes_mul(beta, lanes_sub(value.high, m.high))};
+    values d = values_load_part(v, steps->v_dim - first, n);
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++)
+        d.v[j] = lanes_mul(beta, lanes_sub(d.v[j], m.v[j]));
+    return d;
 }
 
-// The passes over a block do some of: `finish` token t (outer product, and y where `outputs`),
+// One pass over the blocks does some of: `finish` token t (outer product, and y where `outputs`),
 // `begin` the next token (decay, m).
-LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, float *s, pair d,
-                             pair *y, pair *m, bool finish, bool begin, bool outputs, bool channels)
+LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, float *s, values d,
+                             values *y, values *m, bool finish, bool begin, bool outputs,
+                             bool channels, int n)
 {
-    const size_t next = finish ? t + 1 : t;
+    const size_t next = finish ? t + 1 : t, k_dim = steps->k_dim;
     const float *k = steps->k + t * steps->k_stride;
     const float *q = outputs ? steps->q + t * steps->q_stride : NULL;
     const float *next_k = begin ? steps->k + next * steps->k_stride : NULL;
     const float *decay = begin ? steps->decay + next * steps->decay_stride : NULL;
     const lanes one_decay = begin && !channels ? lanes_set(*decay) : lanes_zero();
-    pair sum_y = pair_zero(), sum_m = pair_zero();
-    for (size_t i = 0; i < steps->k_dim; i++) {
-        pair x = pair_load(s + i * BLOCK);
+    values sum_y = values_zero(n), sum_m = values_zero(n);
+    for (size_t i = 0; i < k_dim; i++) {
+        values x = values_load(s + i * BLOCK, k_dim, n);
         if (finish)
-            x = pair_fma(d, lanes_set(k[i]), x);
+            x = values_fma(d, lanes_set(k[i]), x, n);
         if (finish && outputs)
-            sum_y = pair_fma(x, lanes_set(q[i]), sum_y);
+            sum_y = values_fma(x, lanes_set(q[i]), sum_y, n);
         if (begin) {
-            x = pair_scale(x, channels ? lanes_set(decay[i]) : one_decay);
-            sum_m = pair_fma(x, lanes_set(next_k[i]), sum_m);
+            x = values_scale(x, channels ? lanes_set(decay[i]) : one_decay, n);
+            sum_m = values_fma(x, lanes_set(next_k[i]), sum_m, n);
         }
-        pair_store(s + i * BLOCK, x);
+        values_store(s + i * BLOCK, k_dim, x, n);
     }
     *y = sum_y;
     *m = sum_m;
 }
 
-LANES_INLINE void delta_block(const kvern_recurrence_steps *steps, size_t first, float *s,
-                              bool outputs, bool channels)
+LANES_INLINE void delta_blocks(const kvern_recurrence_steps *steps, size_t first, float *s,
+                               bool outputs, bool channels, int n)
 {
-    pair y, m, d = pair_zero();
-    delta_pass(steps, 0, s, d, &y, &m, false, true, false, channels);
+    values y, m, d = values_zero(n);
+    delta_pass(steps, 0, s, d, &y, &m, false, true, false, channels, n);
     for (size_t t = 0; t < steps->count; t++) {
-        d = difference(steps, t, first, m);
+        d = difference(steps, t, first, m, n);
         if (t + 1 < steps->count)
-            delta_pass(steps, t, s, d, &y, &m, true, true, outputs, channels);
+            delta_pass(steps, t, s, d, &y, &m, true, true, outputs, channels, n);
         else
-            delta_pass(steps, t, s, d, &y, &m, true, false, outputs, channels);
+            delta_pass(steps, t, s, d, &y, &m, true, false, outputs, channels, n);
         if (outputs)
-            pair_store_part(steps->y + t * steps->y_stride + first, y, steps->v_dim - first);
+            values_store_part(steps->y + t * steps->y_stride + first, y, steps->v_dim - first, n);
     }
 }
 
 LANES_INLINE void delta_head(const kvern_recurrence_steps *steps, float *s, bool outputs,
                              bool channels)
 {
+    size_t first = 0;
     if (!steps->count)
         return;
-    for (size_t first = 0; first < steps->v_dim; first += BLOCK)
-        delta_block(steps, first, s + first * steps->k_dim, outputs, channels);
+    for (; first + (RECURRENCE_BLOCKS - 1) * BLOCK < steps->v_dim;
+         first += RECURRENCE_BLOCKS * BLOCK)
+        delta_blocks(steps, first, s + first * steps->k_dim, outputs, channels,
+                     2 * RECURRENCE_BLOCKS);
+    if (RECURRENCE_BLOCKS > 1 && first < steps->v_dim)
+        delta_blocks(steps, first, s + first * steps->k_dim, outputs, channels, 2);
 }
 
 static void delta(const kvern_recurrence_steps *steps, float *s)
@@ -159,39 +200,39 @@ static void delta_channels(const kvern_recurrence_steps *steps, float *s)
 
 #define SSD_TOKENS 4
 
-// `tokens` of them from t on, at most SSD_TOKENS.
+// `tokens` of them from t on, at most SSD_TOKENS, for one block.
 LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size_t first, float *s,
                              bool outputs, int tokens)
 {
-    const size_t values = steps->v_dim - first;
+    const size_t left = steps->v_dim - first;
     const float *k[SSD_TOKENS], *q[SSD_TOKENS];
-    pair x[SSD_TOKENS], d[SSD_TOKENS], y[SSD_TOKENS];
+    values x[SSD_TOKENS], d[SSD_TOKENS], y[SSD_TOKENS];
     lanes decay[SSD_TOKENS];
     KVERN_UNROLL
     for (int j = 0; j < tokens; j++) {
         const size_t at = t + (size_t)j;
         k[j] = steps->k + at * steps->k_stride;
         q[j] = outputs ? steps->q + at * steps->q_stride : NULL;
-        x[j] = pair_load_part(steps->v + at * steps->v_stride + first, values);
-        d[j] = pair_scale(x[j], lanes_set(steps->beta[at * steps->beta_stride]));
+        x[j] = values_load_part(steps->v + at * steps->v_stride + first, left, 2);
+        d[j] = values_scale(x[j], lanes_set(steps->beta[at * steps->beta_stride]), 2);
         decay[j] = lanes_set(steps->decay[at * steps->decay_stride]);
-        y[j] = pair_zero();
+        y[j] = values_zero(2);
     }
     for (size_t i = 0; i < steps->k_dim; i++) {
-        pair e = pair_load(s + i * BLOCK);
+        values e = values_load(s + i * BLOCK, 0, 2);
         KVERN_UNROLL
         for (int j = 0; j < tokens; j++) {
-            e = pair_fma(d[j], lanes_set(k[j][i]), pair_scale(e, decay[j]));
+            e = values_fma(d[j], lanes_set(k[j][i]), values_scale(e, decay[j], 2), 2);
             if (outputs)
-                y[j] = pair_fma(e, lanes_set(q[j][i]), y[j]);
+                y[j] = values_fma(e, lanes_set(q[j][i]), y[j], 2);
         }
-        pair_store(s + i * BLOCK, e);
+        values_store(s + i * BLOCK, 0, e, 2);
     }
     KVERN_UNROLL
     for (int j = 0; j < tokens && outputs; j++) {
         if (steps->skip)
-            y[j] = pair_fma(x[j], lanes_set(*steps->skip), y[j]);
-        pair_store_part(steps->y + (t + (size_t)j) * steps->y_stride + first, y[j], values);
+            y[j] = values_fma(x[j], lanes_set(*steps->skip), y[j], 2);
+        values_store_part(steps->y + (t + (size_t)j) * steps->y_stride + first, y[j], left, 2);
     }
 }
 
@@ -242,14 +283,26 @@ LANES_INLINE void convolve_lanes(size_t c, int count, size_t taps, const float *
     store_some(out + c, silu ? lanes_silu(sum) : sum, count);
 }
 
-static void convolve(size_t channels, size_t taps, const float *const *rows, const float *weight,
-                     size_t weight_stride, const float *bias, bool silu, float *out)
+LANES_INLINE void convolve_taps(size_t channels, size_t taps, const float *const *rows,
+                                const float *weight, size_t weight_stride, const float *bias,
+                                bool silu, float *out)
 {
     size_t c = 0;
     for (; c + 16 <= channels; c += 16)
         convolve_lanes(c, 16, taps, rows, weight, weight_stride, bias, silu, out);
     if (c < channels)
         convolve_lanes(c, (int)(channels - c), taps, rows, weight, weight_stride, bias, silu, out);
+}
+
+static void convolve(size_t channels, size_t taps, const float *const *rows, const float *weight,
+                     size_t weight_stride, const float *bias, bool silu, float *out)
+{
+    const float *const four[4] = {rows[0], rows[taps > 1], rows[taps > 2 ? 2 : 0],
+                                  rows[taps > 3 ? 3 : 0]};
+    if (taps == 4 && silu) // what models have
+        convolve_taps(channels, 4, four, weight, weight_stride, bias, true, out);
+    else
+        convolve_taps(channels, taps, rows, weight, weight_stride, bias, silu, out);
 }
 
 static void rms_scale(size_t n, const float *x, float eps, float factor, const float *weight,
@@ -272,10 +325,23 @@ static void rms_scale(size_t n, const float *x, float eps, float factor, const f
     }
 }
 
+static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? (int)(n - i) : 16;
+        lanes x = load_some(a + i, count);
+        if (bias)
+            x = lanes_add(x, load_some(bias + i, count));
+        x = lanes_neg(lanes_mul(lanes_set(rate), lanes_softplus(x)));
+        store_some(out + i, lanes_exp(x), count);
+    }
+}
+
 const kvern_recurrence_kernels RECURRENCE_KERNELS = {
     .delta = delta,
     .delta_channels = delta_channels,
     .ssd = ssd,
     .convolve = convolve,
     .rms_scale = rms_scale,
+    .decay = decay,
 };

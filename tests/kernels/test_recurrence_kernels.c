@@ -391,6 +391,40 @@ static void kernels_normalize_as_stated(void **state)
     guarded_free(&by);
 }
 
+// ---- Decays ----
+
+static void kernels_decay_as_stated(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 5);
+    const kernel_variants variants = kernel_variants_here();
+    float a[MOST_CHANNELS], bias[MOST_CHANNELS], wanted[MOST_CHANNELS];
+    guarded from = guarded_at_end(sizeof a), to = guarded_at_end(sizeof a);
+    guarded by = guarded_at_end(sizeof a);
+    for (int round = 0; round < rounds(3000); round++) {
+        const size_t n = test_random_below(&random, MOST_CHANNELS + 1);
+        const float rate = kvern_exp(4 * test_random_signed(&random));
+        const bool biased = test_random_below(&random, 2) != 0;
+        fill(&random, a, MOST_CHANNELS, round % 2 ? 4 : 100, round % 3 == 0);
+        fill(&random, bias, MOST_CHANNELS, 2, false);
+        for (size_t i = 0; i < n; i++)
+            wanted[i] = kvern_exp(-(rate * kvern_softplus(biased ? a[i] + bias[i] : a[i])));
+        for (size_t v = 0; v < variants.count; v++) {
+            const kvern_recurrence_kernels *kernels =
+                kvern_recurrence_kernels_of(variants.features[v]);
+            float *in = place(&from, a, n), *added = place(&by, bias, n);
+            float *out = guarded_last(&to, n * sizeof(float));
+            kernels->decay(n, in, biased ? added : NULL, rate, out);
+            check_same_floats(wanted, out, n, kvern_cpu_name(variants.features[v]));
+            kernels->decay(n, in, biased ? added : NULL, rate, in); // in place
+            check_same_floats(wanted, in, n, kvern_cpu_name(variants.features[v]));
+        }
+    }
+    guarded_free(&from);
+    guarded_free(&to);
+    guarded_free(&by);
+}
+
 int main(void)
 {
     kernel_variants_print("recurrence");
@@ -401,6 +435,7 @@ int main(void)
         cmocka_unit_test(lanes_behind_the_values_stay_zero),
         cmocka_unit_test(kernels_convolve_as_stated),
         cmocka_unit_test(kernels_normalize_as_stated),
+        cmocka_unit_test(kernels_decay_as_stated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
