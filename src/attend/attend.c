@@ -10,6 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/codec/codec.h"
 #include "src/math/fpenv.h"
 
 #include <string.h>
@@ -46,7 +47,8 @@ static size_t numbers_of(const kvern_geometry *g)
 {
     size_t numbers = 0;
     for (size_t s = 0; s < g->stream_count; s++)
-        numbers += g->streams[s].dim;
+        numbers += (g->streams[s].role & KVERN_ROLE_SCORE ? g->streams[s].dim : 0) +
+                   (g->streams[s].role & KVERN_ROLE_VALUE ? g->streams[s].dim : 0);
     return numbers;
 }
 
@@ -242,6 +244,12 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->job.view = view;
     p->job.kernels = kvern_softmax_kernels_of(context->cpu_features);
     p->job.queries = queries;
+    if (kvern_values_are_keys(view->geometry)) {
+        const kvern_codec f32 = {.kind = KVERN_CODEC_F32};
+        p->job.latent_sum = kvern_latent_sum_of(context->cpu_features);
+        p->job.score_f32 =
+            kvern_codec_type_of(&f32)->kernels_of(&f32, context->cpu_features)->score;
+    }
     p->job.group = queries->query_heads / view->geometry->kv_heads;
     KVERN_ASSERT(queries->query_heads % view->geometry->kv_heads == 0);
     p->workers = context->executor.threads;

@@ -154,7 +154,7 @@ static bool fits(int64_t tokens, int64_t token_stride, int64_t heads, int64_t he
 
 static kvern_status check_row(const kvern_read *read, const kvern_queries *q, size_t r)
 {
-    const kvern_stream_plan *keys = kvern_stream_for(read->geometry, KVERN_ROLE_SCORE);
+    const int64_t query_dim = (int64_t)read->geometry->query_dim;
     const kvern_stream_plan *values = kvern_stream_for(read->geometry, KVERN_ROLE_VALUE);
     const int64_t appended = read->rows[r].length - read->rows[r].base;
     const int64_t count = q->counts[r], first = q->first[r];
@@ -173,7 +173,7 @@ static kvern_status check_row(const kvern_read *read, const kvern_queries *q, si
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: a start is negative", r);
     if (!kvern_i64_add(q->q_start[r], count, &q_end) ||
         !kvern_i64_add(q->out_start[r], count, &out_end) ||
-        !fits(q_end, q->q_token_stride, heads, q->q_head_stride, (int64_t)keys->dim) ||
+        !fits(q_end, q->q_token_stride, heads, q->q_head_stride, query_dim) ||
         !fits(out_end, q->out_token_stride, heads, q->out_head_stride, (int64_t)values->dim))
         return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: an index of q or out does not fit", r);
     return KVERN_OK;

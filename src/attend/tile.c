@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/tile.h"
 
+#include "src/attend/latent_block.h"
 #include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/math/element.h"
@@ -41,7 +42,7 @@ size_t kvern_workspace_bytes(const kvern_attend_job *job)
 {
     return VECTORS * ((job->view->query_floats + SLOTS) * sizeof(float) + sizeof(uint64_t) +
                       sizeof(kvern_visibility)) +
-           2 * kvern_partial_bytes(job, VECTORS);
+           2 * kvern_partial_bytes(job, VECTORS) + kvern_latent_space_bytes(job);
 }
 
 // 32 vectors make every part a multiple of a cache line.
@@ -62,8 +63,9 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
     at += VECTORS * sizeof(kvern_visibility);
     work.span = kvern_partial_at(VECTORS, at);
     work.total = kvern_partial_at(VECTORS, at + kvern_partial_bytes(job, VECTORS));
-    KVERN_ASSERT(at + 2 * kvern_partial_bytes(job, VECTORS) ==
-                 (char *)memory + kvern_workspace_bytes(job));
+    at += 2 * kvern_partial_bytes(job, VECTORS);
+    work.latent = kvern_latent_space_at(job, at);
+    KVERN_ASSERT(at + kvern_latent_space_bytes(job) == (char *)memory + kvern_workspace_bytes(job));
     return work;
 }
 
@@ -134,8 +136,8 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
         float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
-        load_query(job, at, keys->dim, to);
-        if (keys->type->prepare)
+        load_query(job, at, g->query_dim, to);
+        if (g->query_floats > g->query_dim)
             keys->type->prepare(&keys->codec, keys->dim, to);
     }
 }
@@ -322,6 +324,26 @@ static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, cons
     }
 }
 
+// The same where values are keys.
+static void attend_latents(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
+                           int64_t begin, const void *next_page, kvern_workspace *work,
+                           kvern_partial *out)
+{
+    const kvern_latent_run found = {
+        .from = r->from, .to = r->to, .count = tile->count, .any = look(tile, r, begin, work)};
+    KVERN_ASSERT(tile->heads == 1);
+    kvern_latent_page(job, &found, r->page, next_page, work, out);
+}
+
+static void meet(const kvern_attend_job *job, const kvern_tile *tile, const run *r, int64_t begin,
+                 void *next_page, kvern_workspace *work, kvern_partial *out)
+{
+    if (job->latent_sum)
+        attend_latents(job, tile, r, begin, next_page, work, out);
+    else
+        attend_run(job, tile, r, begin, next_page, work, out);
+}
+
 // Neighbouring rows that have the same page here meet it together.
 static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
                          int64_t next_begin, kvern_workspace *work, kvern_partial *out)
@@ -335,12 +357,12 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, in
             open.to = next.to;
         } else if (next.page) {
             if (open.page)
-                attend_run(job, tile, &open, begin, next.page, work, out);
+                meet(job, tile, &open, begin, next.page, work, out);
             open = next;
         }
     }
     if (open.page)
-        attend_run(job, tile, &open, begin, first_page(job, tile, next_begin, work), work, out);
+        meet(job, tile, &open, begin, first_page(job, tile, next_begin, work), work, out);
 }
 
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
@@ -351,7 +373,10 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->m[i] = -INFINITY;
         out->l[i] = 0;
     }
-    memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
+    if (job->latent_sum)
+        kvern_latent_start(job, tile->count, work);
+    else
+        memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
     KVERN_ASSERT(span < tile->spans);
     const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
     const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
@@ -360,6 +385,8 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         KVERN_ASSERT(at % SLOTS == 0 && next > at);
         attend_block(job, tile, at, next, work, out);
     }
+    if (job->latent_sum)
+        kvern_latent_finish(job, tile->count, work, out);
 }
 
 // ---- Merging and finishing ----

@@ -9,6 +9,7 @@
 // foresee what comes next.
 
 #include "src/attend/attend.h"
+#include "src/attend/latent_sum.h"
 #include "src/attend/softmax.h"
 
 // Vectors of a tile at most: enough that a page's values are read once for many, few enough that
@@ -25,6 +26,9 @@ typedef struct kvern_attend_job {
     kvern_softmax_kernels kernels;
     const kvern_queries *queries;
     size_t group; // query heads per KV head
+    // Where values are keys (src/attend/latent_block.h); else NULL.
+    kvern_latent_sum_fn *latent_sum;
+    kvern_score_fn *score_f32;
 } kvern_attend_job;
 
 // Vectors of one KV head that the queries of a row make: vector v of KV head `head` is query head
@@ -52,6 +56,14 @@ typedef struct kvern_partial {
     float *acc;   // [vectors][v_dim]
 } kvern_partial;
 
+// What a worker needs besides for latents (src/attend/latent_block.h).
+typedef struct kvern_latent_space {
+    float *block;      // [query_dim][64], decoded; NULL: pages have it in f32
+    float *sums;       // [v_dim][32]
+    float *weights;    // [64][32]
+    size_t page_bytes; // that queries are scored against
+} kvern_latent_space;
+
 // The working memory of one worker.
 typedef struct kvern_workspace {
     float *q;               // [KVERN_TILE_VECTORS][query_floats], scaled and prepared
@@ -59,6 +71,7 @@ typedef struct kvern_workspace {
     uint64_t *visible;      // [KVERN_TILE_VECTORS], slots of the block at hand
     kvern_visibility *sees; // [KVERN_TILE_VECTORS], of the loaded vectors
     kvern_partial span, total;
+    kvern_latent_space latent;
 } kvern_workspace;
 
 // Memory for the results of tiles of up to `vectors` vectors: whole cache lines.

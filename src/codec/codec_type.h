@@ -8,7 +8,7 @@
 //
 // A block is the part of a page that belongs to one KV head and one stream (keys or values): 64
 // positions of `dim` values. Its layout belongs to the codec; everybody else goes through these
-// functions. `dim` is a multiple of 8 and of the codec's own unit, at most KVERN_MAX_HEAD_DIM.
+// functions. `dim` is a multiple of 8 and of the codec's own unit, at most KVERN_MAX_STREAM_DIM.
 // Positions inside a block are called slots, 0 to 63. Blocks begin at multiples of 64 bytes.
 
 #include <kvern/composition.h>
@@ -16,6 +16,9 @@
 
 struct kvern_affine_arrays;
 struct kvern_slot_stream;
+
+// Numbers of a vector at most: of a latent. Those of keys and values are fewer.
+#define KVERN_MAX_STREAM_DIM KVERN_MAX_LATENT_DIM
 
 // Keys and values are read in different directions, so each codec has a form for both.
 typedef enum kvern_stream { KVERN_STREAM_K = 0, KVERN_STREAM_V = 1 } kvern_stream;
@@ -45,11 +48,19 @@ typedef void kvern_accumulate_fn(const kvern_codec *codec, const void *block, si
 typedef void kvern_encode_fn(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                              size_t slot, kvern_type type, const void *values);
 
+// The values of a block of keys, exactly as `decode` gives them, where a block of f32 has them:
+//     to[d * 64 + p] for all slots p
+// Slots that were never stored give unspecified values, but never a trap. `to` is aligned to 64
+// bytes.
+typedef void kvern_decode_block_fn(const kvern_codec *codec, const void *block, size_t dim,
+                                   float *to);
+
 // The kernels that write and read a codec's blocks.
 typedef struct kvern_codec_kernels {
     kvern_encode_fn *encode;
     kvern_score_fn *score;
     kvern_accumulate_fn *accumulate;
+    kvern_decode_block_fn *decode_block;
 } kvern_codec_kernels;
 
 // ---- Codes for callers ----

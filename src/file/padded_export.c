@@ -59,7 +59,7 @@ static void export_vector(const kvern_stream_plan *stream, const kvern_plane *p,
                           size_t head, size_t slot, size_t index)
 {
     if (p->numbers) {
-        float values[KVERN_MAX_HEAD_DIM];
+        float values[KVERN_MAX_STREAM_DIM];
         kvern_stream_decode(stream, page, head, slot, values);
         for (size_t d = 0; d < p->dim; d++)
             kvern_store_element(p->type, kvern_plane_numbers(p, index), d, values[d]);

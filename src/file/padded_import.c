@@ -158,7 +158,7 @@ static void import_vector(const kvern_stream_plan *stream, const kvern_plane *p,
                                      kvern_page_block(stream, page, head), p->dim, slot, &p->codes,
                                      index);
     } else if (through_bf16) {
-        uint16_t rounded[KVERN_MAX_HEAD_DIM];
+        uint16_t rounded[KVERN_MAX_STREAM_DIM];
         for (size_t d = 0; d < p->dim; d++)
             rounded[d] =
                 kvern_bf16_from_f32(kvern_load_element(p->type, kvern_plane_numbers(p, index), d));

@@ -54,6 +54,19 @@ static inline kvern_layer_rows kvern_layer_row_alone(const kvern_layer_rows *row
                               rows->undos ? rows->undos + row : NULL};
 }
 
+// What the caller of an append has for one lane, starts and strides in tokens and elements.
+typedef struct kvern_lane_view {
+    const char *data;
+    kvern_type type;
+    int64_t token_stride, head_stride;
+    const int64_t *start; // NULL: rows follow each other
+} kvern_lane_view;
+
+// Views of the lanes that the layer stores; others are not looked at.
+typedef struct kvern_lane_views {
+    kvern_lane_view lanes[KVERN_LANES];
+} kvern_lane_views;
+
 // `counts` has an entry per row: the tokens that it receives.
 struct kvern_layer_ops {
     // ---- Planning ----
@@ -90,12 +103,12 @@ struct kvern_layer_ops {
 
     // ---- Appends ----
 
-    // Checks the caller's view, everything but the counts.
-    kvern_status (*check_tokens)(const kvern_planned_layer *layer, const kvern_tokens *tokens,
+    // Checks the caller's views, everything but the counts.
+    kvern_status (*check_tokens)(const kvern_planned_layer *layer, const kvern_lane_views *views,
                                  const int64_t *counts, size_t rows);
     // Stores the tokens behind the rows, which are prepared for them and become longer.
     void (*store)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
-                  const kvern_tokens *tokens, const int64_t *counts);
+                  const kvern_lane_views *views, const int64_t *counts);
     // Whether a read of row number `index` as it is can have queries at its last `count` positions.
     kvern_status (*check_donor)(const kvern_planned_layer *layer, const kvern_row *row,
                                 size_t index, int64_t count);
@@ -134,5 +147,8 @@ struct kvern_layer_ops {
 
 // The operations of a kind of layers; NULL: there is no such kind.
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind);
+
+// Refuses a layer that does not store the lane, by name (KVERN_ERR_UNSUPPORTED).
+KVERN_CHECK kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane lane);
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef KVERN_ROWS_GEOMETRY_H
 #define KVERN_ROWS_GEOMETRY_H
 
-// What a page of one layer looks like: for each of its streams (keys, values) the blocks of all KV
-// heads, stream after stream. A decode takes the heads of a page together (src/attend/tile.h), so
-// it reads the page from front to back.
+// What a page of one layer looks like: for each of its streams (keys, values; latents) the blocks
+// of all KV heads, stream after stream. A decode takes the heads of a page together
+// (src/attend/tile.h), so it reads the page from front to back.
 
 #include "src/base/assert.h"
 #include "src/codec/codec_type.h"
@@ -14,14 +14,27 @@
 // What a read does with a stream; bits, for one stream may do for both.
 typedef enum kvern_stream_role {
     KVERN_ROLE_SCORE = 1, // queries are scored against it
-    KVERN_ROLE_VALUE = 2  // it is summed up by the weights of its positions
+    KVERN_ROLE_VALUE = 2, // it is summed up by the weights of its positions
+    KVERN_ROLE_BOTH = KVERN_ROLE_SCORE | KVERN_ROLE_VALUE,
+    KVERN_ROLE_INDEX = 4 // positions are selected by it; attention does not read it
 } kvern_stream_role;
+
+// Which of the caller's tensors a stream stores.
+typedef enum kvern_lane {
+    KVERN_LANE_K,
+    KVERN_LANE_V,
+    KVERN_LANE_LATENT,
+    KVERN_LANE_ROPE,
+    KVERN_LANE_INDEX
+} kvern_lane;
+#define KVERN_LANES 5
 
 // One stream of vectors: `heads` of `dim` numbers per position.
 typedef struct kvern_stream_plan {
     const char *name; // in messages and signatures: "k"
     kvern_stream_role role;
-    size_t heads, dim;
+    kvern_lane lane;
+    size_t heads, dim, most_dim;
     kvern_codec codec;
     const kvern_codec_type *type; // of the codec
     kvern_codec_kernels kernels;
@@ -33,6 +46,7 @@ typedef struct kvern_geometry {
     size_t stream_count; // 0: there is no such form
     kvern_stream_plan streams[KVERN_MAX_STREAMS];
     size_t kv_heads;     // query heads divide into these
+    size_t query_dim;    // numbers of a query: of all streams that it is scored against
     size_t query_floats; // of a prepared query
     size_t page_bytes;
 } kvern_geometry;
@@ -48,10 +62,16 @@ static inline const kvern_stream_plan *kvern_stream_for(const kvern_geometry *g,
     return &g->streams[s];
 }
 
+// Whether values are what queries are scored against: a latent is both, and stored once.
+static inline bool kvern_values_are_keys(const kvern_geometry *g)
+{
+    return kvern_stream_for(g, KVERN_ROLE_VALUE)->role == KVERN_ROLE_BOTH;
+}
+
 // How the codec lays the stream's blocks out.
 static inline kvern_stream kvern_stream_form(const kvern_stream_plan *stream)
 {
-    return stream->role & KVERN_ROLE_SCORE ? KVERN_STREAM_K : KVERN_STREAM_V;
+    return stream->role == KVERN_ROLE_VALUE ? KVERN_STREAM_V : KVERN_STREAM_K;
 }
 
 static inline void *kvern_page_block(const kvern_stream_plan *stream, void *page, size_t head)

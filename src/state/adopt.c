@@ -5,6 +5,7 @@
 #include "src/base/size.h"
 #include "src/codec/codec.h"
 #include "src/layer/attention/attention.h"
+#include "src/layer/latent/latent.h"
 #include "src/rows/row_image.h"
 #include "src/state/walk.h"
 
@@ -21,7 +22,7 @@ static bool same_shape(const kvern_geometry *a, const kvern_geometry *b)
     bool same = a->stream_count == b->stream_count;
     for (size_t s = 0; same && s < a->stream_count; s++) {
         const kvern_stream_plan *x = &a->streams[s], *y = &b->streams[s];
-        same = x->role == y->role && x->heads == y->heads && x->dim == y->dim;
+        same = x->lane == y->lane && x->heads == y->heads && x->dim == y->dim;
     }
     return same;
 }
@@ -47,9 +48,9 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
     if (!status && cache->rows[row].length)
         return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
     if (!status)
-        status = kvern_attention_check_kind(kvern_cache_planned(cache));
+        status = kvern_latent_check_streams(kvern_cache_planned(cache));
     if (!status)
-        status = kvern_attention_check_kind(kvern_cache_planned(from));
+        status = kvern_latent_check_streams(kvern_cache_planned(from));
     return status;
 }
 

@@ -26,6 +26,14 @@ void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *lay
     kvern_sized_init(&kvern_tokens_sizes, &defaults, tokens, size);
 }
 
+kvern_lane_views kvern_tokens_views(const kvern_tokens *t)
+{
+    return (kvern_lane_views){{
+        [KVERN_LANE_K] = {t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start},
+        [KVERN_LANE_V] = {t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start},
+    }};
+}
+
 void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
@@ -52,14 +60,14 @@ static kvern_status prepare_rest(kvern_cache *cache, const int64_t *counts,
     return status;
 }
 
-kvern_status kvern_cache_store(kvern_cache *cache, const kvern_tokens *tokens,
+kvern_status kvern_cache_store(kvern_cache *cache, const kvern_lane_views *views,
                                const int64_t *counts, bool settle, kvern_read **read)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     kvern_settling settling;
     KVERN_ASSERT(!cache->appended);
-    kvern_status status = layer->ops->check_tokens(layer, tokens, counts, rows.count);
+    kvern_status status = layer->ops->check_tokens(layer, views, counts, rows.count);
     if (!status)
         status = layer->ops->prepare(layer, &rows, counts, 0, 0);
     if (status)
@@ -69,7 +77,7 @@ kvern_status kvern_cache_store(kvern_cache *cache, const kvern_tokens *tokens,
         return status;
     }
     layer->ops->commit(layer, &rows);
-    layer->ops->store(layer, &rows, tokens, counts);
+    layer->ops->store(layer, &rows, views, counts);
     if (read)
         kvern_cache_fill_read(cache, counts, *read);
     if (settle)
@@ -108,6 +116,19 @@ kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *cou
 
 // In canonical arithmetic every query of a window is computed like a decode at its position, which
 // is all that a known span asks for: the phases differ in what they permit.
+kvern_status kvern_cache_append_lanes(kvern_cache *cache, kvern_phase phase,
+                                      const kvern_lane_views *views, const int64_t *counts,
+                                      kvern_read **read)
+{
+    kvern_status status = kvern_batch_check_counts(cache->batch, phase, counts);
+    if (!status)
+        status = kvern_cache_store(cache, views, counts, true, read);
+    for (size_t r = 0; !status && r < cache->batch->row_count; r++)
+        cache->batch->lengths[r] += counts[r];
+    KVERN_ASSERT(status || !kvern_caches_walk(cache));
+    return status;
+}
+
 kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase, const kvern_tokens *tokens,
                                 kvern_read **read)
 {
@@ -120,11 +141,9 @@ kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase, const kve
     if (!status)
         status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
     if (!status)
-        status = kvern_batch_check_counts(cache->batch, phase, known.counts);
-    if (!status)
-        status = kvern_cache_store(cache, &known, known.counts, true, read);
-    for (size_t r = 0; !status && r < cache->batch->row_count; r++)
-        cache->batch->lengths[r] += known.counts[r];
-    KVERN_ASSERT(status || !kvern_caches_walk(cache));
-    return status;
+        status = kvern_layer_check_lane(kvern_cache_planned(cache), KVERN_LANE_K);
+    if (status)
+        return status;
+    const kvern_lane_views views = kvern_tokens_views(&known);
+    return kvern_cache_append_lanes(cache, phase, &views, known.counts, read);
 }

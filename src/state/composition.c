@@ -43,10 +43,10 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
                           "layer %zu: %s_codec is unknown: kind %d, %u bits, group %u, scales %d",
                           index, stream->name, (int)codec->kind, (unsigned)codec->bits,
                           (unsigned)codec->group, (int)codec->scales);
-    if (dim == 0 || dim % 8 != 0 || dim > KVERN_MAX_HEAD_DIM)
+    if (dim == 0 || dim % 8 != 0 || dim > stream->most_dim)
         return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %d", index,
-                          stream->name, dim, KVERN_MAX_HEAD_DIM);
+                          "layer %zu: %s_dim is %zu, not a multiple of 8 from 8 to %zu", index,
+                          stream->name, dim, stream->most_dim);
     char codec_name[KVERN_CODEC_NAME_BYTES];
     type->name(codec, codec_name);
     if (dim % type->dim_unit(codec))
@@ -72,10 +72,21 @@ static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t off
 {
     stream->type = kvern_codec_type_of(&stream->codec);
     stream->kernels = *stream->type->kernels_of(&stream->codec, features);
-    KVERN_ASSERT(stream->dim % 8 == 0 && stream->dim <= KVERN_MAX_HEAD_DIM);
+    KVERN_ASSERT(stream->dim % 8 == 0 && stream->dim <= KVERN_MAX_STREAM_DIM);
     stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
     stream->offset = offset;
     KVERN_ASSERT(stream->block_bytes > 0 && stream->block_bytes % 64 == 0); // blocks stay aligned
+}
+
+// Where values are keys, blocks are decoded before they are read, so that a query is what it is.
+static void plan_queries(kvern_geometry *g)
+{
+    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
+    for (size_t s = 0; s < g->stream_count; s++)
+        g->query_dim += g->streams[s].role & KVERN_ROLE_SCORE ? g->streams[s].dim : 0;
+    g->query_floats =
+        kvern_values_are_keys(g) ? g->query_dim : keys->type->query_floats(&keys->codec, keys->dim);
+    KVERN_ASSERT(g->query_floats >= g->query_dim);
 }
 
 // Completes the streams that a layer has listed; their sizes are far from overflow one by one.
@@ -93,8 +104,7 @@ static kvern_status plan_geometry(const kvern_planned_layer *layer, kvern_geomet
             return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB",
                               layer->index);
     }
-    const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
-    g->query_floats = keys->type->query_floats(&keys->codec, keys->dim);
+    plan_queries(g);
     return KVERN_OK;
 }
 

@@ -84,8 +84,8 @@ int64_t kvern_step_count(const kvern_state *state, size_t row)
     return state->batch.step_open && row < kvern_state_rows(state) ? state->batch.counts[row] : -1;
 }
 
-static kvern_status check_step_append(const kvern_state *state, size_t layer,
-                                      const kvern_tokens *tokens)
+kvern_status kvern_step_check_append(const kvern_state *state, size_t layer, kvern_lane lane,
+                                     const int64_t *counts)
 {
     if (!state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "no step is open");
@@ -93,13 +93,23 @@ static kvern_status check_step_append(const kvern_state *state, size_t layer,
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, state->composition->count);
     if (state->caches[layer].appended)
         return kvern_fail(KVERN_ERR_BUSY, "layer %zu has appended in this step", layer);
-    for (size_t r = 0; tokens->counts && r < kvern_state_rows(state); r++) {
-        if (tokens->counts[r] != state->batch.counts[r])
+    for (size_t r = 0; counts && r < kvern_state_rows(state); r++) {
+        if (counts[r] != state->batch.counts[r])
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: %" PRId64 " tokens, but the step has %" PRId64, r,
-                              tokens->counts[r], state->batch.counts[r]);
+                              counts[r], state->batch.counts[r]);
     }
-    return KVERN_OK;
+    return kvern_layer_check_lane(&state->composition->layers[layer], lane);
+}
+
+kvern_status kvern_step_append_lanes(kvern_state *state, size_t layer,
+                                     const kvern_lane_views *views, kvern_read **read)
+{
+    kvern_cache *cache = &state->caches[layer];
+    kvern_status status = kvern_cache_store(cache, views, state->batch.counts, false, read);
+    if (!status)
+        cache->appended = true;
+    return status;
 }
 
 kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tokens *tokens,
@@ -112,12 +122,11 @@ kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tok
     kvern_tokens known;
     kvern_status status = kvern_sized_read(&kvern_tokens_sizes, tokens, &known);
     if (!status)
-        status = check_step_append(state, layer, &known);
-    if (!status)
-        status = kvern_cache_store(&state->caches[layer], &known, state->batch.counts, false, read);
-    if (!status)
-        state->caches[layer].appended = true;
-    return status;
+        status = kvern_step_check_append(state, layer, KVERN_LANE_K, known.counts);
+    if (status)
+        return status;
+    const kvern_lane_views views = kvern_tokens_views(&known);
+    return kvern_step_append_lanes(state, layer, &views, read);
 }
 
 // Rows drop what the step promised but did not use, and what lies beyond `lengths`.

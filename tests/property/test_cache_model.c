@@ -61,6 +61,8 @@ static kvern_executor random_executor(world *w)
 
 static kvern_layer random_layer(world *w)
 {
+    if (below(w, 4) == 0)
+        return layer_choose_latents(&w->random, below(w, 10) == 0);
     static const size_t heads[] = {1, 2, 3, 4, 8};
     kvern_layer layer = kvern_layer_default(heads[below(w, 5)], 8);
     const size_t most = below(w, 10) ? 16 : KVERN_MAX_HEAD_DIM / 8;
@@ -165,7 +167,7 @@ static void append(world *w, pair *p)
     naive_tokens tokens = naive_append(&w->random, &w->layer, p->naive, p->rows, counts);
     kvern_read *read = NULL;
     const bool wanted = below(w, 4) > 0;
-    assert_ok(kvern_cache_append(p->cache, phase, &tokens.tokens, wanted ? &read : NULL));
+    assert_ok(naive_cache_append(p->cache, phase, &tokens, wanted ? &read : NULL));
     naive_tokens_free(&tokens); // the library has its own copy
     if (wanted)
         check_new_read(w, p, read, base);

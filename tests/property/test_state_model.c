@@ -169,18 +169,18 @@ static void append_layer(world *w, pair *p, step *s, size_t layer)
     naive_tokens t = naive_append(&w->random, plan, p->naive[layer], p->rows, s->counts);
     kvern_read *read = NULL;
     if (below(w, 2))
-        t.tokens.counts = NULL; // the step knows them
+        t.tokens.counts = t.latents.counts = NULL; // the step knows them
     else if (below(w, 4) == 0) {
         t.counts[0]++;
-        assert_status(KVERN_ERR_RANGE, kvern_step_append(p->state, layer, &t.tokens, &read));
+        assert_status(KVERN_ERR_RANGE, naive_step_append(p->state, layer, &t, &read));
         assert_null(read);
         t.counts[0]--;
     }
-    assert_ok(kvern_step_append(p->state, layer, &t.tokens, &read));
+    assert_ok(naive_step_append(p->state, layer, &t, &read));
     s->appended[layer] = true;
     check_positions(p, s);
     kvern_read *again = read;
-    assert_status(KVERN_ERR_BUSY, kvern_step_append(p->state, layer, &t.tokens, &again));
+    assert_status(KVERN_ERR_BUSY, naive_step_append(p->state, layer, &t, &again));
     assert_null(again);
     naive_tokens_free(&t);
     if (below(w, 3))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/layers.h"
 
-static kvern_codec choose_codec(test_random *random, size_t *dim)
+static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most)
 {
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
     if (test_random_below(random, 3))
@@ -9,7 +9,7 @@ static kvern_codec choose_codec(test_random *random, size_t *dim)
     const uint32_t group = groups[test_random_below(random, 3)];
     kvern_codec codec = kvern_codec_affine(bits[test_random_below(random, 6)], group);
     codec.scales = (kvern_type)test_random_below(random, 3);
-    const size_t groups_at_most = KVERN_MAX_HEAD_DIM / group, wanted = (*dim + group - 1) / group;
+    const size_t groups_at_most = most / group, wanted = (*dim + group - 1) / group;
     *dim = group * (wanted < groups_at_most ? wanted : groups_at_most);
     return codec;
 }
@@ -33,11 +33,28 @@ static bool is_wide(const kvern_codec *codec)
 
 void layer_choose_storage(test_random *random, kvern_layer *layer)
 {
-    layer->k_codec = choose_codec(random, &layer->k_dim);
-    layer->v_codec = choose_codec(random, &layer->v_dim);
+    layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM);
+    layer->v_codec = choose_codec(random, &layer->v_dim, KVERN_MAX_HEAD_DIM);
     if (test_random_below(random, 2))
         choose_window(random, layer);
     const bool wide = is_wide(&layer->k_codec) || is_wide(&layer->v_codec);
     if (!wide && test_random_below(random, 2)) // conversion must not need more room than bf16
         layer->start = (int64_t)(test_random_below(random, 4) * test_random_below(random, 200));
+}
+
+kvern_layer layer_choose_latents(test_random *random, bool large)
+{
+    size_t latent = 8 * (1 + test_random_below(random, large ? KVERN_MAX_LATENT_DIM / 8 : 20));
+    size_t rope = 8 * test_random_below(random, large ? 1 + KVERN_MAX_ROPE_DIM / 8 : 5);
+    size_t index = test_random_below(random, 3) ? 0 : 8 * (1 + test_random_below(random, 16));
+    const kvern_codec codec = choose_codec(random, &latent, KVERN_MAX_LATENT_DIM);
+    const kvern_codec rope_codec = choose_codec(random, &rope, KVERN_MAX_ROPE_DIM);
+    const kvern_codec index_codec = choose_codec(random, &index, KVERN_MAX_INDEX_DIM);
+    kvern_layer layer = kvern_layer_latent(latent, rope, index);
+    layer.latent_codec = codec;
+    if (rope)
+        layer.rope_codec = rope_codec;
+    if (index)
+        layer.index_codec = index_codec;
+    return layer;
 }

@@ -13,4 +13,7 @@
 // multiples of their groups), and perhaps a sliding window, kept positions, and a start.
 void layer_choose_storage(test_random *random, kvern_layer *layer);
 
+// A layer of latents of any dims and codecs; `large`: up to the largest dims that there are.
+kvern_layer layer_choose_latents(test_random *random, bool large);
+
 #endif

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LANES 3 // of latents
+#define MOST_DIM (KVERN_MAX_LATENT_DIM + KVERN_MAX_ROPE_DIM)
+
 // ---- Rows ----
 
 static size_t k_floats(const kvern_layer *layer)
@@ -37,11 +40,30 @@ static void make_room(naive_row *row, const kvern_layer *layer, int64_t length)
     row->capacity = 2 * length;
     row->k = resize(row->k, (size_t)row->capacity * k_floats(layer));
     row->v = resize(row->v, (size_t)row->capacity * v_floats(layer));
+    row->index = resize(row->index, (size_t)row->capacity * layer->index_dim);
 }
 
-void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v)
+static bool is_latent(const kvern_layer *layer)
 {
-    make_room(row, layer, row->length + 1);
+    return layer->kind == KVERN_LAYER_LATENT;
+}
+
+static void append_latent(naive_row *row, const kvern_layer *layer, const float *latent,
+                          const float *index)
+{
+    float *to = row->k + (size_t)row->length * k_floats(layer);
+    float *to_index = row->index + (size_t)row->length * layer->index_dim;
+    stored_values(&layer->latent_codec, latent, layer->latent_dim, to);
+    memcpy(row->v + (size_t)row->length * v_floats(layer), to, layer->latent_dim * sizeof *to);
+    if (layer->rope_dim)
+        stored_values(&layer->rope_codec, latent + layer->latent_dim, layer->rope_dim,
+                      to + layer->latent_dim);
+    if (layer->index_dim)
+        stored_values(&layer->index_codec, index, layer->index_dim, to_index);
+}
+
+static void append_heads(naive_row *row, const kvern_layer *layer, const float *k, const float *v)
+{
     float *to_k = row->k + (size_t)row->length * k_floats(layer);
     float *to_v = row->v + (size_t)row->length * v_floats(layer);
     const kvern_codec k_codec = naive_row_codec(row, layer, 0);
@@ -50,6 +72,16 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
         stored_values(&k_codec, k + h * layer->k_dim, layer->k_dim, to_k + h * layer->k_dim);
         stored_values(&v_codec, v + h * layer->v_dim, layer->v_dim, to_v + h * layer->v_dim);
     }
+}
+
+void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v,
+                      const float *index)
+{
+    make_room(row, layer, row->length + 1);
+    if (is_latent(layer))
+        append_latent(row, layer, k, index);
+    else
+        append_heads(row, layer, k, v);
     row->length++;
 }
 
@@ -116,12 +148,13 @@ void naive_row_reset(naive_row *row)
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to)
 {
     *to = *from;
-    to->k = to->v = NULL;
+    to->k = to->v = to->index = NULL;
     to->capacity = 0;
     make_room(to, layer, from->length);
     if (from->length) {
         memcpy(to->k, from->k, (size_t)from->length * k_floats(layer) * sizeof(float));
         memcpy(to->v, from->v, (size_t)from->length * v_floats(layer) * sizeof(float));
+        memcpy(to->index, from->index, (size_t)from->length * layer->index_dim * sizeof(float));
     }
 }
 
@@ -129,6 +162,7 @@ void naive_row_free(naive_row *row)
 {
     free(row->k);
     free(row->v);
+    free(row->index);
     memset(row, 0, sizeof *row);
 }
 
@@ -159,12 +193,19 @@ void naive_row_free(naive_row *row)
 //    which outweigh the one of weight times scale, and the rounding of the stored value that is
 //    compared with: g(1024 + 26 + 2 spans), relative to the sizes of scale * code and bias.
 //    L is a tree per block (8 roundings), 16 blocks, and the merges: g(24 + 2 spans).
+//  - Latents are read as the numbers that their codecs stand for, so that all of them count as f32.
 //  - The division rounds once, and the result is rounded once to its type.
 //
 // Together: |out' - out| <= A ((1 + e_w) (1 + g_acc) / ((1 - e_w) (1 - g_L)) (1 + u) - 1) +
 // rounding, with A = sum w_p |v_p| / L, or of the sizes for affine codes.
 
 #define U 0x1p-24
+
+// The codec whose arithmetic a stream is read by.
+static kvern_codec codec_read(const naive_row *row, const kvern_layer *layer, int stream)
+{
+    return is_latent(layer) ? kvern_codec_dense(KVERN_F32) : naive_row_codec(row, layer, stream);
+}
 
 static double g(double n)
 {
@@ -175,7 +216,7 @@ static double g(double n)
 static double score(const float *q, float scale, const kvern_codec *codec, const float *k,
                     size_t dim, float softcap, double *error)
 {
-    double s = 0, size = 0, sizes[KVERN_MAX_HEAD_DIM];
+    double s = 0, size = 0, sizes[MOST_DIM];
     stored_sizes(codec, k, dim, sizes);
     for (size_t d = 0; d < dim; d++) {
         const double factor = (double)q[d] * (double)scale;
@@ -202,13 +243,13 @@ typedef struct scored {
 // Whether a query at `position` sees position p, at most its own.
 static bool is_visible(const kvern_layer *layer, int64_t position, int64_t p)
 {
-    return layer->kind == KVERN_LAYER_FULL || p < layer->keep || p > position - recent_of(layer);
+    return layer->kind != KVERN_LAYER_WINDOW || p < layer->keep || p > position - recent_of(layer);
 }
 
 static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
 {
     scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
-    const kvern_codec codec = naive_row_codec(row, layer, 0);
+    const kvern_codec codec = codec_read(row, layer, 0);
     all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
     assert_non_null(all.s);
     for (int64_t p = 0; p <= query->position; p++) {
@@ -248,16 +289,16 @@ void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naiv
                       double *out, double *bound)
 {
     scored all = score_all(row, layer, query);
-    const kvern_codec codec = naive_row_codec(row, layer, 1);
+    const kvern_codec codec = codec_read(row, layer, 1);
     const double relative = relative_bound(&all, &codec, query->position);
-    double size[KVERN_MAX_HEAD_DIM] = {0}, lost[KVERN_MAX_HEAD_DIM] = {0};
+    double size[MOST_DIM] = {0}, lost[MOST_DIM] = {0};
     memset(out, 0, layer->v_dim * sizeof *out);
     for (int64_t p = 0; p <= query->position; p++) {
         if (!is_visible(layer, query->position, p))
             continue;
         const float *v = row->v + (size_t)p * v_floats(layer) + query->kv_head * layer->v_dim;
         const double weight = exp(all.s[p] - all.largest);
-        double sizes[KVERN_MAX_HEAD_DIM];
+        double sizes[MOST_DIM];
         stored_sizes(&codec, v, layer->v_dim, sizes);
         for (size_t d = 0; d < layer->v_dim; d++) {
             out[d] += weight * (double)v[d];
@@ -357,7 +398,7 @@ static void make_tensors(test_random *random, attempt *a)
     a->out =
         batch_view_create(random, q->out_type, a->rows, a->counts, q->query_heads, a->layer->v_dim);
     const float size = random_of(random, sizes, 4);
-    float values[KVERN_MAX_HEAD_DIM];
+    float values[MOST_DIM];
     for (size_t r = 0; r < a->rows; r++) {
         for (int64_t i = 0; i < a->counts[r]; i++) {
             for (size_t h = 0; h < q->query_heads; h++) {
@@ -411,8 +452,8 @@ static void free_attempt(attempt *a)
 static void check_vector(const attempt *a, const naive_row *row, size_t r, int64_t i, size_t head,
                          int64_t position)
 {
-    float q[KVERN_MAX_HEAD_DIM], got[KVERN_MAX_HEAD_DIM];
-    double wanted[KVERN_MAX_HEAD_DIM], bound[KVERN_MAX_HEAD_DIM];
+    float q[MOST_DIM], got[MOST_DIM];
+    double wanted[MOST_DIM], bound[MOST_DIM];
     batch_view_get(&a->q, r, i, head, q);
     batch_view_get(&a->out, r, i, head, got);
     const naive_query query = {
@@ -467,6 +508,30 @@ void naive_check_read(test_random *random, const kvern_read *read, const kvern_l
     free_attempt(&a);
 }
 
+static void check_latents(test_random *random, const kvern_cache *cache, size_t index,
+                          const naive_row *row)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    const size_t dims = k_floats(layer) + layer->index_dim;
+    const int64_t first = (int64_t)test_random_below(random, (uint64_t)row->length + 1);
+    const int64_t most = row->length - first < 200 ? row->length - first : 200;
+    float *x = new_numbers((size_t)most * dims, sizeof *x), *one = new_numbers(dims, sizeof *one);
+    float *rope = x + (size_t)most * layer->latent_dim;
+    float *keys = x + (size_t)most * k_floats(layer);
+    assert_ok(kvern_cache_export_latent(cache, index, first, most, x, layer->rope_dim ? rope : NULL,
+                                        layer->index_dim ? keys : NULL));
+    for (size_t i = 0; i < (size_t)most; i++) {
+        const float *stored = row->k + ((size_t)first + i) * k_floats(layer);
+        memcpy(one, x + i * layer->latent_dim, layer->latent_dim * sizeof *one);
+        memcpy(one + layer->latent_dim, rope + i * layer->rope_dim, layer->rope_dim * sizeof *one);
+        check_same_floats(stored, one, k_floats(layer), "stored latents");
+    }
+    check_same_floats(row->index + (size_t)first * layer->index_dim, keys,
+                      (size_t)most * layer->index_dim, "stored index keys");
+    free(one);
+    free(x);
+}
+
 void naive_check_stored(test_random *random, const kvern_cache *cache, size_t index,
                         const naive_row *row)
 {
@@ -479,6 +544,10 @@ void naive_check_stored(test_random *random, const kvern_cache *cache, size_t in
     const int64_t until = layer->start > row->boundary ? layer->start : row->boundary;
     if (!planned && row->length < until)
         assert_int_equal(kvern_cache_max_append(cache, index), until - row->length);
+    if (is_latent(layer)) {
+        check_latents(random, cache, index, row);
+        return;
+    }
     if (row->held > layer->keep) {
         float *none = NULL;
         assert_status(KVERN_ERR_RANGE,
@@ -503,9 +572,35 @@ void naive_check_stored(test_random *random, const kvern_cache *cache, size_t in
 
 // ---- Appending ----
 
+// Both in one array, as the naive row has them.
+static void append_latents(test_random *random, const kvern_layer *layer, naive_row *row, size_t r,
+                           int64_t count, batch_view *views)
+{
+    const size_t latent = layer->latent_dim, rope = layer->rope_dim;
+    float *x = new_numbers(latent + rope + layer->index_dim, sizeof *x);
+    float *const lanes[] = {x, x + latent, x + latent + rope};
+    for (int64_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < latent + rope + layer->index_dim; j++)
+            x[j] = test_random_below(random, 64) ? test_random_signed(random)
+                                                 : 10 * test_random_signed(random);
+        for (size_t lane = 0; lane < LANES; lane++) {
+            if (!views[lane].data)
+                continue;
+            batch_view_set(&views[lane], r, i, 0, lanes[lane]);
+            batch_view_get(&views[lane], r, i, 0, lanes[lane]);
+        }
+        naive_row_append(row, layer, x, NULL, lanes[2]);
+    }
+    free(x);
+}
+
 static void append_row(test_random *random, const kvern_layer *layer, naive_row *row, size_t r,
                        int64_t count, batch_view *views)
 {
+    if (is_latent(layer)) {
+        append_latents(random, layer, row, r, count, views);
+        return;
+    }
     float *k = new_numbers(k_floats(layer), sizeof *k),
           *v = new_numbers(v_floats(layer), sizeof *v);
     for (int64_t i = 0; i < count; i++) {
@@ -520,20 +615,51 @@ static void append_row(test_random *random, const kvern_layer *layer, naive_row 
             batch_view_get(&views[0], r, i, h, k + h * layer->k_dim);
             batch_view_get(&views[1], r, i, h, v + h * layer->v_dim);
         }
-        naive_row_append(row, layer, k, v);
+        naive_row_append(row, layer, k, v, NULL);
     }
     free(k);
     free(v);
 }
 
+static void view_latents(test_random *random, const kvern_layer *layer, size_t row_count,
+                         naive_tokens *made)
+{
+    kvern_latent_tokens *t = &made->latents;
+    const size_t dims[LANES] = {layer->latent_dim, layer->rope_dim, layer->index_dim};
+    const void **const data[LANES] = {&t->latent, &t->rope, &t->index};
+    const int64_t **const starts[LANES] = {&t->latent_start, &t->rope_start, &t->index_start};
+    int64_t *const strides[LANES] = {&t->latent_token_stride, &t->rope_token_stride,
+                                     &t->index_token_stride};
+    kvern_type *const types[LANES] = {&t->latent_type, &t->rope_type, &t->index_type};
+    *t = kvern_latent_tokens_default(layer);
+    t->counts = made->counts;
+    t->rope_counts = layer->rope_dim && test_random_below(random, 2) ? made->counts : NULL;
+    for (size_t lane = 0; lane < LANES; lane++) {
+        if (!dims[lane])
+            continue;
+        batch_view *view = &made->views[lane];
+        *types[lane] = random_type(random);
+        *view = batch_view_create(random, *types[lane], row_count, made->counts, 1, dims[lane]);
+        *data[lane] = view->data;
+        *strides[lane] = view->token_stride;
+        *starts[lane] = view->packed && test_random_below(random, 2) ? NULL : view->start;
+    }
+}
+
 naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
                           size_t row_count, const int64_t *counts)
 {
-    naive_tokens made = {.tokens = kvern_tokens_default(layer)};
+    naive_tokens made = {.tokens = kvern_tokens_default(layer), .is_latent = is_latent(layer)};
     kvern_tokens *t = &made.tokens;
-    made.views = new_numbers(2, sizeof *made.views);
+    made.views = new_numbers(LANES, sizeof *made.views);
     made.counts = new_numbers(row_count, sizeof *made.counts);
     memcpy(made.counts, counts, row_count * sizeof *counts);
+    if (made.is_latent) {
+        view_latents(random, layer, row_count, &made);
+        for (size_t r = 0; r < row_count; r++)
+            append_row(random, layer, &rows[r], r, counts[r], made.views);
+        return made;
+    }
     t->k_type = random_type(random);
     t->v_type = random_type(random);
     batch_view *k = &made.views[0], *v = &made.views[1];
@@ -555,11 +681,25 @@ naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_r
 
 void naive_tokens_free(naive_tokens *tokens)
 {
-    batch_view_destroy(&tokens->views[0]);
-    batch_view_destroy(&tokens->views[1]);
+    for (size_t lane = 0; lane < LANES; lane++)
+        batch_view_destroy(&tokens->views[lane]);
     free(tokens->views);
     free(tokens->counts);
     memset(tokens, 0, sizeof *tokens);
+}
+
+kvern_status naive_cache_append(kvern_cache *cache, kvern_phase phase, const naive_tokens *tokens,
+                                kvern_read **read)
+{
+    return tokens->is_latent ? kvern_cache_append_latent(cache, phase, &tokens->latents, read)
+                             : kvern_cache_append(cache, phase, &tokens->tokens, read);
+}
+
+kvern_status naive_step_append(kvern_state *state, size_t layer, const naive_tokens *tokens,
+                               kvern_read **read)
+{
+    return tokens->is_latent ? kvern_step_append_latent(state, layer, &tokens->latents, read)
+                             : kvern_step_append(state, layer, &tokens->tokens, read);
 }
 
 void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t appends)
@@ -571,7 +711,7 @@ void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t append
         const int64_t base = row.length;
         kvern_read *read;
         naive_tokens tokens = naive_append(&random, &layer, &row, 1, &counts[i]);
-        assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens.tokens, &read));
+        assert_ok(naive_cache_append(b->cache, KVERN_PHASE_WINDOW, &tokens, &read));
         naive_check_read(&random, read, &layer, &row, &base, 1);
         kvern_read_release(read);
         naive_tokens_free(&tokens);

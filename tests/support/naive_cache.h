@@ -12,7 +12,8 @@
 
 #include <stdbool.h>
 
-// One row: the stored keys and values of its positions.
+// One row: the stored keys and values of its positions. Latents are keys of latent_dim + rope_dim
+// numbers, whose first latent_dim are the values.
 typedef struct naive_row {
     int64_t length, capacity;
     int64_t held;     // positions from here on must be held, beside the kept ones
@@ -21,6 +22,7 @@ typedef struct naive_row {
     bool converted;   // at its start
     float *k;         // [length][kv_heads][k_dim]
     float *v;         // [length][kv_heads][v_dim]
+    float *index;     // [length][index_dim]
 } naive_row;
 
 // The codec that the row stores keys (0) or values (1) in now.
@@ -37,8 +39,10 @@ int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer);
 void naive_row_trim(naive_row *row, int64_t tokens);
 void naive_row_reset(naive_row *row);
 
-// Appends one position; k and v are [kv_heads][dim] and are rounded to the row's storage.
-void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v);
+// Appends one position; k and v are [kv_heads][dim], and for latents v is not looked at; they are
+// rounded to the row's storage.
+void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v,
+                      const float *index);
 
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to);
 void naive_row_free(naive_row *row);
@@ -90,13 +94,21 @@ void naive_check_stored(test_random *random, const kvern_cache *cache, size_t in
 // tokens for the library. Release with naive_tokens_free.
 typedef struct naive_tokens {
     kvern_tokens tokens;
-    struct batch_view *views; // of k and v
+    kvern_latent_tokens latents; // of a layer of latents
+    bool is_latent;
+    struct batch_view *views; // of k and v, or of latents, rotated keys and index keys
     int64_t *counts;
 } naive_tokens;
 
 naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
                           size_t row_count, const int64_t *counts);
 void naive_tokens_free(naive_tokens *tokens);
+
+// Appends them: to a cache that stands alone, and to a layer of the open step.
+KVERN_CHECK kvern_status naive_cache_append(kvern_cache *cache, kvern_phase phase,
+                                            const naive_tokens *tokens, kvern_read **read);
+KVERN_CHECK kvern_status naive_step_append(kvern_state *state, size_t layer,
+                                           const naive_tokens *tokens, kvern_read **read);
 
 // Appends counts[i] random tokens to a cache of one row, one append after the other, and checks
 // what every one of them reads and, in the end, what is stored.

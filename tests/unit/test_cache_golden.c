@@ -91,7 +91,7 @@ static void check_append(FILE *file, uint64_t seed, bed *b, naive_row *row, int6
     kvern_read *read;
     feed f = feed_create(b->cache, &seed, &count, QUERY_HEADS);
     for (int64_t i = 0; i < count; i++)
-        naive_row_append(row, layer, f.k + i * KV_HEADS * DIM, f.v + i * KV_HEADS * DIM);
+        naive_row_append(row, layer, f.k + i * KV_HEADS * DIM, f.v + i * KV_HEADS * DIM, NULL);
     assert_ok(
         feed_append(b->cache, count == 1 ? KVERN_PHASE_DECODE : KVERN_PHASE_WINDOW, &f, &read));
     assert_ok(kvern_read_attend(read, &f.queries));

@@ -192,8 +192,8 @@ static void import_slot(const kvern_codec *codec, kvern_stream stream, void *blo
                         size_t slot, const kvern_affine_arrays *arrays, size_t index)
 {
     const kvern_affine_arrays from = vector_at(codec, dim, arrays, index);
-    uint32_t codes[KVERN_MAX_HEAD_DIM];
-    KVERN_ASSERT(dim <= KVERN_MAX_HEAD_DIM);
+    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM);
     for (size_t d = 0; d < dim; d++)
         codes[d] = code_in_stream(codec->bits, from.words, d);
     kvern_codes_place(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot, codes);

@@ -20,9 +20,9 @@
 #include <string.h>
 
 // Groups of a slot at most.
-#define KVERN_AFFINE_MOST_GROUPS (KVERN_MAX_HEAD_DIM / 32)
+#define KVERN_AFFINE_MOST_GROUPS (KVERN_MAX_STREAM_DIM / 32)
 
-_Static_assert(KVERN_MAX_HEAD_DIM % 32 == 0, "the smallest groups fill the largest head");
+_Static_assert(KVERN_MAX_STREAM_DIM % 32 == 0, "the smallest groups fill the largest head");
 
 // ---- Where things are ----
 

@@ -44,9 +44,9 @@ static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                    size_t slot, kvern_type type, const void *values)
 {
-    float wide[KVERN_MAX_HEAD_DIM];
-    uint32_t codes[KVERN_MAX_HEAD_DIM];
-    KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_HEAD_DIM);
+    float wide[KVERN_MAX_STREAM_DIM];
+    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_STREAM_DIM);
     for (size_t d = 0; d < dim; d++)
         wide[d] = kvern_round_element(codec->scales, kvern_load_element(type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
@@ -84,7 +84,7 @@ static void score(const kvern_codec *codec, const void *block, size_t dim, size_
                   const void *next)
 {
     (void)next;
-    float codes[KVERN_MAX_HEAD_DIM];
+    float codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(tile_end * 16 <= KVERN_PAGE_POSITIONS && q_stride >= dim + dim / codec->group);
     for (size_t p = tile_begin * 16; p < tile_end * 16; p++) {
         load_codes(codec, KVERN_STREAM_K, block, dim, p, codes);
@@ -130,7 +130,7 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
                        size_t end, size_t n, const float *w, float *acc, const void *next)
 {
     (void)next;
-    float codes[KVERN_MAX_HEAD_DIM];
+    float codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(end <= KVERN_PAGE_POSITIONS);
     for (size_t p = begin; p < end; p++) {
         load_codes(codec, KVERN_STREAM_V, block, dim, p, codes);
@@ -145,4 +145,16 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
         add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
-const kvern_codec_kernels kvern_affine_plain = {encode, score, accumulate};
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+{
+    float codes[KVERN_MAX_STREAM_DIM];
+    for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
+        load_codes(codec, KVERN_STREAM_K, block, dim, p, codes);
+        for (size_t d = 0; d < dim; d++)
+            to[d * KVERN_PAGE_POSITIONS + p] =
+                fmaf(scale_of(codec, block, p, d / codec->group), codes[d],
+                     bias_of(codec, block, p, d / codec->group));
+    }
+}
+
+const kvern_codec_kernels kvern_affine_plain = {encode, score, accumulate, decode_block};

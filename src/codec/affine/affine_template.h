@@ -412,8 +412,8 @@ LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, u
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                    size_t slot, kvern_type type, const void *values)
 {
-    _Alignas(64) float wide[KVERN_MAX_HEAD_DIM];
-    _Alignas(64) uint32_t codes[KVERN_MAX_HEAD_DIM];
+    _Alignas(64) float wide[KVERN_MAX_STREAM_DIM];
+    _Alignas(64) uint32_t codes[KVERN_MAX_STREAM_DIM];
     for (size_t d = 0; d < dim; d += 16)
         lanes_store(wide + d, load_rounded(codec->scales, type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
@@ -425,4 +425,35 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     kvern_codes_place(AFFINE_BITS, stream, words, dim, slot, codes);
 }
 
-const kvern_codec_kernels AFFINE_KERNELS = {encode, score, accumulate};
+// ---- Decoding ----
+
+// Codes of a group become values.
+LANES_INLINE void apply_lines(const affine_sides *sides, size_t group,
+                              float (*rows)[KVERN_CODES_LANES])
+{
+    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
+        const lanes scale = load_sides(sides, kvern_affine_scale_at(slot, group));
+        const lanes bias = load_sides(sides, kvern_affine_bias_at(slot, group));
+        for (size_t d = 0; d < sides->codec->group; d++)
+            lanes_store(rows[d] + slot, lanes_fma(scale, lanes_load(rows[d] + slot), bias));
+    }
+}
+
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+{
+    float(*rows)[KVERN_CODES_LANES] = (float(*)[KVERN_CODES_LANES])to;
+    const affine_sides sides = sides_of(codec, block, NULL);
+    codes_columns c = {
+        .words = kvern_affine_words(codec, block, dim), .stride = KVERN_PAGE_POSITIONS, .to = rows};
+    for (size_t d = 0; d < dim; d += KVERN_CODES_COLUMN) {
+        unpack(c, KVERN_PAGE_POSITIONS / 16);
+        c.words += AFFINE_BITS * KVERN_PAGE_POSITIONS;
+        c.to += KVERN_CODES_COLUMN;
+        if ((d + KVERN_CODES_COLUMN) % codec->group == 0)
+            apply_lines(&sides, d / codec->group, c.to - codec->group);
+    }
+}
+
+_Static_assert(KVERN_CODES_LANES == KVERN_PAGE_POSITIONS, "rows of a decoded block");
+
+const kvern_codec_kernels AFFINE_KERNELS = {encode, score, accumulate, decode_block};

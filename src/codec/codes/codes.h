@@ -29,7 +29,7 @@
 #define KVERN_CODES_PANEL 64
 
 _Static_assert(2 * KVERN_CODES_COLUMN == KVERN_PAGE_POSITIONS, "a page is two halves of columns");
-_Static_assert(KVERN_MAX_HEAD_DIM % KVERN_CODES_COLUMN == 0, "columns fill the largest head");
+_Static_assert(KVERN_MAX_STREAM_DIM % KVERN_CODES_COLUMN == 0, "columns fill the largest head");
 
 // Bytes of all codes of a block.
 static inline size_t kvern_codes_bytes(uint32_t bits, size_t dim)

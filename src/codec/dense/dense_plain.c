@@ -42,9 +42,9 @@ static inline void accumulate(kvern_type type, const void *block, size_t dim, si
 static inline void encode(kvern_type stored, kvern_stream stream, void *block, size_t dim,
                           size_t slot, kvern_type type, const void *values)
 {
-    float wide[KVERN_MAX_HEAD_DIM];
-    uint16_t half[KVERN_MAX_HEAD_DIM];
-    KVERN_ASSERT(dim % 8 == 0 && dim <= KVERN_MAX_HEAD_DIM && slot < KVERN_PAGE_POSITIONS);
+    float wide[KVERN_MAX_STREAM_DIM];
+    uint16_t half[KVERN_MAX_STREAM_DIM];
+    KVERN_ASSERT(dim % 8 == 0 && dim <= KVERN_MAX_STREAM_DIM && slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++) {
         wide[d] = kvern_load_element(type, values, d);
         half[d] = stored == KVERN_BF16 ? kvern_bf16_from_f32(wide[d]) : kvern_f16_from_f32(wide[d]);
@@ -52,7 +52,15 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
     kvern_dense_place(stored, stream, block, dim, slot, stored == KVERN_F32 ? (void *)wide : half);
 }
 
-// Three functions per type; `next` is of no use without prefetching.
+static inline void decode_block(kvern_type type, const void *block, size_t dim, float *to)
+{
+    for (size_t d = 0; d < dim; d++)
+        for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++)
+            to[d * KVERN_PAGE_POSITIONS + p] =
+                kvern_load_element(type, block, kvern_dense_k_offset(type, p, d));
+}
+
+// Four functions per type; `next` is of no use without prefetching.
 #define DENSE_PLAIN(name, type)                                                                    \
     static void encode_##name(const kvern_codec *codec, kvern_stream stream, void *block,          \
                               size_t dim, size_t slot, kvern_type from, const void *values)        \
@@ -76,8 +84,14 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
         (void)next;                                                                                \
         accumulate(type, block, dim, begin, end, n, w, acc);                                       \
     }                                                                                              \
-    const kvern_codec_kernels kvern_dense_##name##_plain = {encode_##name, score_##name,           \
-                                                            accumulate_##name};
+    static void decode_block_##name(const kvern_codec *codec, const void *block, size_t dim,       \
+                                    float *to)                                                     \
+    {                                                                                              \
+        (void)codec;                                                                               \
+        decode_block(type, block, dim, to);                                                        \
+    }                                                                                              \
+    const kvern_codec_kernels kvern_dense_##name##_plain = {                                       \
+        encode_##name, score_##name, accumulate_##name, decode_block_##name};
 
 DENSE_PLAIN(f32, KVERN_F32)
 DENSE_PLAIN(bf16, KVERN_BF16)

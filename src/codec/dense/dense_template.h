@@ -213,8 +213,8 @@ LANES_INLINE lanes load_values(kvern_type type, const void *values, size_t d, bo
 LANES_INLINE void encode_as(kvern_type stored, kvern_stream stream, void *block, size_t dim,
                             size_t slot, kvern_type type, const void *values)
 {
-    float wide[KVERN_MAX_HEAD_DIM + 8];
-    uint16_t half[KVERN_MAX_HEAD_DIM + 8];
+    float wide[KVERN_MAX_STREAM_DIM + 8];
+    uint16_t half[KVERN_MAX_STREAM_DIM + 8];
     for (size_t d = 0; d < dim; d += 16) {
         const lanes v = load_values(type, values, d, dim - d < 16);
         if (stored == KVERN_F32)
@@ -374,6 +374,24 @@ LANES_INLINE void accumulate_as(kvern_type type, const void *block, size_t dim, 
     }
 }
 
+// Storage rows one by one: of 64 slots, whatever the type.
+LANES_INLINE void decode_block_as(kvern_type type, const void *block, size_t dim, float *to)
+{
+    const size_t step = type == KVERN_BF16 ? 2 : 1;
+    const char *row = block;
+    for (size_t d = 0; d < dim; d += step) {
+        for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
+            lanes even, odd;
+            float *at = to + d * KVERN_PAGE_POSITIONS + slot;
+            load_rows(type, row + slot * word_bytes(type), false, &even, &odd);
+            lanes_store(at, even);
+            if (type == KVERN_BF16)
+                lanes_store(at + KVERN_PAGE_POSITIONS, odd);
+        }
+        row += KVERN_PAGE_POSITIONS * word_bytes(type);
+    }
+}
+
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                    size_t slot, kvern_type from, const void *values)
 {
@@ -396,4 +414,10 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
     accumulate_as(DENSE_TYPE, block, dim, begin, end, n, w, acc, next);
 }
 
-const kvern_codec_kernels DENSE_KERNELS = {encode, score, accumulate};
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+{
+    (void)codec;
+    decode_block_as(DENSE_TYPE, block, dim, to);
+}
+
+const kvern_codec_kernels DENSE_KERNELS = {encode, score, accumulate, decode_block};

@@ -48,11 +48,16 @@ static kvern_status check(size_t index, const kvern_layer *plan)
     return check_window(index, plan);
 }
 
-static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, size_t heads,
-                                   size_t dim, kvern_codec codec)
+static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, kvern_lane lane,
+                                   size_t heads, size_t dim, kvern_codec codec)
 {
-    return (kvern_stream_plan){
-        .name = name, .role = role, .heads = heads, .dim = dim, .codec = codec};
+    return (kvern_stream_plan){.name = name,
+                               .role = role,
+                               .lane = lane,
+                               .heads = heads,
+                               .dim = dim,
+                               .most_dim = KVERN_MAX_HEAD_DIM,
+                               .codec = codec};
 }
 
 static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
@@ -64,8 +69,10 @@ static void describe(const kvern_layer *plan, kvern_window *window, kvern_geomet
     memset(g, 0, sizeof *g);
     g->kv_heads = plan->kv_heads;
     g->stream_count = 2;
-    g->streams[0] = stream_of("k", KVERN_ROLE_SCORE, plan->kv_heads, plan->k_dim, plan->k_codec);
-    g->streams[1] = stream_of("v", KVERN_ROLE_VALUE, plan->kv_heads, plan->v_dim, plan->v_codec);
+    g->streams[0] =
+        stream_of("k", KVERN_ROLE_SCORE, KVERN_LANE_K, plan->kv_heads, plan->k_dim, plan->k_codec);
+    g->streams[1] =
+        stream_of("v", KVERN_ROLE_VALUE, KVERN_LANE_V, plan->kv_heads, plan->v_dim, plan->v_codec);
 }
 
 // For example "window512+4+64:h1".
@@ -97,7 +104,7 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     return false;
 }
 
-static uint64_t row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
+uint64_t kvern_attention_row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
 {
     const kvern_layer *plan = &layer->plan;
     const bool first = plan->start != KVERN_NO_START && tokens < (uint64_t)plan->start;
@@ -117,8 +124,8 @@ static size_t whole_heads(const kvern_geometry *g, size_t query_vectors)
                                                            : query_vectors;
 }
 
-static size_t scratch_bytes(const kvern_planned_layer *layer, size_t rows, size_t query_vectors,
-                            int64_t tokens)
+size_t kvern_attention_scratch_bytes(const kvern_planned_layer *layer, size_t rows,
+                                     size_t query_vectors, int64_t tokens)
 {
     const kvern_view view = {
         .geometry = &layer->geometry,
@@ -148,8 +155,8 @@ const kvern_layer_ops kvern_attention_layer = {
     .describe = describe,
     .write_kind = write_kind,
     .can = can,
-    .row_bytes = row_bytes,
-    .scratch_bytes = scratch_bytes,
+    .row_bytes = kvern_attention_row_bytes,
+    .scratch_bytes = kvern_attention_scratch_bytes,
     .prepare = kvern_attention_prepare,
     .commit = kvern_attention_commit,
     .cancel = kvern_attention_cancel,

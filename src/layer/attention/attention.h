@@ -38,7 +38,11 @@ size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens);
 // Pages to reserve for that in a row's present form: before its start a row needs them up to there.
 size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens);
 
-// ---- Operations (see kvern_layer_ops) ----
+// ---- Operations (see kvern_layer_ops), which layers of latents have too ----
+
+uint64_t kvern_attention_row_bytes(const kvern_planned_layer *layer, uint64_t tokens);
+size_t kvern_attention_scratch_bytes(const kvern_planned_layer *layer, size_t rows,
+                                     size_t query_vectors, int64_t tokens);
 
 kvern_status kvern_attention_prepare(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                                      const int64_t *counts, size_t reserve_row,
@@ -50,10 +54,10 @@ kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kver
                                     const kvern_plan *plan);
 
 kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
-                                          const kvern_tokens *tokens, const int64_t *counts,
+                                          const kvern_lane_views *views, const int64_t *counts,
                                           size_t rows);
 void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
-                           const kvern_tokens *tokens, const int64_t *counts);
+                           const kvern_lane_views *views, const int64_t *counts);
 kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer, const kvern_row *row,
                                          size_t index, int64_t count);
 void kvern_attention_fill_read(const kvern_planned_layer *layer, const kvern_layer_rows *rows,

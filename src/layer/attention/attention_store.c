@@ -18,24 +18,9 @@
 
 // ---- The caller's view ----
 
-// What it has for one stream.
-typedef struct tensor {
-    const char *data;
-    kvern_type type;
-    int64_t token_stride, head_stride;
-    const int64_t *start; // NULL: rows follow each other
-} tensor;
-
-static tensor tensor_for(const kvern_tokens *t, const kvern_stream_plan *stream)
-{
-    if (stream->role & KVERN_ROLE_SCORE)
-        return (tensor){t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start};
-    return (tensor){t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start};
-}
-
 // Every index that the append will form must fit; the pointers are the caller's word.
-static kvern_status check_tensor(const tensor *t, const kvern_stream_plan *stream,
-                                 const int64_t *counts, size_t rows)
+static kvern_status check_view(const kvern_lane_view *t, const kvern_stream_plan *stream,
+                               const int64_t *counts, size_t rows)
 {
     const char *name = stream->name;
     int64_t packed = 0;
@@ -64,19 +49,17 @@ static kvern_status check_tensor(const tensor *t, const kvern_stream_plan *strea
 }
 
 kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
-                                          const kvern_tokens *tokens, const int64_t *counts,
+                                          const kvern_lane_views *views, const int64_t *counts,
                                           size_t rows)
 {
     const kvern_geometry *g = &layer->geometry;
     kvern_status status = KVERN_OK;
-    for (size_t s = 0; s < g->stream_count && !status; s++) {
-        const tensor t = tensor_for(tokens, &g->streams[s]);
-        status = check_tensor(&t, &g->streams[s], counts, rows);
-    }
+    for (size_t s = 0; s < g->stream_count && !status; s++)
+        status = check_view(&views->lanes[g->streams[s].lane], &g->streams[s], counts, rows);
     return status;
 }
 
-static const void *values_of(const tensor *t, int64_t token, size_t head)
+static const void *values_of(const kvern_lane_view *t, int64_t token, size_t head)
 {
     const int64_t at = token * t->token_stride + (int64_t)head * t->head_stride;
     return t->data + (size_t)at * kvern_type_bytes(t->type);
@@ -89,7 +72,7 @@ static const void *values_of(const tensor *t, int64_t token, size_t head)
 typedef struct storing {
     const kvern_planned_layer *layer;
     const kvern_layer_rows *rows;
-    const kvern_tokens *tokens;
+    const kvern_lane_views *views;
     const int64_t *counts;
     size_t items, tasks;
 } storing;
@@ -120,11 +103,11 @@ static void store_head(const storing *s, size_t row, int64_t packed, size_t page
     KVERN_ASSERT(begin < end && kvern_page_is_exclusive(kvern_table_page(r->table, page)));
     for (size_t i = 0; i < g->stream_count; i++) {
         KVERN_ASSERT(g->streams[i].heads == g->kv_heads);
-        const tensor t = tensor_for(s->tokens, &g->streams[i]);
-        const int64_t first = (t.start ? t.start[row] : packed) - r->length;
+        const kvern_lane_view *view = &s->views->lanes[g->streams[i].lane];
+        const int64_t first = (view->start ? view->start[row] : packed) - r->length;
         for (int64_t at = begin; at < end; at++)
             kvern_stream_encode(&g->streams[i], data, head, (size_t)at % KVERN_PAGE_POSITIONS,
-                                t.type, values_of(&t, first + at, head));
+                                view->type, values_of(view, first + at, head));
     }
 }
 
@@ -169,10 +152,10 @@ static size_t choose_tasks(const storing *s)
 }
 
 void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
-                           const kvern_tokens *tokens, const int64_t *counts)
+                           const kvern_lane_views *views, const int64_t *counts)
 {
     const kvern_executor *executor = &layer->context->executor;
-    storing s = {layer, rows, tokens, counts, 0, 1};
+    storing s = {layer, rows, views, counts, 0, 1};
     for (size_t r = 0; r < rows->count; r++) {
         if (counts[r])
             kvern_row_extend(&rows->rows[r], rows->rows[r].length + counts[r]);
