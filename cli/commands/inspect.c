@@ -215,7 +215,8 @@ static void show_geometry(const model_facts *facts)
              count_window_layers(facts), facts->layers,
              number_of_float(facts->rope[windowed->rope].base));
     }
-    static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3"};
+    static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3",
+                                          ", scaled by yarn", ", scaled by longrope"};
     show("rotary", "base %g, %zu dimensions%s", (double)facts->rope[0].base, facts->rope[0].dim,
          SCALING[facts->rope[0].scaling]);
 }
@@ -385,7 +386,7 @@ static json_t *layers_json(const model_facts *facts, layer_number number)
 
 static json_t *rope_json(const model_rope *rope)
 {
-    static const char *const SCALING[] = {"none", "linear", "llama3"};
+    static const char *const SCALING[] = {"none", "linear", "llama3", "yarn", "longrope"};
     return json_pack("{s:f, s:I, s:s, s:f}", "base", number_of_float(rope->base), "dim",
                      (json_int_t)rope->dim, "scaling", SCALING[rope->scaling], "factor",
                      number_of_float(rope->factor));

@@ -5,18 +5,17 @@
 
 #include <stdlib.h>
 
-kvern_status engine_rope_create(engine_rope *rope, engine_rope_style style, float base, size_t dim,
-                                float scale, const float *factors)
+kvern_status engine_rope_create(engine_rope *rope, float base, const float *divisors)
 {
-    *rope = (engine_rope){.style = style, .dim = dim, .scale = scale};
+    const size_t dim = rope->dim;
     rope->frequency = malloc((dim / 2 > 0 ? dim / 2 : 1) * sizeof *rope->frequency);
     if (!rope->frequency) {
         return KVERN_ERR_MEMORY;
     }
     for (size_t i = 0; i < dim / 2; i++) {
         rope->frequency[i] = kvern_pow(base, -(float)(2 * i) / (float)dim);
-        if (factors) {
-            rope->frequency[i] = rope->frequency[i] / factors[i];
+        if (divisors) {
+            rope->frequency[i] = rope->frequency[i] / divisors[i];
         }
     }
     return KVERN_OK;
@@ -38,8 +37,8 @@ void engine_rope_fill(const engine_rope *rope, int64_t position, float *row)
     float *sines = row + engine_rope_row(rope) / 2;
     for (size_t i = 0; i < rope->dim / 2; i++) {
         float angle = (float)position / rope->scale * rope->frequency[i];
-        float cosine = kvern_cos(angle);
-        float sine = kvern_sin(angle);
+        float cosine = kvern_cos(angle) * rope->magnitude;
+        float sine = kvern_sin(angle) * rope->magnitude;
         if (rope->style == ENGINE_ROPE_PAIRS) {
             row[2 * i] = row[2 * i + 1] = cosine;
             sines[2 * i] = -sine;

@@ -7,10 +7,10 @@
 //
 // Pair i of a head is its elements 2i and 2i + 1, or i and i + dim / 2: the style of a family. For
 // pair i of a head of which `dim` dimensions rotate, in f32 with one rounding per operation:
-//     frequency[i] = pow(base, -2i / dim) / factor[i]      factor: 1 without rope_freqs.weight
+//     frequency[i] = pow(base, -2i / dim) / divisor[i]     without divisors: not divided
 //     angle        = (position / scale) * frequency[i]     scale: 1 without linear scaling
-// and the table holds cos(angle) and sin(angle), by the library's own pow, cos and sin, which give
-// the same bits everywhere.
+// and the table holds cos(angle) * magnitude and sin(angle) * magnitude, by the library's own pow,
+// cos and sin, which give the same bits everywhere.
 
 #include <kvern/status.h>
 
@@ -26,13 +26,13 @@ typedef struct engine_rope {
     engine_rope_style style;
     size_t dim; // even; 0: nothing rotates
     float scale;
+    float magnitude;
     float *frequency; // [dim / 2], owned
 } engine_rope;
 
-// `factors` are dim / 2 positive divisors, or NULL. On failure nothing is owned. Errors:
-// KVERN_ERR_MEMORY.
-KVERN_CHECK kvern_status engine_rope_create(engine_rope *rope, engine_rope_style style, float base,
-                                            size_t dim, float scale, const float *factors);
+// Makes the frequencies of a rope whose style, dim, scale and magnitude are set. `divisors` are
+// dim / 2 positive numbers, or NULL. On failure nothing is owned. Errors: KVERN_ERR_MEMORY.
+KVERN_CHECK kvern_status engine_rope_create(engine_rope *rope, float base, const float *divisors);
 void engine_rope_destroy(engine_rope *rope); // of a zeroed rope: nothing
 
 // Elements of one row of a table.

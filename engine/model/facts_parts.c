@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/facts_parts.h"
 
+#include "engine/model/rope_facts.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -80,103 +82,6 @@ kvern_status facts_read_feed_forward(facts_reader *reader, model_facts *facts)
     return status;
 }
 
-// The factor by which positions are divided, or 0. rope.scale_linear is what files of 2023 call it.
-static kvern_status read_rope_factor(facts_reader *reader, float *factor)
-{
-    float older = 0;
-    kvern_status status = facts_read_optional(reader, "rope.scale_linear", &older);
-    if (status == KVERN_OK) {
-        status = facts_read_optional(reader, "rope.scaling.factor", factor);
-    }
-    if (status == KVERN_OK && older != 0 && *factor != 0 && older != *factor) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is %g, but rope.scale_linear is %g",
-                           reader->key, (double)*factor, (double)older);
-    }
-    *factor = *factor != 0 ? *factor : older;
-    return status;
-}
-
-// A factor without a type scales linearly.
-static kvern_status read_rope_type(facts_reader *reader, float factor, text_view *type)
-{
-    bool scaled = factor != 0 && factor != 1;
-    config_value found = facts_find(reader, "rope.scaling.type");
-    if (found.kind != CONFIG_ABSENT && found.kind != CONFIG_TEXT) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be a text", reader->key);
-    }
-    *type = text_view_of(scaled ? "linear" : "none");
-    if (found.kind == CONFIG_TEXT) {
-        bool none = reader->source->format->hf_names && text_view_is(found.text, "default");
-        *type = none ? text_view_of("none") : found.text;
-    }
-    if (scaled && text_view_is(*type, "none")) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT,
-                           "%s is none, but there is a factor of %g", reader->key, (double)factor);
-    }
-    return KVERN_OK;
-}
-
-// The numbers that Hugging Face states where GGUF has a tensor.
-static kvern_status read_llama3(facts_reader *reader, float factor, model_rope *rope)
-{
-    model_llama3 *llama3 = &rope->llama3;
-    rope->scaling = MODEL_ROPE_LLAMA3;
-    llama3->factor = factor;
-    kvern_status status = KVERN_OK;
-    if (factor == 0) {
-        status = facts_read_positive(reader, "rope.scaling.factor", &llama3->factor);
-    }
-    if (status == KVERN_OK) {
-        status = facts_read_positive(reader, "rope.scaling.low_freq_factor", &llama3->low);
-    }
-    if (status == KVERN_OK) {
-        status = facts_read_positive(reader, "rope.scaling.high_freq_factor", &llama3->high);
-    }
-    if (status == KVERN_OK && llama3->high <= llama3->low) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is not above that of low ones",
-                           reader->key);
-    }
-    return status == KVERN_OK ? facts_read_positive(reader, "rope.scaling.original_context_length",
-                                                    &llama3->original)
-                              : status;
-}
-
-static kvern_status read_rope_scaling(facts_reader *reader, model_rope *rope)
-{
-    float factor = 0;
-    text_view type = {"", 0};
-    bool factors = weights_find_tensor(reader->source, "rope_freqs.weight") != NULL;
-    kvern_status status = read_rope_factor(reader, &factor);
-    if (status == KVERN_OK) {
-        status = read_rope_type(reader, factor, &type);
-    }
-    if (status != KVERN_OK) {
-        return status;
-    }
-    rope->factor = 1;
-    if (text_view_is(type, "linear") && !factors) {
-        rope->scaling = MODEL_ROPE_LINEAR;
-        rope->factor = factor;
-        return factor != 0 ? KVERN_OK
-                           : facts_read_positive(reader, "rope.scaling.factor", &rope->factor);
-    }
-    if (factors && (text_view_is(type, "none") || text_view_is(type, "llama3"))) {
-        rope->scaling = MODEL_ROPE_LLAMA3;
-        return KVERN_OK;
-    }
-    if (text_view_is(type, "llama3") && reader->source->format->hf_names) {
-        return read_llama3(reader, factor, rope);
-    }
-    if (text_view_is(type, "none")) {
-        rope->scaling = MODEL_ROPE_PLAIN;
-        return KVERN_OK;
-    }
-    return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
-                       "rope scaling \"%.*s\" %s a rope_freqs.weight tensor is not supported; "
-                       "supported are none and linear without the tensor, and llama3 with it",
-                       text_view_shown(type, 40), type.data, factors ? "with" : "without");
-}
-
 kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
 {
     size_t most = facts->layer[0].head_dim;
@@ -184,7 +89,7 @@ kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
     for (size_t i = 1; i < facts->layers; i++) {
         most = facts->layer[i].head_dim < most ? facts->layer[i].head_dim : most;
     }
-    *rope = (model_rope){.base = 10000, .dim = most, .factor = 1};
+    *rope = (model_rope){.base = 10000, .dim = most, .factor = 1, .magnitude = 1};
     facts->ropes = 1;
     kvern_status status = facts_read_positive(reader, "rope.freq_base", &rope->base);
     if (status == KVERN_OK) {
@@ -196,7 +101,7 @@ kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
     if (rope->dim % 2 != 0) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be even", reader->key);
     }
-    return read_rope_scaling(reader, rope);
+    return facts_read_rope_scaling(reader, facts, rope);
 }
 
 kvern_status facts_read_decoder(facts_reader *reader, model_facts *facts)

@@ -5,54 +5,18 @@
 
 #include "engine/model/model_internal.h"
 
-#include <kvern/math.h>
 #include <math.h>
 #include <stdlib.h>
 
-#define TWO_PI 6.283185307179586
-
-// The divisor of each frequency of MODEL_ROPE_LLAMA3, in double; the frequencies are those that
-// engine_rope_create makes.
-static float llama3_factor(const model_rope *rope, size_t pair)
-{
-    const model_llama3 *how = &rope->llama3;
-    const double frequency = kvern_pow(rope->base, -(float)(2 * pair) / (float)rope->dim);
-    const double turns = how->original * frequency / TWO_PI; // of the pair in the old context
-    if (turns > how->high) {
-        return 1;
-    }
-    if (turns < how->low) {
-        return how->factor;
-    }
-    const double smooth = (turns - how->low) / ((double)how->high - how->low);
-    return (float)(1 / ((1 - smooth) / how->factor + smooth));
-}
-
-static kvern_status make_factors(model *m, engine_error *error)
+// Divisors that the file has for the first rope.
+static kvern_status check_divisors(const model *m, engine_error *error)
 {
     const model_rope *rope = &m->facts.rope[0];
-    const size_t pairs = rope->dim / 2;
-    if (rope->scaling != MODEL_ROPE_LLAMA3 || rope->llama3.factor == 0) {
-        return KVERN_OK;
-    }
-    m->made_factors = malloc((pairs ? pairs : 1) * sizeof *m->made_factors);
-    if (!m->made_factors) {
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for rotary frequencies");
-    }
-    for (size_t i = 0; i < pairs; i++) {
-        m->made_factors[i] = llama3_factor(rope, i);
-    }
-    return KVERN_OK;
-}
-
-// A scaled frequency of each pair, which the first rope has and no other.
-static kvern_status check_factors(const model *m, engine_error *error)
-{
-    const float *factors = m->parts.rope_factors;
-    for (size_t i = 0; factors && i < m->facts.rope[0].dim / 2; i++) {
-        if (!(factors[i] > 0) || isinf(factors[i])) {
-            return engine_fail(error, KVERN_ERR_FORMAT,
-                               "the tensor rope_freqs.weight must hold numbers above 0");
+    const float *divisors = m->parts.rope_divisors;
+    for (size_t i = 0; divisors && i < rope->dim / 2; i++) {
+        if (!(divisors[i] > 0) || isinf(divisors[i])) {
+            return engine_fail(error, KVERN_ERR_FORMAT, "the tensor %s must hold numbers above 0",
+                               rope->tensor);
         }
     }
     return KVERN_OK;
@@ -60,16 +24,15 @@ static kvern_status check_factors(const model *m, engine_error *error)
 
 static kvern_status create_ropes(model *m, engine_error *error)
 {
-    kvern_status status = check_factors(m, error);
-    if (status == KVERN_OK) {
-        status = make_factors(m, error);
-    }
-    const float *factors = m->made_factors ? m->made_factors : m->parts.rope_factors;
+    kvern_status status = check_divisors(m, error);
     for (size_t i = 0; i < m->facts.ropes && status == KVERN_OK; i++) {
         const model_rope *rope = &m->facts.rope[i];
-        bool scaled = rope->scaling == MODEL_ROPE_LLAMA3;
-        status = engine_rope_create(&m->ropes[i], m->facts.family->rope_style, rope->base,
-                                    rope->dim, rope->factor, scaled ? factors : NULL);
+        const float *divisors = rope->tensor ? m->parts.rope_divisors : rope->divisor;
+        m->ropes[i] = (engine_rope){.style = m->facts.family->rope_style,
+                                    .dim = rope->dim,
+                                    .scale = rope->factor,
+                                    .magnitude = rope->magnitude};
+        status = engine_rope_create(&m->ropes[i], rope->base, rope->divided ? divisors : NULL);
         if (status != KVERN_OK) {
             return engine_fail(error, status, "no memory for rotary frequencies");
         }
@@ -145,7 +108,6 @@ static void release(model *m)
     }
     free(m->parts.layers);
     free(m->plans);
-    free(m->made_factors);
     for (size_t i = 0; i < MODEL_MAX_ROPES; i++) {
         engine_rope_destroy(&m->ropes[i]);
     }

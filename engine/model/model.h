@@ -19,6 +19,7 @@
 // how they were cut into steps, on other rows, on threads, or on the instruction set.
 // docs/engine.md states the arithmetic.
 
+#include "engine/model/model_rope.h"
 #include "engine/model/model_source.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/key_table.h"
@@ -27,33 +28,6 @@
 
 #define MODEL_MAX_TYPES 16
 #define MODEL_MAX_LAYERS 1024
-#define MODEL_MAX_ROPES 2
-
-// How the file scales rotary positions.
-typedef enum model_rope_scaling {
-    MODEL_ROPE_PLAIN = 0,
-    MODEL_ROPE_LINEAR = 1, // positions are divided by the factor
-    MODEL_ROPE_LLAMA3 = 2  // one factor per frequency: rope_freqs.weight, or from `llama3`
-} model_rope_scaling;
-
-// How MODEL_ROPE_LLAMA3 makes its factors: wavelengths below `original` / `high` keep theirs, those
-// above `original` / `low` are divided by `factor`, and in between it is something in between.
-// `factor` is 0 where the file has the factors themselves.
-typedef struct model_llama3 {
-    float factor;
-    float low;
-    float high;
-    float original; // the context that the model was trained with first
-} model_llama3;
-
-// One way to rotate queries and keys.
-typedef struct model_rope {
-    float base;
-    size_t dim; // dimensions of a head that rotate, the first ones; even
-    model_rope_scaling scaling;
-    float factor; // of MODEL_ROPE_LINEAR; 1 otherwise
-    model_llama3 llama3;
-} model_rope;
 
 typedef enum model_layer_kind {
     MODEL_LAYER_FULL = 0,  // attention to everything

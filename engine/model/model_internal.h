@@ -16,11 +16,10 @@ struct model {
     tokenizer *tokenizer;               // owned, or NULL
     engine_rope ropes[MODEL_MAX_ROPES]; // [facts.ropes]
     linear_arena *arena;                // of every matrix
-    uint32_t formats;    // linear formats that the matrices read, a set of LINEAR_FORMAT_BIT
-    size_t most_cols;    // inputs of the widest matrix
-    model_parts parts;   // the tensors, owned
-    float *made_factors; // of the first rope, where the file has none and states how; owned
-    kvern_layer *plans;  // [facts.layers] what the KV cache keeps, owned
+    uint32_t formats;   // linear formats that the matrices read, a set of LINEAR_FORMAT_BIT
+    size_t most_cols;   // inputs of the widest matrix
+    model_parts parts;  // the tensors, owned
+    kvern_layer *plans; // [facts.layers] what the KV cache keeps, owned
 };
 
 static inline void *model_layer(const model *m, size_t index)

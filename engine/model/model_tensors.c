@@ -60,8 +60,12 @@ static void list_global(const model_facts *facts, model_parts *parts, tensor_spe
     if (!facts->tied_output) {
         tensor_spec_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
     }
-    if (facts->rope[0].scaling == MODEL_ROPE_LLAMA3 && facts->rope[0].llama3.factor == 0) {
-        tensor_spec_vector(list, "rope_freqs.weight", facts->rope[0].dim / 2, &parts->rope_factors);
+    const model_rope *rope = &facts->rope[0];
+    if (rope->tensor) {
+        tensor_spec_vector(list, rope->tensor, rope->dim / 2, &parts->rope_divisors);
+    }
+    if (rope->unused_tensor) {
+        tensor_spec_vector(list, rope->unused_tensor, rope->dim / 2, &parts->unused_divisors);
     }
 }
 

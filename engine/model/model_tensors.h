@@ -56,11 +56,12 @@ void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **ou
 
 // Everything that a model of these facts has outside of its layers, and the layers themselves.
 typedef struct model_parts {
-    linear embedding;    // [vocabulary, width]
-    linear output;       // [vocabulary, width]; the embedding itself when tied
-    float *output_norm;  // [width]
-    float *rope_factors; // [rope dim / 2], or NULL; used while loading
-    void *layers;        // [layers] of the family's objects
+    linear embedding;       // [vocabulary, width]
+    linear output;          // [vocabulary, width]; the embedding itself when tied
+    float *output_norm;     // [width]
+    float *rope_divisors;   // [rope dim / 2], or NULL; used while loading
+    float *unused_divisors; // the same, of contexts of another length
+    void *layers;           // [layers] of the family's objects
 } model_parts;
 
 // Makes the list of the tensors outside of layers (`index` below 0) or of layer `index`.

@@ -89,7 +89,9 @@ static void check_gguf(const family_case *c, const float *logits)
     const engine_fixture_options options = engine_fixture_default(file, bytes);
     engine_fixture f = engine_fixture_open(&options);
     float *others = serve_window_of(&f, c);
-    if (memcmp(logits, others, c->count * c->vocabulary * sizeof *logits) != 0) {
+    if (family_case_has_extra(c)) { // made by other code than ours
+        family_case_expect(c, others);
+    } else if (memcmp(logits, others, c->count * c->vocabulary * sizeof *logits) != 0) {
         fail_msg("%s: the GGUF file has other logits than the directory", c->name);
     }
     free(others);

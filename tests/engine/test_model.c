@@ -259,8 +259,13 @@ static void rope_scaling_is_supported_or_refused(void **state)
     (void)state;
     tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
     gguf_builder *builder = builder_with(&model);
-    gguf_builder_string(builder, "llama.rope.scaling.type", "yarn");
-    expect_refusal(builder, KVERN_ERR_UNSUPPORTED, "\"yarn\" without");
+    gguf_builder_string(builder, "llama.rope.scaling.type", "dynamic");
+    expect_refusal(builder, KVERN_ERR_UNSUPPORTED, "\"dynamic\" without");
+    gguf_builder_destroy(builder);
+
+    builder = builder_with(&model);
+    gguf_builder_string(builder, "llama.rope.scaling.type", "longrope");
+    expect_refusal(builder, KVERN_ERR_UNSUPPORTED, "longrope with its factors");
     gguf_builder_destroy(builder);
 
     model.rope_factors = true;
@@ -281,6 +286,46 @@ static void rope_scaling_is_supported_or_refused(void **state)
     gguf_builder_tensor(builder, "rope_freqs.weight", GGUF_TYPE_F32, 1, (uint64_t[]){8}, factors,
                         sizeof factors);
     expect_refusal(builder, KVERN_ERR_FORMAT, "rope_freqs.weight must hold numbers above 0");
+    gguf_builder_destroy(builder);
+}
+
+// A model with yarn and one number more.
+static void expect_yarn(const char *key, float value, kvern_status status, const char *text)
+{
+    tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+    gguf_builder *builder = builder_with(&model);
+    gguf_builder_string(builder, "llama.rope.scaling.type", "yarn");
+    gguf_builder_f32(builder, key, value);
+    if (strcmp(key, "llama.rope.scaling.factor") != 0) {
+        gguf_builder_f32(builder, "llama.rope.scaling.factor", 4);
+    }
+    expect_refusal(builder, status, text);
+    gguf_builder_destroy(builder);
+}
+
+static void yarn_is_whole_or_refused(void **state)
+{
+    (void)state;
+    expect_yarn("llama.rope.scaling.yarn_ext_factor", 1, KVERN_OK, "");
+    expect_yarn("llama.rope.scaling.yarn_ext_factor", -1, KVERN_OK, "");
+    expect_yarn("llama.rope.scaling.yarn_ext_factor", 0.5f, KVERN_ERR_UNSUPPORTED,
+                "yarn_ext_factor is supported only with the value 1");
+    expect_yarn("llama.rope.scaling.yarn_beta_fast", 1, KVERN_ERR_FORMAT,
+                "llama.rope.scaling.yarn_beta_fast is not above");
+    expect_yarn("llama.rope.scaling.yarn_beta_slow", 0, KVERN_ERR_FORMAT,
+                "llama.rope.scaling.yarn_beta_slow must be a number above 0");
+    expect_yarn("llama.rope.scaling.original_context_length", 0, KVERN_ERR_FORMAT,
+                "original_context_length must be a number above 0");
+    expect_yarn("llama.rope.scaling.factor", 0, KVERN_ERR_FORMAT,
+                "llama.rope.scaling.factor must be a number above 0");
+    expect_yarn("llama.rope.scaling.yarn_log_multiplier", 0.1f, KVERN_ERR_UNSUPPORTED,
+                "yarn_log_multiplier");
+
+    tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
+    gguf_builder *builder = builder_with(&model);
+    gguf_builder_f32(builder, "llama.rope.scaling.yarn_ext_factor", 1);
+    expect_refusal(builder, KVERN_ERR_UNSUPPORTED,
+                   "yarn_ext_factor is supported only with the value 0");
     gguf_builder_destroy(builder);
 }
 
@@ -404,6 +449,7 @@ int main(void)
         cmocka_unit_test(faulty_metadata_is_refused_by_name),
         cmocka_unit_test(other_architectures_are_refused_by_name),
         cmocka_unit_test(rope_scaling_is_supported_or_refused),
+        cmocka_unit_test(yarn_is_whole_or_refused),
         cmocka_unit_test(unknown_tensors_are_refused_by_name),
         cmocka_unit_test(biases_have_the_shape_of_their_matrix),
         cmocka_unit_test(lists_of_layers_are_checked),

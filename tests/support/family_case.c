@@ -312,6 +312,11 @@ void *family_case_gguf(const family_case *c, size_t *bytes)
     return file;
 }
 
+bool family_case_has_extra(const family_case *c)
+{
+    return json_object_size(member(member(c->description, "gguf"), "extra")) > 0;
+}
+
 // ---- Logits. ----
 
 void family_case_expect(const family_case *c, const float *logits)

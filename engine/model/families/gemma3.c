@@ -129,8 +129,10 @@ static kvern_status read_window(facts_reader *reader, model_facts *facts)
         status = read_window_layers(reader, window, facts);
     }
     model_rope *rope = &facts->rope[WINDOW_ROPE];
-    *rope = (model_rope){
-        .base = GEMMA3_WINDOW_ROPE_BASE, .dim = facts->rope[FULL_ROPE].dim, .factor = 1};
+    *rope = (model_rope){.base = GEMMA3_WINDOW_ROPE_BASE,
+                         .dim = facts->rope[FULL_ROPE].dim,
+                         .factor = 1,
+                         .magnitude = 1};
     facts->ropes = 2;
     return status == KVERN_OK ? facts_read_positive(reader, "rope.freq_base_swa", &rope->base)
                               : status;

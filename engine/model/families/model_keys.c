@@ -29,7 +29,6 @@ static const key_row OTHERS[] = {
 };
 const key_table model_other_keys = {"", ROWS(OTHERS), .open = true};
 
-#define YARN_ONLY "only yarn reads it, which is refused"
 #define NO_WINDOW "the family has no layers with a window"
 
 static const key_row COMMON[] = {
@@ -46,19 +45,19 @@ static const key_row COMMON[] = {
     {"attention.layer_norm_rms_epsilon", .rule = KEY_USED},
     {"rope.dimension_count", .rule = KEY_USED},
     {"rope.freq_base", .rule = KEY_USED},
-    {"rope.scaling.type", .rule = KEY_USED, .why = "none, linear and llama3 are computed"},
+    {"rope.scaling.type", .rule = KEY_USED, .why = "none, linear, yarn, llama3, longrope"},
     {"rope.scaling.factor", .rule = KEY_USED},
     {"rope.scale_linear", .rule = KEY_USED, .why = "the older name of rope.scaling.factor"},
 
     // Rotary embedding.
-    {"rope.scaling.original_context_length", .rule = KEY_WITHOUT_EFFECT, .why = YARN_ONLY},
+    {"rope.scaling.original_context_length", .rule = KEY_USED, .why = "by yarn and longrope"},
     {"rope.scaling.finetuned", .rule = KEY_WITHOUT_EFFECT, .why = "a description"},
-    {"rope.scaling.yarn_beta_fast", .rule = KEY_WITHOUT_EFFECT, .why = YARN_ONLY},
-    {"rope.scaling.yarn_beta_slow", .rule = KEY_WITHOUT_EFFECT, .why = YARN_ONLY},
-    {"rope.scaling.yarn_ext_factor", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO | KEY_NEGATIVE},
-    {"rope.scaling.yarn_attn_factor", .rule = KEY_NEUTRAL, .neutral = KEY_ONE},
+    {"rope.scaling.yarn_beta_fast", .rule = KEY_USED, .why = "by yarn"},
+    {"rope.scaling.yarn_beta_slow", .rule = KEY_USED, .why = "by yarn"},
+    {"rope.scaling.yarn_ext_factor", .rule = KEY_USED, .why = "1 of yarn, else 0"},
+    {"rope.scaling.yarn_attn_factor", .rule = KEY_USED},
+    {"rope.scaling.attn_factor", .rule = KEY_USED},
     {"rope.scaling.yarn_log_multiplier", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO},
-    {"rope.scaling.attn_factor", .rule = KEY_NEUTRAL, .neutral = KEY_ONE},
     {"rope.scaling.alpha", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO},
     {"rope.dimension_sections", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO,
      .why = "positions have one part"},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The llama family: plain, and with each kind of rotary scaling that it has."""
 
+import math
+
 from family_case import Case, Gguf
 
 CONFIG = {
@@ -35,6 +37,47 @@ METADATA = {
     "vocab_size": 64,
 }
 
+# Wavelengths of all three kinds.
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 5.5,
+    "low_freq_factor": 1.25,
+    "high_freq_factor": 3.75,
+    "original_max_position_embeddings": 100,
+}
+# The ramp has pairs before, within and behind it.
+YARN = {
+    "rope_type": "yarn",
+    "factor": 5.5,
+    "original_max_position_embeddings": 2000,
+}
+YARN_METADATA = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 5.5,
+    "rope.scaling.original_context_length": 2000,
+}
+
+
+def llama3_divisors(base, dim, scaling):
+    """What converters write to rope_freqs.weight."""
+    low = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
+    high = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
+    divisors = []
+    for i in range(0, dim, 2):
+        wavelength = 2 * math.pi * base ** (i / dim)
+        if wavelength < high:
+            divisors.append(1.0)
+        elif wavelength > low:
+            divisors.append(scaling["factor"])
+        else:
+            smooth = (scaling["original_max_position_embeddings"] / wavelength - scaling["low_freq_factor"]) / (
+                scaling["high_freq_factor"] - scaling["low_freq_factor"]
+            )
+            divisors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    assert len(set(divisors)) > 3
+    return divisors
+
+
 CASES = [
     Case("llama", CONFIG, Gguf("llama", METADATA, pairs=True)),
     Case(
@@ -42,5 +85,15 @@ CASES = [
         {**CONFIG, "rope_scaling": {"rope_type": "linear", "factor": 2.5}, "tie_word_embeddings": True},
         Gguf("llama", {**METADATA, "rope.scaling.type": "linear", "rope.scaling.factor": 2.5}, pairs=True),
         dtype="BF16",
+    ),
+    Case(
+        "llama-llama3",
+        {**CONFIG, "rope_scaling": LLAMA3},
+        Gguf("llama", METADATA, pairs=True, extra={"rope_freqs.weight": llama3_divisors(700.0, 32, LLAMA3)}),
+    ),
+    Case(
+        "llama-yarn",
+        {**CONFIG, "rope_scaling": YARN, "attention_bias": True},
+        Gguf("llama", {**METADATA, **YARN_METADATA}, pairs=True),
     ),
 ]

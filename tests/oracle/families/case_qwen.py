@@ -29,12 +29,32 @@ METADATA = {
     "rope.freq_base": 700.0,
 }
 QWEN3_NAMES = {**LAYER_NAMES, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+# Ends of the ramp that are not the usual ones, which llama.cpp does not read for this family.
+YARN = {
+    "type": "yarn",
+    "factor": 5.5,
+    "beta_fast": 12.0,
+    "beta_slow": 2.5,
+    "original_max_position_embeddings": 200,
+}
+YARN_METADATA = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 5.5,
+    "rope.scaling.yarn_beta_fast": 12.0,
+    "rope.scaling.yarn_beta_slow": 2.5,
+    "rope.scaling.original_context_length": 200,
+}
 
 CASES = [
     Case(
         "qwen2",
         {**COMMON, "model_type": "qwen2", "tie_word_embeddings": True},
         Gguf("qwen2", METADATA),
+    ),
+    Case(
+        "qwen2-yarn",
+        {**COMMON, "model_type": "qwen2", "tie_word_embeddings": False, "rope_scaling": YARN},
+        Gguf("qwen2", {**METADATA, **YARN_METADATA}, llama_cpp=False),
     ),
     Case(
         "qwen3",
