@@ -129,7 +129,9 @@ class Families(unittest.TestCase):
 
 
 def changed_configs(case):
-    """The config with one of its float numbers changed at a time."""
+    """The config with its window or one of its float numbers changed at a time."""
+    if case.config.get("sliding_window") and "sliding_window" not in case.inert:
+        yield "sliding_window", {**case.config, "sliding_window": case.config["sliding_window"] + 1}
     for key, value in case.config.items():
         if isinstance(value, dict):
             for inner, number in value.items():

@@ -3,17 +3,14 @@
 
 #include "engine/model/decoder_layer.h"
 #include "engine/model/facts_parts.h"
+#include "engine/model/families/gemma_facts.h"
 #include "engine/model/families/model_keys.h"
-
-#include <kvern/math.h>
-#include <math.h>
 
 // What holds for a file that does not say: every sixth layer is full, and window layers have the
 // base of Gemma 2.
 #define GEMMA3_FULL_EVERY 6
 #define GEMMA3_WINDOW_ROPE_BASE 10000.0f
-// The 27B model, the only one with so many layers, divides by the root of width / heads instead of
-// the head dim; its files do not say so.
+// See gemma_read_attention_scale.
 #define GEMMA3_27B_LAYERS 62
 
 #define WINDOW_IS_FULL "a window layer's heads are those of the full ones"
@@ -32,12 +29,6 @@ static const key_row KEYS[] = {
 };
 static const key_table gemma3_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
 
-static const hf_tensor_name HF_TENSORS[] = {
-    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
-    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
-    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
-    {NULL, NULL},
-};
 static const key_row HF_KEYS[] = {
     {"query_pre_attn_scalar", .rule = KEY_USED, .canonical = "attention.query_scalar"},
     {"attn_logit_softcapping", .rule = KEY_USED, .canonical = "attn_logit_softcapping"},
@@ -55,7 +46,7 @@ static const key_table gemma3_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF
 static const hf_names gemma3_hf = {
     .model_type = "gemma3_text",
     .architecture = "gemma3",
-    .tensors = HF_TENSORS,
+    .tensors = gemma_hf_tensors,
     .keys = {&gemma3_hf_keys, &hf_common_keys},
 };
 
@@ -64,70 +55,14 @@ enum { FULL_ROPE = 0, WINDOW_ROPE = 1 };
 
 // --- Facts
 
-// The factor of the embeddings as the model was trained with it: sqrt(width) in bf16.
-static float embedding_scale(size_t width)
+// A file without the key has no windows.
+static kvern_status read_windows(facts_reader *reader, model_facts *facts)
 {
-    float scale = sqrtf((float)width);
-    uint16_t rounded;
-    kvern_f32_to_bf16_array(0, 1, &scale, &rounded);
-    kvern_bf16_to_f32_array(0, 1, &rounded, &scale);
-    return scale;
-}
-
-static void set_windowed(model_facts *facts, size_t layer, size_t window)
-{
-    facts->layer[layer].kind = MODEL_LAYER_WINDOW;
-    facts->layer[layer].window = (uint32_t)window;
-    facts->layer[layer].rope = WINDOW_ROPE;
-}
-
-// The list of a file says of every layer whether it has the window.
-static kvern_status read_window_list(const facts_reader *reader, const config_value *list,
-                                     size_t window, model_facts *facts)
-{
-    bool right = list->count == facts->layers;
-    for (size_t i = 0; i < facts->layers && right; i++) {
-        config_value kind = config_element(list, i);
-        bool windowed = kind.flag || text_view_is(kind.text, "sliding_attention");
-        right = kind.kind == CONFIG_FLAG || windowed || text_view_is(kind.text, "full_attention");
-        if (windowed) {
-            set_windowed(facts, i, window);
-        }
-    }
-    return right ? KVERN_OK
-                 : engine_fail(reader->error, KVERN_ERR_FORMAT,
-                               "%s must be a number, or a list of %zu kinds of layers", reader->key,
-                               facts->layers);
-}
-
-static kvern_status read_window_layers(facts_reader *reader, size_t window, model_facts *facts)
-{
-    static const char key[] = "attention.sliding_window_pattern";
-    size_t full_every = GEMMA3_FULL_EVERY;
-    config_value value = facts_find(reader, key);
-    if (value.kind == CONFIG_LIST) {
-        return read_window_list(reader, &value, window, facts);
-    }
-    kvern_status status = facts_read_size(reader, key, FACTS_MAX_COUNT, &full_every);
-    for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
-        if ((i + 1) % full_every != 0) {
-            set_windowed(facts, i, window);
-        }
-    }
-    return status;
-}
-
-static kvern_status read_window(facts_reader *reader, model_facts *facts)
-{
-    size_t window = 0;
-    if (facts_find(reader, "attention.sliding_window").kind == CONFIG_ABSENT) {
+    if (!reader->source->format->hf_names &&
+        facts_find(reader, "attention.sliding_window").kind == CONFIG_ABSENT) {
         return KVERN_OK;
     }
-    kvern_status status =
-        facts_read_size(reader, "attention.sliding_window", FACTS_MAX_COUNT, &window);
-    if (status == KVERN_OK) {
-        status = read_window_layers(reader, window, facts);
-    }
+    kvern_status status = gemma_read_windows(reader, GEMMA3_FULL_EVERY, WINDOW_ROPE, facts);
     model_rope *rope = &facts->rope[WINDOW_ROPE];
     *rope = (model_rope){.base = GEMMA3_WINDOW_ROPE_BASE,
                          .dim = facts->rope[FULL_ROPE].dim,
@@ -151,34 +86,15 @@ static kvern_status check_window_heads(facts_reader *reader, const model_facts *
                : status;
 }
 
-static kvern_status read_sizes(facts_reader *reader, model_facts *facts)
-{
-    kvern_status status = facts_read_decoder(reader, facts);
-    return status == KVERN_OK ? check_window_heads(reader, facts) : status;
-}
-
-// GGUF states the scale itself, config.json what it is the root of.
-static kvern_status read_scale(facts_reader *reader, model_facts *facts)
-{
-    float scalar = 0;
-    kvern_status status = facts_read_optional(reader, "attention.query_scalar", &scalar);
-    if (scalar > 0) {
-        facts->attention_scale = 1 / sqrtf(scalar);
-    }
-    return status == KVERN_OK
-               ? facts_read_positive(reader, "attention.scale", &facts->attention_scale)
-               : status;
-}
-
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
-    kvern_status status = read_sizes(reader, facts);
-    facts->embedding_scale = embedding_scale(facts->width);
-    if (facts->layers == GEMMA3_27B_LAYERS) {
-        facts->attention_scale = 1 / sqrtf((float)facts->width / (float)facts->heads);
+    kvern_status status = facts_read_decoder(reader, facts);
+    facts->embedding_scale = gemma_embedding_scale(facts->width);
+    if (status == KVERN_OK) {
+        status = check_window_heads(reader, facts);
     }
     if (status == KVERN_OK) {
-        status = read_scale(reader, facts);
+        status = gemma_read_attention_scale(reader, GEMMA3_27B_LAYERS, facts);
     }
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "attn_logit_softcapping", &facts->attention_softcap);
@@ -186,7 +102,7 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "final_logit_softcapping", &facts->logit_softcap);
     }
-    return status == KVERN_OK ? read_window(reader, facts) : status;
+    return status == KVERN_OK ? read_windows(reader, facts) : status;
 }
 
 static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)

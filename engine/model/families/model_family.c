@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/families/model_family.h"
 
+#include "engine/model/families/gemma2.h"
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/llama.h"
 #include "engine/model/families/model_keys.h"
@@ -10,8 +11,9 @@
 
 #include <stdio.h>
 
-static const model_family *const families[] = {&llama_family, &qwen2_family, &qwen3_family,
-                                               &qwen3moe_family, &gemma3_family};
+static const model_family *const families[] = {
+    &llama_family, &qwen2_family, &qwen3_family, &qwen3moe_family, &gemma2_family, &gemma3_family,
+};
 
 #define FAMILIES (sizeof families / sizeof families[0])
 

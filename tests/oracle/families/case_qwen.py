@@ -18,6 +18,7 @@ COMMON = {
     "sliding_window": 100,
     "max_window_layers": 1,
 }
+INERT = ("sliding_window",)  # without use_sliding_window
 METADATA = {
     "block_count": 2,
     "context_length": 512,
@@ -50,16 +51,19 @@ CASES = [
         "qwen2",
         {**COMMON, "model_type": "qwen2", "tie_word_embeddings": True},
         Gguf("qwen2", METADATA),
+        inert=INERT,
     ),
     Case(
         "qwen2-yarn",
         {**COMMON, "model_type": "qwen2", "tie_word_embeddings": False, "rope_scaling": YARN},
         Gguf("qwen2", {**METADATA, **YARN_METADATA}, llama_cpp=False),
+        inert=INERT,
     ),
     Case(
         "qwen3",
         {**COMMON, "model_type": "qwen3", "head_dim": 32, "tie_word_embeddings": False, "attention_bias": False},
         Gguf("qwen3", {**METADATA, "attention.key_length": 32, "attention.value_length": 32}, QWEN3_NAMES),
         dtype="F16",
+        inert=INERT,
     ),
 ]

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// What a family's file asks for is honoured or refused by its name: the small models of
+// tests/golden/families with one key changed, in both formats.
+
+#include "tests/support/check.h"
+#include "tests/support/engine_fixture.h"
+#include "tests/support/family_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct change {
+    const char *name; // of the case
+    const char *key;
+    const char *value; // JSON; NULL: the key goes
+    kvern_status status;
+    const char *text; // a part of the error
+} change;
+
+static family_case open_case(const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/golden/families/%s.json", KVERN_TESTS_DIR, name);
+    return family_case_open(path);
+}
+
+static void apply(json_t *object, const change *c)
+{
+    if (!c->value) {
+        assert_int_equal(json_object_del(object, c->key), 0);
+        return;
+    }
+    json_t *value = json_loads(c->value, JSON_DECODE_ANY, NULL);
+    assert_non_null(value);
+    assert_int_equal(json_object_set_new(object, c->key, value), 0);
+}
+
+static void expect(model_source *source, const change *c)
+{
+    engine_error error = {KVERN_OK, ""};
+    model_facts facts;
+    kvern_status status = model_read_facts(source, &facts, &error);
+    if (status != c->status || !strstr(error.text, c->text)) {
+        fail_msg("%s, %s: \"%s\" (%d) where %d and \"%s\" were expected", c->name, c->key,
+                 error.text, (int)status, (int)c->status, c->text);
+    }
+    model_source_close(source);
+}
+
+static void expect_directory(const change *c)
+{
+    family_case model = open_case(c->name);
+    apply(json_object_get(model.description, "config"), c);
+    size_t bytes;
+    char *config = family_case_config(&model);
+    void *tensors = family_case_safetensors(&model, &bytes);
+    model_source *source;
+    engine_error error = {KVERN_OK, ""};
+    if (model_source_of_safetensors(config, strlen(config), tensors, bytes, &source, &error) !=
+        KVERN_OK) {
+        fail_msg("%s", error.text);
+    }
+    expect(source, c);
+    free(tensors);
+    free(config);
+    family_case_close(&model);
+}
+
+static void expect_gguf(const change *c)
+{
+    family_case model = open_case(c->name);
+    apply(json_object_get(json_object_get(model.description, "gguf"), "metadata"), c);
+    size_t bytes;
+    void *file = family_case_gguf(&model, &bytes);
+    expect(engine_fixture_source(file, bytes), c);
+    free(file);
+    family_case_close(&model);
+}
+
+#define REFUSED KVERN_ERR_UNSUPPORTED
+#define LACKING KVERN_ERR_FORMAT
+
+static const change DIRECTORIES[] = {
+    {"llama", "hidden_act", "\"silu\"", KVERN_OK, ""},
+    {"llama", "partial_rotary_factor", "0.5", REFUSED, "partial_rotary_factor"},
+    {"llama-yarn", "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 5.5}", LACKING,
+     "rope_scaling.original_max_position_embeddings"},
+    {"llama-yarn", "rope_scaling",
+     "{\"rope_type\": \"yarn\", \"original_max_position_embeddings\": 200}", LACKING,
+     "rope_scaling.factor"},
+    {"llama-yarn", "rope_scaling",
+     "{\"rope_type\": \"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 200,"
+     " \"long_factor\": [1]}",
+     REFUSED, "\"yarn\""},
+    {"llama-yarn", "rope_scaling",
+     "{\"rope_type\": \"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 200,"
+     " \"new_factor\": 3}",
+     REFUSED, "rope_scaling.new_factor"},
+
+    {"qwen2", "use_sliding_window", "true", REFUSED, "use_sliding_window"},
+    {"qwen2", "layer_types", "[\"full_attention\", \"full_attention\"]", KVERN_OK, ""},
+    {"qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]", REFUSED, "layer_types"},
+    {"qwen2", "hidden_act", "\"gelu\"", REFUSED, "hidden_act"},
+    {"qwen2", "rms_norm_eps", NULL, LACKING, "rms_norm_eps"},
+    {"qwen3", "attention_bias", "true", REFUSED, "attention_bias"},
+    {"qwen3", "head_dim", NULL, LACKING, "q_proj"},
+
+    {"gemma2", "attn_logit_softcapping", "null", LACKING, "attn_logit_softcapping"},
+    {"gemma2", "final_logit_softcapping", NULL, LACKING, "final_logit_softcapping"},
+    {"gemma2", "query_pre_attn_scalar", NULL, LACKING, "query_pre_attn_scalar"},
+    {"gemma2", "sliding_window", "null", LACKING, "sliding_window"},
+    {"gemma2", "use_bidirectional_attention", "true", REFUSED, "use_bidirectional_attention"},
+    {"gemma2", "hidden_activation", "\"gelu\"", REFUSED, "hidden_activation"},
+    {"gemma2", "rope_local_base_freq", "90.0", REFUSED, "rope_local_base_freq"},
+    {"gemma3", "sliding_window", NULL, LACKING, "sliding_window"},
+    {"gemma3", "query_pre_attn_scalar", NULL, LACKING, "query_pre_attn_scalar"},
+};
+
+static const change GGUF_FILES[] = {
+    {"qwen2", "attention.sliding_window", "100", REFUSED, "qwen2.attention.sliding_window"},
+    {"qwen3", "expert_count", "8", REFUSED, "qwen3.expert_count"},
+    {"gemma2", "attn_logit_softcapping", NULL, LACKING, "gemma2.attn_logit_softcapping"},
+    {"gemma2", "final_logit_softcapping", "0.0", LACKING, "gemma2.final_logit_softcapping"},
+    {"gemma2", "attention.sliding_window", NULL, LACKING, "gemma2.attention.sliding_window"},
+    {"gemma2", "rope.freq_base_swa", "90.0", REFUSED, "gemma2.rope.freq_base_swa"},
+};
+
+static void test_directories(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof DIRECTORIES / sizeof DIRECTORIES[0]; i++) {
+        expect_directory(&DIRECTORIES[i]);
+    }
+}
+
+static void test_gguf_files(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof GGUF_FILES / sizeof GGUF_FILES[0]; i++) {
+        expect_gguf(&GGUF_FILES[i]);
+    }
+}
+
+// A key that nobody has heard of, in a file of every family that the changes above speak of.
+static void test_unknown_keys(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof DIRECTORIES / sizeof DIRECTORIES[0]; i++) {
+        expect_directory(&(change){DIRECTORIES[i].name, "unheard_of", "1", REFUSED, "unheard_of"});
+    }
+    for (size_t i = 0; i < sizeof GGUF_FILES / sizeof GGUF_FILES[0]; i++) {
+        expect_gguf(&(change){GGUF_FILES[i].name, "unheard_of", "1", REFUSED, ".unheard_of"});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_directories),
+        cmocka_unit_test(test_gguf_files),
+        cmocka_unit_test(test_unknown_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
