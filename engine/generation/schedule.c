@@ -346,8 +346,9 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
         return status;
     }
     status = schedule_room_take(s, *row, q, error);
-    if (status != KVERN_OK) { // a row of its own goes at the end of the step
+    if (status != KVERN_OK) { // a row of its own goes at once: the next request may need its place
         vacate(s, q, *row);
+        compact(s);
         q->forwarded = q->result.shared_tokens = 0;
         q->like = DRAFT_NO_ROW;
         q->source = SCHEDULE_NO_ROW;

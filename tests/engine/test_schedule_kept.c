@@ -19,9 +19,11 @@
 
 typedef struct bed {
     void *data;
-    engine_fixture engine; // serves, and says what a sequence gives alone
+    engine_fixture engine;
+    engine_fixture alone; // says what a sequence gives alone
     schedule *schedule;
     schedule_options options;
+    uint64_t budget; // 0: none
 } bed;
 
 static void *build_file(bool gemma, size_t *bytes)
@@ -38,20 +40,29 @@ static void *build_file(bool gemma, size_t *bytes)
     return tiny_llama_build(&options, bytes);
 }
 
-static bed open_bed(bool gemma, const storage *s, size_t rows, size_t draft_tokens)
+static void store(engine_fixture *f, const storage *s)
 {
-    bed b = {0};
-    size_t bytes;
     kvern_storage wishes = kvern_storage_default();
-    b.data = build_file(gemma, &bytes);
-    const engine_fixture_options options = engine_fixture_default(b.data, bytes);
-    b.engine = engine_fixture_open(&options);
-    kvern_composition_release(b.engine.composition);
     wishes.k = s->k_codec;
     wishes.v = s->v_codec;
     wishes.start = s->start;
-    assert_ok(
-        model_composition(b.engine.facts, b.engine.context, &wishes, &b.engine.composition, NULL));
+    kvern_composition_release(f->composition);
+    assert_ok(model_composition(f->facts, f->context, &wishes, &f->composition, NULL));
+}
+
+static bed open_within(bool gemma, const storage *s, size_t rows, size_t draft_tokens,
+                       uint64_t budget)
+{
+    bed b = {0};
+    size_t bytes;
+    b.data = build_file(gemma, &bytes);
+    engine_fixture_options options = engine_fixture_default(b.data, bytes);
+    b.alone = engine_fixture_open(&options);
+    store(&b.alone, s);
+    options.context.threads = 1;
+    options.context.budget_bytes = b.budget = budget;
+    b.engine = engine_fixture_open(&options);
+    store(&b.engine, s);
     b.options = (schedule_options){.context_length = CONTEXT,
                                    .chunk = 16,
                                    .most_rows = rows,
@@ -61,10 +72,16 @@ static bed open_bed(bool gemma, const storage *s, size_t rows, size_t draft_toke
     return b;
 }
 
+static bed open_bed(bool gemma, const storage *s, size_t rows, size_t draft_tokens)
+{
+    return open_within(gemma, s, rows, draft_tokens, 0);
+}
+
 static void close_bed(bed *b)
 {
     schedule_destroy(b->schedule);
     engine_fixture_close(&b->engine);
+    engine_fixture_close(&b->alone);
     free(b->data);
 }
 
@@ -76,9 +93,20 @@ typedef struct talk {
     size_t count;
     asked turn; // the running or the latest one; its prompt is the whole sequence
     size_t turns;
-    size_t undone; // turns that ended in their prompt
+    size_t undone;  // turns that ended in their prompt
+    size_t refused; // turns that the budget had no room for
     bool busy;
 } talk;
+
+// A conversation that has no room any more is emptied, and goes on with its next turn.
+static void begin_again(const bed *b, talk *t)
+{
+    assert_true(b->budget > 0);
+    assert_ok(schedule_reset_kept(t->kept, NULL));
+    t->count = 0;
+    t->turns++;
+    t->refused++;
+}
 
 // A turn of up to 40 new tokens, or of none where one waits. False: the context is too full.
 static bool begin_turn(const bed *b, talk *t, test_random *random)
@@ -100,7 +128,12 @@ static bool begin_turn(const bed *b, talk *t, test_random *random)
     request.tokens += t->count;
     request.count = fresh;
     request.kept = t->kept;
-    assert_ok(schedule_submit(b->schedule, &request, &a->id, NULL));
+    const kvern_status status = schedule_submit(b->schedule, &request, &a->id, NULL);
+    if (status == KVERN_ERR_BUDGET) {
+        begin_again(b, t);
+        return true;
+    }
+    assert_ok(status);
     t->busy = true;
     return true;
 }
@@ -108,7 +141,7 @@ static bool begin_turn(const bed *b, talk *t, test_random *random)
 static void end_turn(const bed *b, talk *t)
 {
     const asked *a = &t->turn;
-    asked_expect_alone(a, &b->engine, CONTEXT, b->options.chunk);
+    asked_expect_alone(a, &b->alone, CONTEXT, b->options.chunk);
     t->busy = false;
     t->turns++;
     if (a->result.prompt_whole) {
@@ -120,6 +153,16 @@ static void end_turn(const bed *b, talk *t)
     }
     const size_t waiting = kept_sequence_pending(t->kept);
     assert_int_equal(kept_sequence_length(t->kept) + (int64_t)waiting, t->count);
+}
+
+static void submit_other(const bed *b, asked *a, test_random *random)
+{
+    asked_fill(a, b->engine.model, 1 + test_random_below(random, 60), 40, random);
+    const schedule_request request = asked_request(a);
+    const kvern_status status = schedule_submit(b->schedule, &request, &a->id, NULL);
+    if (b->budget == 0 || status != KVERN_ERR_BUDGET) {
+        assert_ok(status);
+    }
 }
 
 // Conversations of random turns and other requests beside them; some are cancelled, at any time.
@@ -141,9 +184,7 @@ static void talk_on(const bed *b, talk *talks, asked *others, size_t count, test
             }
         }
         if (submitted < count && test_random_below(random, 5) == 0) {
-            asked_fill(&others[submitted], b->engine.model, 1 + test_random_below(random, 60), 40,
-                       random);
-            asked_submit(&others[submitted++], b->schedule);
+            submit_other(b, &others[submitted++], random);
         }
         schedule_step(b->schedule);
         assert_true(kvern_state_rows(schedule_state(b->schedule)) <=
@@ -153,41 +194,51 @@ static void talk_on(const bed *b, talk *talks, asked *others, size_t count, test
     }
 }
 
-// Returns how many turns ended in their prompt.
-static size_t check_bed(bed *b, uint64_t seed)
+typedef struct ends {
+    size_t turns;
+    size_t undone;  // ended in their prompt
+    size_t refused; // by a budget
+} ends;
+
+static void check_bed(bed *b, uint64_t seed, ends *sums)
 {
     enum { OTHERS = 5 };
     talk *talks = calloc(TALKS, sizeof *talks);
     asked *others = calloc(OTHERS, sizeof *others);
     test_random random = test_random_seed(seed);
-    size_t undone = 0;
     assert_true(talks && others);
     for (size_t i = 0; i < TALKS; i++) {
         assert_ok(schedule_keep(b->schedule, &talks[i].kept, NULL));
     }
     talk_on(b, talks, others, OTHERS, &random);
     for (size_t i = 0; i < OTHERS; i++) {
-        asked_expect_alone(&others[i], &b->engine, CONTEXT, b->options.chunk);
+        if (others[i].ends > 0 || b->budget == 0) {
+            asked_expect_alone(&others[i], &b->alone, CONTEXT, b->options.chunk);
+        }
         asked_free(&others[i]);
     }
     for (size_t i = 0; i < TALKS; i++) {
-        undone += talks[i].undone;
+        sums->turns += talks[i].turns;
+        sums->undone += talks[i].undone;
+        sums->refused += talks[i].refused;
         assert_true(talks[i].turns > 1);
         assert_ok(schedule_drop_kept(talks[i].kept, NULL));
         asked_free(&talks[i].turn);
     }
     schedule_step(b->schedule);
     assert_int_equal(kvern_state_rows(schedule_state(b->schedule)), 0);
+    kvern_memory memory = kvern_memory_default();
+    assert_ok(kvern_context_memory(b->engine.context, &memory));
+    assert_int_equal(memory.page_bytes, 0);
     free(talks);
     free(others);
-    return undone;
 }
 
 static void turns_are_those_of_the_sequence_alone(void **state)
 {
     (void)state;
     const size_t stride = check_is_long() ? 1 : 3;
-    size_t undone = 0;
+    ends sums = {0};
     for (size_t i = 0; i < storage_count; i++) {
         // A start of 0 converts after the first turn, wherever that ends.
         if (storages[i].start == 0 || (storages[i].start < 0 && i % stride)) {
@@ -195,11 +246,45 @@ static void turns_are_those_of_the_sequence_alone(void **state)
         }
         for (int gemma = 0; gemma < 2; gemma++) {
             bed b = open_bed(gemma, &storages[i], 1 + i % 3, i % 2 ? 5 : 0);
-            undone += check_bed(&b, check_seed() + 10 * i + (uint64_t)gemma);
+            check_bed(&b, check_seed() + 10 * i + (uint64_t)gemma, &sums);
             close_bed(&b);
         }
     }
-    assert_true(undone > 3);
+    assert_true(sums.undone > 3);
+}
+
+// What the context holds with an empty scheduler.
+static uint64_t empty_bytes(bool gemma, const storage *s)
+{
+    bed b = open_bed(gemma, s, 2, 4);
+    kvern_memory memory = kvern_memory_default();
+    assert_ok(kvern_context_memory(b.engine.context, &memory));
+    close_bed(&b);
+    return memory.held_bytes;
+}
+
+// However the budget lies, from one that hardly holds a row to one that holds them all: a turn that
+// has no room beside what is kept is refused, or fails alone, and every other turn is right,
+// cancelled or not. Rows that were made for turns which then had no room once stayed to the end of
+// a step, and there were more of them than a scheduler has places for.
+static void budgets_refuse_turns_and_break_none(void **state)
+{
+    (void)state;
+    static const size_t which[] = {0, 6};
+    ends sums = {0};
+    for (size_t i = 0; i < 2 * sizeof which / sizeof which[0]; i++) {
+        const storage *s = &storages[which[i / 2]];
+        const bool gemma = i % 2;
+        const uint64_t empty = empty_bytes(gemma, s);
+        for (uint64_t more = 100000; more < 3000000; more += more / (check_is_long() ? 20 : 3)) {
+            bed b = open_within(gemma, s, 2, 4, empty + more);
+            check_bed(&b, check_seed() + more, &sums);
+            close_bed(&b);
+        }
+    }
+    print_message("%zu turns, %zu refused, %zu ended in their prompt\n", sums.turns, sums.refused,
+                  sums.undone);
+    assert_true(sums.refused > 10 && sums.turns > 2 * sums.refused);
 }
 
 // ---- One request at a time, and nothing impossible ----
@@ -300,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_are_those_of_the_sequence_alone),
+        cmocka_unit_test(budgets_refuse_turns_and_break_none),
         cmocka_unit_test(what_is_not_possible_is_refused),
         cmocka_unit_test(a_step_within_a_callback_does_nothing),
     };
