@@ -3,6 +3,7 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
@@ -12,7 +13,7 @@ add_library(kvern_engine STATIC ${ENGINE_SOURCES})
 target_include_directories(kvern_engine PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(kvern_engine PUBLIC kvern_flags kvern_static
                                           PkgConfig::JANSSON PkgConfig::PCRE2
-                                           PkgConfig::XXHASH)
+                                          PkgConfig::UTF8PROC PkgConfig::XXHASH)
 
 # The program's parts are a library, so that tests can call them.
 file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)

@@ -39,6 +39,7 @@ typedef struct inspection {
     const cli_options *options;
     model_source *source;
     const gguf_file *file; // NULL: another format
+    model_texts texts;
     model_facts facts;
     bool runnable; // facts are complete; otherwise facts_error says why
     engine_error facts_error;
@@ -71,6 +72,26 @@ static kvern_status measure_cache(inspection *found, engine_error *error)
     return status;
 }
 
+static void collect_texts(inspection *found)
+{
+    text_view chat;
+    kvern_status status = model_texts_open(found->source, &found->texts, &found->tokenizer_error);
+    if (status != KVERN_OK) {
+        found->template_error = found->tokenizer_error;
+        return;
+    }
+    if (model_texts_tokenizer(&found->texts, found->options->pre, &found->tokens,
+                              &found->tokenizer_error) != KVERN_OK) {
+        found->tokens = NULL;
+    }
+    if (!model_texts_chat_template(&found->texts, &chat)) {
+        (void)chat_template_missing(&found->template_error);
+    } else if (chat_template_of_text(chat, found->tokens, &found->chat, &found->template_error) !=
+               KVERN_OK) {
+        found->chat = NULL;
+    }
+}
+
 // A file that cannot be run is inspected as far as it can be understood.
 static void collect(inspection *found)
 {
@@ -81,22 +102,14 @@ static void collect(inspection *found)
         status = measure_cache(found, &found->facts_error);
     }
     found->runnable = status == KVERN_OK;
-    const engine_error none = {.text = "a directory has none that is read"};
-    found->tokenizer_error = found->template_error = none;
-    if (found->file && tokenizer_create(found->file, found->options->pre, &found->tokens,
-                                        &found->tokenizer_error) != KVERN_OK) {
-        found->tokens = NULL;
-    }
-    if (found->file && chat_template_detect(found->file, found->tokens, &found->chat,
-                                            &found->template_error) != KVERN_OK) {
-        found->chat = NULL;
-    }
+    collect_texts(found);
 }
 
 static void discard(inspection *found)
 {
     chat_template_destroy(found->chat);
     tokenizer_destroy(found->tokens);
+    model_texts_free(&found->texts);
     model_source_close(found->source);
 }
 
@@ -299,18 +312,32 @@ static void show_cache(const inspection *found)
          number_format_bytes(found->kv_context_bytes, text), found->kv_context);
 }
 
+static void show_key(const char *title, key_verdict verdict, text_view key, const char *why)
+{
+    text_buffer name = TEXT_BUFFER_INIT;
+    if (text_append_escaped(&name, key.data, key.size) == KVERN_OK) {
+        show(title, "%-9s %.*s%s%s%s", key_verdict_name(verdict), (int)name.size, name.data,
+             why ? " (" : "", why ? why : "", why ? ")" : "");
+    }
+    text_buffer_free(&name);
+}
+
 // What is done with every key of the file; nothing for an architecture that is not known.
 static void show_keys(const inspection *found)
 {
     model_key key;
     for (size_t i = 0; model_judge_key(found->source, i, &key); i++) {
-        text_buffer name = TEXT_BUFFER_INIT;
-        if (text_append_escaped(&name, key.name.data, key.name.size) == KVERN_OK) {
-            show(i == 0 ? "keys" : "", "%-9s %.*s%s%s%s", key_verdict_name(key.verdict),
-                 (int)name.size, name.data, key.why ? " (" : "", key.why ? key.why : "",
-                 key.why ? ")" : "");
+        show_key(i == 0 ? "keys" : "", key.verdict, key.name, key.why);
+    }
+    tokenizer_file_key own;
+    const char *file = NULL;
+    for (size_t i = 0; found->texts.files && tokenizer_files_judge_key(found->texts.files, i, &own);
+         i++) {
+        if (own.file != file) {
+            show("keys", "of %s:", own.file);
         }
-        text_buffer_free(&name);
+        file = own.file;
+        show_key("", own.verdict, own.name, own.why);
     }
 }
 
@@ -449,18 +476,29 @@ static json_t *cache_json(const inspection *found)
                      "context_bytes", (json_int_t)found->kv_context_bytes);
 }
 
+// *list is NULL when memory is missing.
+static void add_key_json(json_t **list, const char *file, text_view key, key_verdict verdict,
+                         const char *why)
+{
+    json_t *entry = json_pack("{s:o, s:s, s:s?, s:s?}", "key", json_text(key.data, key.size),
+                              "verdict", key_verdict_name(verdict), "why", why, "file", file);
+    if (json_array_append_new(*list, entry) != 0) {
+        json_decref(*list);
+        *list = NULL;
+    }
+}
+
 static json_t *keys_json(const inspection *found)
 {
     json_t *list = json_array();
     model_key key;
     for (size_t i = 0; list && model_judge_key(found->source, i, &key); i++) {
-        json_t *entry =
-            json_pack("{s:o, s:s, s:s?}", "key", json_text(key.name.data, key.name.size), "verdict",
-                      key_verdict_name(key.verdict), "why", key.why);
-        if (json_array_append_new(list, entry) != 0) {
-            json_decref(list);
-            list = NULL;
-        }
+        add_key_json(&list, NULL, key.name, key.verdict, key.why);
+    }
+    tokenizer_file_key own;
+    const tokenizer_files *files = found->texts.files;
+    for (size_t i = 0; list && files && tokenizer_files_judge_key(files, i, &own); i++) {
+        add_key_json(&list, own.file, own.name, own.verdict, own.why);
     }
     return list;
 }

@@ -80,13 +80,14 @@ static int print_tokens_json(const tokenizer *tokens, const token_buffer *ids)
 
 static kvern_status open_tokenizer(const cli_options *options, tokenizer **out, engine_error *error)
 {
-    gguf_file *file;
-    kvern_status status = gguf_open(options->model, &file, error);
+    model_texts texts;
+    kvern_status status = model_texts_open_path(options->model, &texts, error);
     if (status != KVERN_OK) {
         return status;
     }
-    status = load_name_file(options, tokenizer_create(file, options->pre, out, error), error);
-    gguf_close(file);
+    status =
+        load_name_file(options, model_texts_tokenizer(&texts, options->pre, out, error), error);
+    model_texts_free(&texts);
     return status;
 }
 

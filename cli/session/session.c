@@ -34,7 +34,7 @@ static kvern_status choose_completion(const session_options *options, bool conve
 static kvern_status find_template(const session_options *options, const model *model,
                                   bool conversation, chat_template **out, engine_error *error)
 {
-    const gguf_file *file = model_file(model);
+    text_view text;
     const tokenizer *tokens = model_tokenizer(model);
     *out = NULL;
     if (options->common.raw) {
@@ -43,10 +43,10 @@ static kvern_status find_template(const session_options *options, const model *m
     if (options->common.template_name) {
         return chat_template_find(options->common.template_name, tokens, out, error);
     }
-    if (!chat_template_present(file)) {
+    if (!model_chat_template(model, &text)) {
         return choose_completion(options, conversation, error);
     }
-    return load_name_file(&options->common, chat_template_detect(file, tokens, out, error), error);
+    return load_name_file(&options->common, chat_template_of_text(text, tokens, out, error), error);
 }
 
 kvern_status session_template(const session_options *options, model *model, bool conversation,

@@ -45,6 +45,13 @@ bool chat_template_present(const gguf_file *file);
 KVERN_CHECK kvern_status chat_template_detect(const gguf_file *file, const tokenizer *tokens,
                                               chat_template **out, engine_error *error);
 
+// The same of a template's text, wherever it comes from.
+KVERN_CHECK kvern_status chat_template_of_text(text_view source, const tokenizer *tokens,
+                                               chat_template **out, engine_error *error);
+
+// What chat_template_detect says where there is no template.
+kvern_status chat_template_missing(engine_error *error);
+
 // A template by name. KVERN_ERR_ARGUMENT for an unknown name; *error lists the names. The rest as
 // above.
 KVERN_CHECK kvern_status chat_template_find(const char *name, const tokenizer *tokens,

@@ -128,14 +128,26 @@ bool chat_template_present(const gguf_file *file)
     return gguf_find(file, "tokenizer.chat_template") != NULL;
 }
 
+kvern_status chat_template_missing(engine_error *error)
+{
+    return engine_fail(error, KVERN_ERR_UNSUPPORTED, "this file has no chat template; " ADVICE);
+}
+
 kvern_status chat_template_detect(const gguf_file *file, const tokenizer *tokens,
                                   chat_template **out, engine_error *error)
 {
     *out = NULL;
     gguf_string source;
-    engine_error fault = {0};
     if (!gguf_get_string(gguf_find(file, "tokenizer.chat_template"), &source))
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED, "this file has no chat template; " ADVICE);
+        return chat_template_missing(error);
+    return chat_template_of_text(source, tokens, out, error);
+}
+
+kvern_status chat_template_of_text(text_view source, const tokenizer *tokens, chat_template **out,
+                                   engine_error *error)
+{
+    *out = NULL;
+    engine_error fault = {0};
     kvern_status status = create("custom", source, tokens, out, &fault);
     if (status == KVERN_OK)
         status = name_template(*out, tokens, &fault);

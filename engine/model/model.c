@@ -90,14 +90,44 @@ static kvern_status plan_layers(model *m, engine_error *error)
     return KVERN_OK;
 }
 
+// Tokens that the embedding has no row for can be in a tokenizer.json, as long as no ordinary text
+// has them: a model of texts whose tokens for images were left out.
+static kvern_status check_tokens(const model *m, engine_error *error)
+{
+    const tokenizer *t = m->tokenizer;
+    for (size_t id = m->facts.vocabulary; id < tokenizer_size(t); id++) {
+        if (!tokenizer_is_special(t, (int32_t)id) || tokenizer_is_end(t, (int32_t)id) ||
+            (int32_t)id == tokenizer_bos(t)) {
+            return engine_fail(error, KVERN_ERR_FORMAT,
+                               "the tokenizer has the token %zu, but the embedding has %zu rows",
+                               id, m->facts.vocabulary);
+        }
+    }
+    return KVERN_OK;
+}
+
+static kvern_status copy_chat_template(model *m, const model_texts *texts, engine_error *error)
+{
+    text_view text;
+    m->has_chat_template = model_texts_chat_template(texts, &text);
+    const bool copied = !m->has_chat_template || text.size == 0 ||
+                        text_buffer_append(&m->chat_template, text.data, text.size) == KVERN_OK;
+    return copied ? KVERN_OK
+                  : engine_fail(error, KVERN_ERR_MEMORY, "no memory for a chat template");
+}
+
 // A file without any tokenizer key is a model for programs that bring token ids.
 static kvern_status load_tokenizer(model *m, const char *pre, engine_error *error)
 {
-    const gguf_file *file = model_source_gguf(m->source);
-    if (!file || !gguf_find(file, "tokenizer.ggml.model")) {
-        return KVERN_OK;
+    model_texts texts;
+    kvern_status status = model_texts_open(m->source, &texts, error);
+    if (status == KVERN_OK && model_texts_have_tokenizer(&texts)) {
+        status = model_texts_tokenizer(&texts, pre, &m->tokenizer, error);
+        status = status == KVERN_OK ? check_tokens(m, error) : status;
+        status = status == KVERN_OK ? copy_chat_template(m, &texts, error) : status;
     }
-    return tokenizer_create(file, pre, &m->tokenizer, error);
+    model_texts_free(&texts);
+    return status;
 }
 
 // Everything but the source, which a failed load gives back to the caller.
@@ -113,6 +143,7 @@ static void release(model *m)
     }
     linear_arena_destroy(m->arena);
     tokenizer_destroy(m->tokenizer);
+    text_buffer_free(&m->chat_template);
     free(m);
 }
 
@@ -181,6 +212,12 @@ const model_facts *model_get_facts(const model *m)
 const gguf_file *model_file(const model *m)
 {
     return model_source_gguf(m->source);
+}
+
+bool model_chat_template(const model *m, text_view *out)
+{
+    *out = (text_view){m->chat_template.data ? m->chat_template.data : "", m->chat_template.size};
+    return m->has_chat_template;
 }
 
 void model_add_end(model *m, int32_t token)

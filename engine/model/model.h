@@ -161,6 +161,8 @@ const model_facts *model_get_facts(const model *model);
 const gguf_file *model_file(const model *model);
 // NULL when the file has no tokenizer at all: such a model takes token ids only.
 const tokenizer *model_tokenizer(const model *model);
+// The text of the chat template that came with the tokenizer, borrowed; false when there is none.
+bool model_chat_template(const model *model, text_view *out);
 // tokenizer_add_end for the model's tokenizer, which it has.
 void model_add_end(model *model, int32_t token);
 kvern_context *model_context(const model *model);

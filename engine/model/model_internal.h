@@ -4,6 +4,7 @@
 
 // The inside of a model, for the files that make it, size its workspace and run it.
 
+#include "engine/base/text_buffer.h"
 #include "engine/model/families/model_family.h"
 
 struct model {
@@ -13,7 +14,9 @@ struct model {
     uint32_t features;
     const engine_ops *ops;
     model_facts facts;
-    tokenizer *tokenizer;               // owned, or NULL
+    tokenizer *tokenizer;      // owned, or NULL
+    text_buffer chat_template; // empty where there is none
+    bool has_chat_template;
     engine_rope ropes[MODEL_MAX_ROPES]; // [facts.ropes]
     linear_arena *arena;                // of every matrix
     uint32_t formats;   // linear formats that the matrices read, a set of LINEAR_FORMAT_BIT

@@ -6,6 +6,7 @@
 // the files that one is split into), or a directory with config.json and safetensors.
 
 #include "engine/gguf/gguf.h"
+#include "engine/tokenizer/tokenizer_files.h"
 #include "engine/weights/weights.h"
 
 typedef struct model_source model_source;
@@ -32,5 +33,33 @@ const weights *model_source_weights(const model_source *source);
 
 // NULL when the model is in another format.
 const gguf_file *model_source_gguf(const model_source *source);
+
+// What the model brings along about texts, whatever its format.
+typedef struct model_texts {
+    const gguf_file *gguf;  // or NULL:
+    tokenizer_files *files; // owned: what lies in the directory, or NULL for one in memory
+    gguf_file *owned;       // the first, where it is not the source's
+} model_texts;
+
+// Finds it; nothing of it is judged yet. Free it with model_texts_free, on failure as well. Errors:
+// those of tokenizer_files_open.
+KVERN_CHECK kvern_status model_texts_open(const model_source *source, model_texts *out,
+                                          engine_error *error);
+void model_texts_free(model_texts *texts);
+
+// The same of a file or a directory that need not hold a model: a tokenizer is enough. Errors:
+// those of gguf_open as well; nothing is left to be freed then.
+KVERN_CHECK kvern_status model_texts_open_path(const char *path, model_texts *out,
+                                               engine_error *error);
+
+// Whether there is a tokenizer: a model without one is for programs that bring token ids.
+bool model_texts_have_tokenizer(const model_texts *texts);
+
+// tokenizer_create or tokenizer_create_from_files.
+KVERN_CHECK kvern_status model_texts_tokenizer(const model_texts *texts, const char *pre,
+                                               tokenizer **out, engine_error *error);
+
+// The chat template, borrowed; false when there is none.
+bool model_texts_chat_template(const model_texts *texts, text_view *out);
 
 #endif

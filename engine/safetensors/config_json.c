@@ -240,6 +240,11 @@ bool config_json_has_text_part(const config_json *config)
     return json_object_size(json_object_get(config->root, TEXT_CONFIG)) > 0;
 }
 
+const void *config_json_root(const config_json *config)
+{
+    return config->root;
+}
+
 size_t config_json_count(const config_json *config)
 {
     return config->count;

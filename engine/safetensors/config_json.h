@@ -22,6 +22,9 @@ void config_json_free(config_json *config); // NULL is allowed
 // Whether it has a part for texts, beside parts for images or sounds.
 bool config_json_has_text_part(const config_json *config);
 
+// The object itself, a json_t of jansson: for what is in lists.
+const void *config_json_root(const config_json *config);
+
 size_t config_json_count(const config_json *config);
 // In the file's order; `index` is below the count.
 config_value config_json_at(const config_json *config, size_t index, text_view *key);

@@ -154,6 +154,14 @@ static kvern_status check_special_sizes(const tokenizer *t, engine_error *error)
     return KVERN_OK;
 }
 
+kvern_status tokenizer_finish(tokenizer *t, engine_error *error)
+{
+    const kvern_status status = check_special_sizes(t, error);
+    if (status == KVERN_OK)
+        find_ends(t);
+    return status;
+}
+
 static kvern_status find_special(tokenizer *t, engine_error *error)
 {
     const unsigned everywhere = t->model->finds_user_defined ? 0 : 1u << TOKEN_USER_DEFINED;
@@ -214,12 +222,8 @@ static kvern_status load(tokenizer *t, const gguf_file *file, const char *pre, e
     if (status == KVERN_OK)
         status = load_adds_bos(t, file, error);
     if (status == KVERN_OK)
-        status = check_special_sizes(t, error);
-    if (status == KVERN_OK)
         status = find_special(t, error);
-    if (status == KVERN_OK)
-        find_ends(t);
-    return status;
+    return status == KVERN_OK ? tokenizer_finish(t, error) : status;
 }
 
 kvern_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out,
@@ -250,6 +254,7 @@ void tokenizer_destroy(tokenizer *t)
     vocabulary_free(&t->words);
     special_set_free(&t->user_defined);
     special_set_free(&t->special);
+    free(t->edges);
     free(t);
 }
 
@@ -259,19 +264,20 @@ void tokenizer_destroy(tokenizer *t)
 typedef struct encoding {
     const tokenizer *t;
     const char *text;
-    size_t ordinary; // text from here to `at` is not encoded yet
-    size_t at;
+    size_t bytes;
+    size_t ordinary; // text from here on is not encoded yet
+    size_t at;       // and searched for special tokens from here on
     token_buffer *out;
     engine_error *error;
 } encoding;
 
-static kvern_status encode_ordinary(encoding *e)
+static kvern_status encode_ordinary(encoding *e, size_t end)
 {
     const size_t begin = e->ordinary;
-    e->ordinary = e->at;
-    if (begin == e->at)
+    if (begin >= end)
         return KVERN_OK;
-    return e->t->model->encode(e->t, e->text, begin, e->at, e->out, e->error);
+    e->ordinary = end;
+    return e->t->model->encode(e->t, e->text, begin, end, e->out, e->error);
 }
 
 static kvern_status push_token(token_buffer *out, int32_t id, engine_error *error)
@@ -281,34 +287,30 @@ static kvern_status push_token(token_buffer *out, int32_t id, engine_error *erro
     return KVERN_OK;
 }
 
-static kvern_status encode_special(encoding *e, int32_t id, size_t length)
+static kvern_status encode_special(encoding *e, const special_place *place)
 {
-    kvern_status status = encode_ordinary(e);
+    kvern_status status = encode_ordinary(e, place->begin);
     if (status == KVERN_OK)
-        status = push_token(e->out, id, e->error);
-    e->at += length;
-    e->ordinary = e->at;
+        status = push_token(e->out, place->id, e->error);
+    e->at = place->next;
+    e->ordinary = place->end;
     return status;
 }
 
 // Walks over a part and encodes up to the last special token in it.
 static kvern_status encode_part(encoding *e, const special_set *set, size_t end)
 {
-    while (e->at < end) {
-        size_t length;
-        const int32_t id = special_set_match(set, e->text + e->at, end - e->at, &length);
-        if (id == TOKENIZER_NO_TOKEN) {
-            e->at++;
-            continue;
-        }
-        const kvern_status status = encode_special(e, id, length);
-        if (status != KVERN_OK)
-            return status;
-    }
-    return KVERN_OK;
+    special_place place;
+    kvern_status status = KVERN_OK;
+    while (status == KVERN_OK &&
+           special_set_next(set, e->t->edges, e->text, e->bytes, e->at, end, e->ordinary, &place))
+        status = encode_special(e, &place);
+    e->at = end;
+    return status;
 }
 
-static kvern_status check_parts(const tokenizer_part *parts, size_t count, engine_error *error)
+static kvern_status check_parts(const tokenizer_part *parts, size_t count, size_t *bytes,
+                                engine_error *error)
 {
     size_t total = 0;
     for (size_t i = 0; i < count; i++) {
@@ -317,6 +319,7 @@ static kvern_status check_parts(const tokenizer_part *parts, size_t count, engin
                                INT32_MAX);
         total += parts[i].bytes;
     }
+    *bytes = total;
     return KVERN_OK;
 }
 
@@ -324,11 +327,11 @@ kvern_status tokenizer_encode_parts(const tokenizer *t, const char *text,
                                     const tokenizer_part *parts, size_t count, unsigned flags,
                                     token_buffer *out, engine_error *error)
 {
-    kvern_status status = check_parts(parts, count, error);
+    encoding e = {.t = t, .text = text, .out = out, .error = error};
+    kvern_status status = check_parts(parts, count, &e.bytes, error);
     if (status != KVERN_OK)
         return status;
     const size_t before = out->count;
-    encoding e = {.t = t, .text = text, .out = out, .error = error};
     if ((flags & TOKENIZER_ADD_BOS) && t->adds_bos)
         status = push_token(out, t->bos, error);
     for (size_t i = 0; status == KVERN_OK && i < count; i++) {
@@ -336,7 +339,7 @@ kvern_status tokenizer_encode_parts(const tokenizer *t, const char *text,
         status = encode_part(&e, set, e.at + parts[i].bytes);
     }
     if (status == KVERN_OK)
-        status = encode_ordinary(&e);
+        status = encode_ordinary(&e, e.bytes);
     if (status != KVERN_OK)
         out->count = before;
     return status;

@@ -129,6 +129,23 @@ void special_set_free(special_set *set);
 // TOKENIZER_NO_TOKEN.
 int32_t special_set_match(const special_set *set, const char *text, size_t size, size_t *length);
 
+// What belongs to a special token besides its text, as bits.
+#define TOKEN_EDGE_WORD 1u  // it counts only where no letters, digits or the like are beside it
+#define TOKEN_EDGE_LEFT 2u  // white space in front of it goes with it
+#define TOKEN_EDGE_RIGHT 4u // and behind it
+
+// A special token in a text.
+typedef struct special_place {
+    int32_t id;
+    size_t begin, end; // with the white space that goes with it
+    size_t next;       // the search goes on here
+} special_place;
+
+// The first special token of text[0 .. size) in [from, limit). Text before `taken` belongs to
+// others. `edges` has TOKEN_EDGE_ bits of every token; NULL: none.
+bool special_set_next(const special_set *set, const uint8_t *edges, const char *text, size_t size,
+                      size_t from, size_t limit, size_t taken, special_place *place);
+
 // --- tokenizer_marks.c
 
 // Types of tokens that may be marks, as bits.
@@ -278,6 +295,7 @@ struct tokenizer {
     const tokenizer_model *model;
     void *state; // of the model
     vocabulary words;
+    uint8_t *edges;           // of each id TOKEN_EDGE_ bits and what its kind adds; NULL: none
     special_set user_defined; // recognised in every text
     special_set special;      // recognised where control tokens are allowed; includes the former
     const char *pre;
@@ -286,6 +304,10 @@ struct tokenizer {
     int32_t ends[TOKENIZER_MAX_ENDS];
     size_t end_count;
 };
+
+// What every kind does at last: refuses special tokens that are too long, and finds the tokens that
+// end a generation.
+KVERN_CHECK kvern_status tokenizer_finish(tokenizer *t, engine_error *error);
 
 // A copy of a name from a file that can be printed: cut, and without control bytes.
 typedef struct printable {

@@ -7,8 +7,11 @@
 // vocabulary may write a space as U+2581.
 #include "engine/tokenizer/tokenizer_internal.h"
 
+#include "engine/base/utf8.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 typedef struct special_text {
     tokenizer_text text;
@@ -123,4 +126,97 @@ int32_t special_set_match(const special_set *set, const char *text, size_t size,
         high = first_at_least(set, low, high, depth, byte + 1);
     }
     return found;
+}
+
+// --- Edges
+
+// The character at text[at], or -1; *length is its bytes.
+static utf8proc_int32_t character_at(const char *text, size_t size, size_t at, size_t *length)
+{
+    utf8proc_int32_t code;
+    if (at >= size || utf8_next(text + at, size - at, length) != UTF8_VALID)
+        return -1;
+    utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)*length, &code);
+    return code;
+}
+
+// The character in front of text[at].
+static utf8proc_int32_t character_before(const char *text, size_t at, size_t *length)
+{
+    for (size_t bytes = 1; bytes <= 4 && bytes <= at; bytes++) {
+        const utf8proc_int32_t code = character_at(text, at, at - bytes, length);
+        if (code >= 0 && *length == bytes)
+            return code;
+    }
+    return -1;
+}
+
+// White_Space of Unicode.
+static bool is_space(utf8proc_int32_t code)
+{
+    return (code >= 9 && code <= 13) || code == 0x85 ||
+           (code >= 0 && (utf8proc_category(code) == UTF8PROC_CATEGORY_ZS ||
+                          utf8proc_category(code) == UTF8PROC_CATEGORY_ZL ||
+                          utf8proc_category(code) == UTF8PROC_CATEGORY_ZP));
+}
+
+// Letters and what is used like them, marks, digits, connectors and joiners: \w of Unicode.
+static bool is_word(utf8proc_int32_t code)
+{
+    if (code < 0)
+        return false;
+    switch (utf8proc_category(code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default: // joiners, and letters in circles and squares
+        return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+               (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+               (code >= 0x1f170 && code <= 0x1f189);
+    }
+}
+
+static bool stands_alone(const char *text, size_t size, const special_place *place)
+{
+    size_t length;
+    return !is_word(character_before(text, place->begin, &length)) &&
+           !is_word(character_at(text, size, place->end, &length));
+}
+
+static void take_spaces(const char *text, size_t size, uint8_t edges, size_t taken,
+                        special_place *place)
+{
+    size_t length;
+    while (edges & TOKEN_EDGE_LEFT && place->begin > taken &&
+           is_space(character_before(text, place->begin, &length)))
+        place->begin -= length;
+    while (edges & TOKEN_EDGE_RIGHT && is_space(character_at(text, size, place->end, &length)))
+        place->end += length;
+}
+
+bool special_set_next(const special_set *set, const uint8_t *edges, const char *text, size_t size,
+                      size_t from, size_t limit, size_t taken, special_place *place)
+{
+    for (size_t at = from, length = 0; set->count > 0 && at < limit; at++) {
+        const int32_t id = special_set_match(set, text + at, limit - at, &length);
+        if (id == TOKENIZER_NO_TOKEN)
+            continue;
+        const uint8_t bits = edges ? edges[id] : 0;
+        *place = (special_place){id, at, at + length, at + length};
+        if (!(bits & TOKEN_EDGE_WORD) || stands_alone(text, size, place)) {
+            take_spaces(text, size, bits, taken, place);
+            return true;
+        }
+        at += length - 1; // what is no word of its own is ordinary text
+    }
+    return false;
 }
