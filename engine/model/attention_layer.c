@@ -20,6 +20,21 @@ void attention_list_tensors(attention_layer *layer, const model_layer_facts *fac
     tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
 }
 
+void attention_list_fused_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                  size_t width, tensor_specs *list)
+{
+    static const char fused[] = "attn_qkv.weight";
+    size_t queries = (size_t)facts->heads * facts->head_dim;
+    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
+    size_t values = (size_t)facts->kv_heads * facts->value_dim;
+    size_t mixed = (size_t)facts->heads * facts->value_dim;
+    size_t all = queries + keys + values;
+    want_rotated(tensor_spec_part(list, fused, all, 0, queries, width, &layer->q), facts);
+    want_rotated(tensor_spec_part(list, fused, all, queries, keys, width, &layer->k), facts);
+    tensor_spec_part(list, fused, all, queries + keys, values, width, &layer->v);
+    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+}
+
 void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
                                  tensor_specs *list)
 {

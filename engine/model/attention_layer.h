@@ -25,6 +25,9 @@ typedef struct attention_layer {
 // The tensors attn_q, attn_k, attn_v and attn_output.
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
                             tensor_specs *list);
+// The same with the first three fused into attn_qkv.
+void attention_list_fused_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                  size_t width, tensor_specs *list);
 // The biases of the first three.
 void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
                                  tensor_specs *list);

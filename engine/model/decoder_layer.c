@@ -3,12 +3,27 @@
 
 #include <kvern/math.h>
 
+static void list_norms(const model_facts *facts, decoder_layer *layer, tensor_specs *list)
+{
+    tensor_spec_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
+    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
+}
+
+void decoder_list_fused_tensors(const model_facts *facts, size_t index, void *object,
+                                tensor_specs *list)
+{
+    decoder_layer *layer = object;
+    const model_layer_facts *sizes = &facts->layer[index];
+    list_norms(facts, layer, list);
+    attention_list_fused_tensors(&layer->attention, sizes, facts->width, list);
+    feed_forward_list_fused_tensors(&layer->feed_forward, sizes, facts->width, list);
+}
+
 void decoder_list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)
 {
     decoder_layer *layer = object;
     const model_layer_facts *sizes = &facts->layer[index];
-    tensor_spec_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
-    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
+    list_norms(facts, layer, list);
     attention_list_tensors(&layer->attention, sizes, facts->width, list);
     feed_forward_list_tensors(&layer->feed_forward, sizes, facts->width, list);
 }

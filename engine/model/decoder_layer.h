@@ -21,6 +21,9 @@ typedef struct decoder_layer {
 
 // attn_norm, ffn_norm, and the matrices of both parts.
 void decoder_list_tensors(const model_facts *facts, size_t index, void *layer, tensor_specs *list);
+// The same with fused matrices.
+void decoder_list_fused_tensors(const model_facts *facts, size_t index, void *layer,
+                                tensor_specs *list);
 // post_attention_norm and post_ffw_norm.
 void decoder_list_post_norms(decoder_layer *layer, size_t width, tensor_specs *list);
 

@@ -82,6 +82,27 @@ kvern_status facts_read_feed_forward(facts_reader *reader, model_facts *facts)
     return status;
 }
 
+// How many of the dimensions of a head rotate: GGUF counts them, config.json states which part they
+// are.
+static kvern_status read_rope_dim(facts_reader *reader, model_rope *rope)
+{
+    float part = 1;
+    const size_t most = rope->dim;
+    kvern_status status = facts_read_positive(reader, "rope.dimension_part", &part);
+    if (status == KVERN_OK) {
+        rope->dim = part < 1 ? (size_t)((double)most * part) : most;
+        status = part > 1 || rope->dim == 0
+                     ? engine_fail(reader->error, KVERN_ERR_FORMAT,
+                                   "%s must be at most 1, and some of a head", reader->key)
+                     : facts_read_size(reader, "rope.dimension_count", most, &rope->dim);
+    }
+    if (status == KVERN_OK && rope->dim % 2 != 0) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s: the dimensions that rotate must be even", reader->key);
+    }
+    return status;
+}
+
 kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
 {
     size_t most = facts->layer[0].head_dim;
@@ -93,15 +114,26 @@ kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
     facts->ropes = 1;
     kvern_status status = facts_read_positive(reader, "rope.freq_base", &rope->base);
     if (status == KVERN_OK) {
-        status = facts_read_size(reader, "rope.dimension_count", most, &rope->dim);
+        status = read_rope_dim(reader, rope);
     }
-    if (status != KVERN_OK) {
-        return status;
+    return status == KVERN_OK ? facts_read_rope_scaling(reader, facts, rope) : status;
+}
+
+kvern_status facts_read_common_window(facts_reader *reader, model_facts *facts)
+{
+    size_t window = facts->context_length;
+    uint64_t stated = 0;
+    config_value found = facts_find(reader, "attention.sliding_window");
+    if (found.kind == CONFIG_ABSENT || (config_size(&found, &stated) && stated == 0)) {
+        return KVERN_OK;
     }
-    if (rope->dim % 2 != 0) {
-        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be even", reader->key);
+    kvern_status status =
+        facts_read_size(reader, "attention.sliding_window", FACTS_MAX_COUNT, &window);
+    for (size_t i = 0; i < facts->layers && window < facts->context_length; i++) {
+        facts->layer[i].kind = MODEL_LAYER_WINDOW;
+        facts->layer[i].window = (uint32_t)window;
     }
-    return facts_read_rope_scaling(reader, facts, rope);
+    return status;
 }
 
 kvern_status facts_read_decoder(facts_reader *reader, model_facts *facts)

@@ -17,7 +17,11 @@ KVERN_CHECK kvern_status facts_read_feed_forward(facts_reader *reader, model_fac
 // One rope for all layers: rope.freq_base, rope.dimension_count, and how positions are scaled.
 KVERN_CHECK kvern_status facts_read_rope(facts_reader *reader, model_facts *facts);
 
-// All of these.
+// One window for all layers: attention.sliding_window. Absent or 0: none, and one as wide as the
+// context hides nothing.
+KVERN_CHECK kvern_status facts_read_common_window(facts_reader *reader, model_facts *facts);
+
+// All of these but the window.
 KVERN_CHECK kvern_status facts_read_decoder(facts_reader *reader, model_facts *facts);
 
 #endif

@@ -10,6 +10,16 @@ void feed_forward_list_tensors(feed_forward_layer *layer, const model_layer_fact
     tensor_spec_matrix(list, "ffn_down.weight", width, inner, &layer->down);
 }
 
+void feed_forward_list_fused_tensors(feed_forward_layer *layer, const model_layer_facts *facts,
+                                     size_t width, tensor_specs *list)
+{
+    static const char fused[] = "ffn_up.weight";
+    size_t inner = facts->feed_forward;
+    tensor_spec_part(list, fused, 2 * inner, 0, inner, width, &layer->gate);
+    tensor_spec_part(list, fused, 2 * inner, inner, inner, width, &layer->up);
+    tensor_spec_matrix(list, "ffn_down.weight", width, inner, &layer->down);
+}
+
 void feed_forward_list_scratch(const model_layer_facts *facts, model_scratch *list)
 {
     model_scratch_need(list, SCRATCH_GATE, facts->feed_forward);

@@ -18,6 +18,10 @@ typedef struct feed_forward_layer {
 void feed_forward_list_tensors(feed_forward_layer *layer, const model_layer_facts *facts,
                                size_t width, tensor_specs *list);
 
+// The same with the first two fused into ffn_up, the gate in front.
+void feed_forward_list_fused_tensors(feed_forward_layer *layer, const model_layer_facts *facts,
+                                     size_t width, tensor_specs *list);
+
 void feed_forward_list_scratch(const model_layer_facts *facts, model_scratch *list);
 
 // y = down * (activation(gate * n) * (up * n)) with n = RMSNorm(x, norm); with `add` y grows by it.

@@ -31,6 +31,15 @@ tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t row
     return spec;
 }
 
+tensor_spec *tensor_spec_part(tensor_specs *list, const char *name, size_t fused_rows,
+                              size_t first_row, size_t rows, size_t cols, linear *out)
+{
+    tensor_spec *spec = tensor_spec_matrix(list, name, rows, cols, out);
+    spec->fused_rows = fused_rows;
+    spec->first_row = first_row;
+    return spec;
+}
+
 tensor_spec *tensor_spec_stack(tensor_specs *list, const char *name, size_t count, size_t rows,
                                size_t cols, linear_stack *out)
 {
@@ -136,7 +145,7 @@ static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t sha
     uint32_t dims = 0;
     shape[dims++] = spec->cols;
     if (!spec->vector) {
-        shape[dims++] = spec->rows;
+        shape[dims++] = spec->fused_rows ? spec->fused_rows : spec->rows;
     }
     if (spec->count > 0 && tensors == 1) {
         shape[dims++] = spec->count;
@@ -195,13 +204,27 @@ static kvern_status find_tensor(const weights *source, const tensor_spec *spec, 
     return KVERN_OK;
 }
 
+// Matrix `index` of those of a tensor, or the part of a fused one.
+static kvern_status source_of(const tensor_spec *spec, const weights_tensor *tensor, size_t index,
+                              linear_source *out, engine_error *error)
+{
+    kvern_status status = linear_source_of(tensor, index, out, error);
+    if (status == KVERN_OK && spec->fused_rows) {
+        const size_t row_bytes = out->bytes / out->rows;
+        out->data = (const unsigned char *)out->data + spec->first_row * row_bytes;
+        out->bytes = spec->rows * row_bytes;
+        out->rows = spec->rows;
+    }
+    return status;
+}
+
 // A matrix, or `count` of them in one tensor.
-static kvern_status measure_matrices(tensor_check *check, const weights_tensor *tensor,
-                                     size_t count)
+static kvern_status measure_matrices(tensor_check *check, const tensor_spec *spec,
+                                     const weights_tensor *tensor, size_t count)
 {
     linear_source matrix;
     size_t packed = 0;
-    kvern_status status = linear_source_of(tensor, 0, &matrix, check->error);
+    kvern_status status = source_of(spec, tensor, 0, &matrix, check->error);
     if (status == KVERN_OK) {
         status = linear_packed_bytes(&matrix, &packed, check->error);
     }
@@ -213,7 +236,7 @@ static kvern_status measure_matrices(tensor_check *check, const weights_tensor *
         return engine_fail(check->error, KVERN_ERR_OVERFLOW,
                            "the weights do not fit the address space");
     }
-    check->stored += tensor->bytes;
+    check->stored += matrix.bytes * count;
     return KVERN_OK;
 }
 
@@ -226,12 +249,15 @@ static kvern_status check_tensor(tensor_check *check, const tensor_spec *spec, s
         return status;
     }
     // More than the file has means that two specs took one tensor, which no format lets happen.
-    if (check->taken_count == check->taken_room) {
+    const bool again = spec->first_row > 0;
+    if (check->taken_count == check->taken_room && !again) {
         return engine_fail(check->error, KVERN_ERR_FORMAT, "a tensor was asked for twice");
     }
-    check->taken[check->taken_count++] = tensor;
+    if (!again) {
+        check->taken[check->taken_count++] = tensor;
+    }
     const size_t matrices = spec->stack && tensors == 1 ? spec->count : 1;
-    return spec->vector ? KVERN_OK : measure_matrices(check, tensor, matrices);
+    return spec->vector ? KVERN_OK : measure_matrices(check, spec, tensor, matrices);
 }
 
 static kvern_status check_list(tensor_check *check, const tensor_specs *list)
@@ -385,15 +411,15 @@ static kvern_status load_vector(const model_loader *loader, const tensor_spec *s
     return KVERN_OK;
 }
 
-// Matrix `index` of those of a tensor.
 static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor, size_t index, linear *out)
 {
     linear_source matrix;
-    kvern_status status = linear_source_of(tensor, index, &matrix, loader->error);
+    kvern_status status = source_of(spec, tensor, index, &matrix, loader->error);
     if (status != KVERN_OK) {
         return status;
     }
+    loader->done_bytes += matrix.bytes;
     matrix.file = loader->source;
     matrix.interleave = interleave_of(loader, spec);
     status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
@@ -452,7 +478,7 @@ static kvern_status load_tensor(model_loader *loader, const tensor_spec *spec, s
     status = spec->stack    ? load_stack(loader, spec, tensor, tensors)
              : spec->matrix ? load_matrix(loader, spec, tensor, 0, spec->matrix)
                             : load_vector(loader, spec, tensor);
-    loader->done_bytes += tensor->bytes;
+    loader->done_bytes += spec->vector ? tensor->bytes : 0;
     if (status == KVERN_OK && loader->progress) {
         loader->progress(loader->user, loader->done_bytes, loader->facts->tensor_bytes);
     }

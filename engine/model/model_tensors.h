@@ -36,6 +36,11 @@ typedef struct tensor_spec {
     model_tensor_kind kind;
     size_t head; // of MODEL_TENSOR_ROTATED: rows of a head
     bool optional;
+    // Of a matrix that is a part of a fused one, whose name the spec has: `rows` rows of its
+    // `fused_rows`, from `first_row` on. The parts of a tensor are listed all, and the first one
+    // begins with row 0. 0: the tensor is the matrix.
+    size_t fused_rows;
+    size_t first_row;
 } tensor_spec;
 
 typedef struct tensor_specs {
@@ -48,6 +53,9 @@ typedef struct tensor_specs {
 // family asks for.
 tensor_spec *tensor_spec_matrix(tensor_specs *list, const char *name, size_t rows, size_t cols,
                                 linear *out);
+// The same for `rows` rows of a matrix of `fused_rows`, from `first_row` on.
+tensor_spec *tensor_spec_part(tensor_specs *list, const char *name, size_t fused_rows,
+                              size_t first_row, size_t rows, size_t cols, linear *out);
 // `name` ends with "_exps.weight".
 tensor_spec *tensor_spec_stack(tensor_specs *list, const char *name, size_t count, size_t rows,
                                size_t cols, linear_stack *out);

@@ -290,8 +290,8 @@ static kvern_status read_longrope_magnitude(facts_reader *reader, const model_fa
 }
 
 // There are two lists of divisors: for sequences within the original context, and for longer ones.
-// All positions of a sequence must have the same, whatever it grows to, so the context that the
-// model is opened for decides.
+// All positions of a sequence must have the same, whatever it grows to, so the model's context
+// decides.
 static kvern_status read_longrope(facts_reader *reader, const model_facts *facts, float factor,
                                   model_rope *rope)
 {
