@@ -73,20 +73,6 @@ static void lay_out_scratch(run *r, float *scratch)
 
 // ---- Convolution and norms ----
 
-// The inputs of channel `channel` that the taps of token t meet.
-static void find_taps(const run *r, size_t t, size_t channel,
-                      const float *rows[KVERN_RECURRENCE_MOST_TAPS])
-{
-    const size_t taps = r->shape->taps;
-    KVERN_ASSERT(taps <= KVERN_RECURRENCE_MOST_TAPS);
-    for (size_t j = 0; j < taps; j++) {
-        const size_t at = t + j; // in the tail and the tokens as one sequence
-        rows[j] =
-            channel + (at < taps - 1 ? r->state + at * r->channels
-                                     : r->tokens->x + (at - (taps - 1)) * r->tokens->x_stride);
-    }
-}
-
 // Asks for `dim` channels of a token some tokens ahead: they are a piece of a row, and the hardware
 // does not see that the same piece of the next row is needed next.
 static void prefetch_inputs(const run *r, size_t t, size_t channel, size_t dim)
@@ -104,12 +90,14 @@ static void convolve_token(const run *r, size_t t, size_t channel, size_t dim, f
 {
     const size_t taps = r->shape->taps;
     const float *bias = r->weights->conv_bias ? r->weights->conv_bias + channel : NULL;
-    const float *rows[KVERN_RECURRENCE_MOST_TAPS];
+    const float *rows[KVERN_MAX_CONV_KERNEL];
     if (!taps) {
         memcpy(out, r->tokens->x + t * r->tokens->x_stride + channel, dim * sizeof(float));
         return;
     }
-    find_taps(r, t, channel, rows);
+    kvern_find_taps(taps, r->channels, r->state, r->tokens->x, r->tokens->x_stride, t, rows);
+    for (size_t j = 0; j < taps; j++)
+        rows[j] += channel;
     prefetch_inputs(r, t, channel, dim);
     r->kernels->convolve(dim, taps, rows, r->weights->conv + channel, r->channels, bias, true, out);
 }
@@ -188,15 +176,9 @@ static void gates_of_channels(const run *r, size_t head, float rate)
 
 static void gates_of_ssd(const run *r, size_t head, float rate)
 {
-    const float low = r->weights->dt_low, high = r->weights->dt_high;
     biased_inputs(r, head);
-    kvern_softplus_array(r->features, r->count, r->decay, r->decay);
-    for (size_t t = 0; t < r->count; t++) {
-        const float dt = r->decay[t];
-        r->beta[t] = dt < low ? low : dt > high ? high : dt; // a NaN stays one
-        r->decay[t] = -(rate * r->beta[t]);
-    }
-    kvern_exp_array(r->features, r->count, r->decay, r->decay);
+    r->kernels->step_size(r->count, r->decay, NULL, r->weights->dt_low, r->weights->dt_high, rate,
+                          r->beta, r->decay);
 }
 
 static void prepare_gates(const run *r, size_t head)

@@ -11,6 +11,8 @@
 // and no number of tokens that are handed over together, and no cut of the value heads, changes a
 // bit.
 
+#include <kvern/composition.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,11 +27,10 @@ typedef enum kvern_recurrence_rule {
     KVERN_RULE_SSD
 } kvern_recurrence_rule;
 
-#define KVERN_RECURRENCE_MOST_TAPS 16
-
 typedef struct kvern_recurrence_shape {
     kvern_recurrence_rule rule;
-    size_t taps; // of the convolution, at most 16; 0: none, x is what it would have given
+    size_t taps; // of the convolution, at most KVERN_MAX_CONV_KERNEL; 0: none, x is what it would
+                 // have given
     size_t key_heads, value_heads; // value_heads is a multiple of key_heads
     size_t k_dim, v_dim;           // any sizes but 0
 } kvern_recurrence_shape;

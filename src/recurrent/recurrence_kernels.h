@@ -5,6 +5,8 @@
 // The kernels of recurrent layers. recurrence_plain.c is their definition; those of instruction
 // sets, from recurrence_template.h, equal it bit for bit. docs/arithmetic.md states every step.
 
+#include <kvern/recurrent_math.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,8 +39,19 @@ typedef void kvern_convolve_fn(size_t channels, size_t taps, const float *const 
 typedef void kvern_rms_scale_fn(size_t n, const float *x, float eps, float factor,
                                 const float *weight, float *out);
 
+// The norm of kvern/recurrent_math.h for one part, with a gate. weight may be NULL, out may be x or
+// z.
+typedef void kvern_normalize_gated_fn(size_t n, const float *x, const float *z, const float *weight,
+                                      float eps, kvern_activation activation, bool gate_first,
+                                      float *out);
+
 // out[i] = exp(-(rate * softplus(a[i] + bias[i]))); bias may be NULL, out may be a.
 typedef void kvern_decay_fn(size_t n, const float *a, const float *bias, float rate, float *out);
+
+// dt[i] = softplus(a[i] + bias[i]), at least low, at most high (a NaN stays one); decay[i] =
+// exp(-(rate * dt[i])). bias and decay may be NULL; dt or decay may be a.
+typedef void kvern_step_size_fn(size_t n, const float *a, const float *bias, float low, float high,
+                                float rate, float *dt, float *decay);
 
 typedef struct kvern_recurrence_kernels {
     kvern_recurrence_steps_fn *delta;          // decay: one number per token
@@ -46,7 +59,9 @@ typedef struct kvern_recurrence_kernels {
     kvern_recurrence_steps_fn *ssd;            // decay: one number per token
     kvern_convolve_fn *convolve;
     kvern_rms_scale_fn *rms_scale;
+    kvern_normalize_gated_fn *normalize_gated;
     kvern_decay_fn *decay;
+    kvern_step_size_fn *step_size;
 } kvern_recurrence_kernels;
 
 // The best kernels within `features`.

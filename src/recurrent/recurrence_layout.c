@@ -2,6 +2,7 @@
 // Sizes of what recurrent layers keep, and the layout of a state.
 #include "src/recurrent/recurrence_layout.h"
 
+#include "src/base/assert.h"
 #include "src/recurrent/recurrence_kernels.h"
 
 #include <string.h>
@@ -97,13 +98,31 @@ void kvern_recurrence_import_s(const kvern_recurrence_shape *shape, const float 
     }
 }
 
+// ---- Convolutions ----
+
+void kvern_find_taps(size_t taps, size_t channels, const float *tail, const float *x,
+                     size_t x_stride, size_t t, const float **rows)
+{
+    KVERN_ASSERT(taps > 0 && taps <= KVERN_MAX_CONV_KERNEL);
+    for (size_t j = 0; j < taps; j++) {
+        const size_t at = t + j; // in the tail and the tokens as one sequence
+        rows[j] = at < taps - 1 ? tail + at * channels : x + (at - (taps - 1)) * x_stride;
+    }
+}
+
+void kvern_move_tail(size_t taps, size_t channels, float *tail, size_t count, const float *x,
+                     size_t x_stride)
+{
+    const size_t rows = taps ? taps - 1 : 0;
+    const size_t kept = count < rows ? rows - count : 0;
+    if (kept)
+        memmove(tail, tail + (rows - kept) * channels, kept * channels * sizeof(float));
+    for (size_t r = kept; r < rows; r++)
+        memcpy(tail + r * channels, x + (count + r - rows) * x_stride, channels * sizeof(float));
+}
+
 void kvern_recurrence_move_tail(const kvern_recurrence_shape *shape, float *state, size_t count,
                                 const float *x, size_t x_stride)
 {
-    const size_t channels = kvern_recurrence_channels(shape);
-    const size_t rows = shape->taps ? shape->taps - 1 : 0;
-    const size_t kept = count < rows ? rows - count : 0;
-    memmove(state, state + (rows - kept) * channels, kept * channels * sizeof(float));
-    for (size_t r = kept; r < rows; r++)
-        memcpy(state + r * channels, x + (count + r - rows) * x_stride, channels * sizeof(float));
+    kvern_move_tail(shape->taps, kvern_recurrence_channels(shape), state, count, x, x_stride);
 }

@@ -17,4 +17,13 @@ size_t kvern_recurrence_decay_floats(const kvern_recurrence_shape *shape);
 size_t kvern_recurrence_head_floats(const kvern_recurrence_shape *shape);
 size_t kvern_recurrence_head_offset(const kvern_recurrence_shape *shape, size_t head);
 
+// The inputs of channel 0 that the taps of token t meet: rows[0 .. taps - 1], the newest last. The
+// tail is [taps - 1][channels].
+void kvern_find_taps(size_t taps, size_t channels, const float *tail, const float *x,
+                     size_t x_stride, size_t t, const float **rows);
+
+// The tail after `count` more tokens.
+void kvern_move_tail(size_t taps, size_t channels, float *tail, size_t count, const float *x,
+                     size_t x_stride);
+
 #endif

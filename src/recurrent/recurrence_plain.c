@@ -159,6 +159,49 @@ static void rms_scale(size_t n, const float *x, float eps, float factor, const f
         out[i] = weight ? x[i] * scale * weight[i] : x[i] * scale;
 }
 
+static float activate(kvern_activation activation, float x)
+{
+    switch (activation) {
+    case KVERN_ACTIVATION_SILU:
+        return plain_silu(x);
+    case KVERN_ACTIVATION_SIGMOID:
+        return plain_sigmoid(x);
+    default:
+        return x;
+    }
+}
+
+static void normalize_gated(size_t n, const float *x, const float *z, const float *weight,
+                            float eps, kvern_activation activation, bool gate_first, float *out)
+{
+    float lane[16] = {0};
+    KVERN_ASSERT(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        const float u = gate_first ? x[i] * activate(activation, z[i]) : x[i];
+        lane[i % 16] = fmaf(u, u, lane[i % 16]);
+    }
+    const float scale = 1 / sqrtf(kvern_sum16(lane) / (float)n + eps);
+    for (size_t i = 0; i < n; i++) {
+        const float gate = activate(activation, z[i]);
+        float y = (gate_first ? x[i] * gate : x[i]) * scale;
+        if (weight)
+            y *= weight[i];
+        out[i] = gate_first ? y : y * gate;
+    }
+}
+
+static void step_size(size_t n, const float *a, const float *bias, float low, float high,
+                      float rate, float *dt, float *decay)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = plain_softplus(bias ? a[i] + bias[i] : a[i]);
+        x = x < low ? low : x > high ? high : x;
+        dt[i] = x;
+        if (decay)
+            decay[i] = plain_exp(-(rate * x));
+    }
+}
+
 static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -171,5 +214,7 @@ const kvern_recurrence_kernels kvern_recurrence_plain = {
     .ssd = ssd,
     .convolve = convolve,
     .rms_scale = rms_scale,
+    .normalize_gated = normalize_gated,
     .decay = decay,
+    .step_size = step_size,
 };

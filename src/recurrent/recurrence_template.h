@@ -325,6 +325,63 @@ static void rms_scale(size_t n, const float *x, float eps, float factor, const f
     }
 }
 
+LANES_INLINE lanes activate(kvern_activation activation, lanes x)
+{
+    switch (activation) {
+    case KVERN_ACTIVATION_SILU:
+        return lanes_silu(x);
+    case KVERN_ACTIVATION_SIGMOID:
+        return lanes_sigmoid(x);
+    default:
+        return x;
+    }
+}
+
+static void normalize_gated(size_t n, const float *x, const float *z, const float *weight,
+                            float eps, kvern_activation activation, bool gate_first, float *out)
+{
+    lanes sum = lanes_zero();
+    float lane[16];
+    for (size_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? (int)(n - i) : 16;
+        lanes u = load_some(x + i, count);
+        if (gate_first)
+            u = lanes_mul(u, activate(activation, load_some(z + i, count)));
+        sum = lanes_fma(u, u, sum);
+    }
+    lanes_store(lane, sum);
+    const float scale = 1 / sqrtf(kvern_sum16(lane) / (float)n + eps);
+    for (size_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? (int)(n - i) : 16;
+        const lanes gate = activate(activation, load_some(z + i, count));
+        lanes y = load_some(x + i, count);
+        if (gate_first)
+            y = lanes_mul(y, gate);
+        y = lanes_mul(y, lanes_set(scale));
+        if (weight)
+            y = lanes_mul(y, load_some(weight + i, count));
+        store_some(out + i, gate_first ? y : lanes_mul(y, gate), count);
+    }
+}
+
+static void step_size(size_t n, const float *a, const float *bias, float low, float high,
+                      float rate, float *dt, float *decay)
+{
+    const lanes least = lanes_set(low), most = lanes_set(high);
+    for (size_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? (int)(n - i) : 16;
+        lanes x = load_some(a + i, count);
+        if (bias)
+            x = lanes_add(x, load_some(bias + i, count));
+        x = lanes_softplus(x);
+        const lanes below_most = lanes_select(lanes_gt(x, most), most, x);
+        x = lanes_select(lanes_lt(x, least), least, below_most);
+        store_some(dt + i, x, count);
+        if (decay)
+            store_some(decay + i, lanes_exp(lanes_neg(lanes_mul(lanes_set(rate), x))), count);
+    }
+}
+
 static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
 {
     for (size_t i = 0; i < n; i += 16) {
@@ -343,5 +400,7 @@ const kvern_recurrence_kernels RECURRENCE_KERNELS = {
     .ssd = ssd,
     .convolve = convolve,
     .rms_scale = rms_scale,
+    .normalize_gated = normalize_gated,
     .decay = decay,
+    .step_size = step_size,
 };

@@ -10,6 +10,7 @@
 
 #include <kvern/kvern.h>
 #include <kvern/math.h>
+#include <kvern/recurrent_math.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -609,6 +610,55 @@ static void arrays(void)
     report("arrays", d);
 }
 
+// ---- Recurrent layers ----
+
+#define CHANNELS ((size_t)328)
+#define INPUTS ((size_t)37)
+
+// What surrounds a recurrence: convolution, gates, norms.
+static void recurrent_math(void)
+{
+    static float x[INPUTS * CHANNELS], z[INPUTS * CHANNELS], y[INPUTS * CHANNELS];
+    static float weight[4 * CHANNELS], tail[3 * CHANNELS], dt[CHANNELS], decay[CHANNELS];
+    const uint32_t features = kvern_cpu_features();
+    digest d = digest_begin();
+    for (size_t i = 0; i < INPUTS * CHANNELS; i++) {
+        x[i] = 8 * value(20, i, 0, 0);
+        z[i] = 8 * value(21, i, 0, 0);
+    }
+    for (size_t i = 0; i < 4 * CHANNELS; i++)
+        weight[i] = value(22, i, 0, 0);
+    kvern_convolution c = kvern_convolution_default(CHANNELS, 4);
+    c.count = INPUTS;
+    c.weight = weight;
+    c.bias = z;
+    c.x = x;
+    c.y = y;
+    c.tail = tail;
+    CHECK(kvern_convolve(features, &c));
+    for (size_t i = 0; i < INPUTS * CHANNELS; i++)
+        add_float(&d, y[i]);
+    kvern_step_size_array(features, CHANNELS, x, z, 0.001f, 4, 0.5f, dt, decay);
+    for (size_t i = 0; i < CHANNELS; i++) {
+        add_float(&d, dt[i]);
+        add_float(&d, decay[i]);
+    }
+    for (int form = 0; form < 4; form++) {
+        kvern_gated_norm n = kvern_gated_norm_default(CHANNELS / 8, 8);
+        n.count = INPUTS;
+        n.x = x;
+        n.z = z;
+        n.weight = weight;
+        n.out = y;
+        n.gate_first = form & 1;
+        n.activation = form & 2 ? KVERN_ACTIVATION_SIGMOID : KVERN_ACTIVATION_SILU;
+        CHECK(kvern_normalize_gated(features, &n));
+        for (size_t i = 0; i < INPUTS * CHANNELS; i++)
+            add_float(&d, y[i]);
+    }
+    report("convolution, gates, gated norms", d);
+}
+
 static void run_all(void)
 {
     facts();
@@ -633,6 +683,7 @@ static void run_all(void)
     far_window(1, "window and kept positions");
     far_window(5, "window and kept positions, by spans");
     starts();
+    recurrent_math();
 }
 
 int main(int count, char **arguments)

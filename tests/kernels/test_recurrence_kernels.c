@@ -391,7 +391,104 @@ static void kernels_normalize_as_stated(void **state)
     guarded_free(&by);
 }
 
+// The norm of kvern/recurrent_math.h.
+static void reference_gated_norm(size_t n, const float *x, const float *z, const float *weight,
+                                 float eps, kvern_activation activation, bool gate_first,
+                                 float *out)
+{
+    float gate[MOST_CHANNELS], u[MOST_CHANNELS];
+    memcpy(gate, z, n * sizeof(float));
+    if (activation == KVERN_ACTIVATION_SILU)
+        kvern_silu_array(0, n, gate, gate);
+    if (activation == KVERN_ACTIVATION_SIGMOID)
+        kvern_sigmoid_array(0, n, gate, gate);
+    for (size_t i = 0; i < n; i++)
+        u[i] = gate_first ? x[i] * gate[i] : x[i];
+    reference_norm(n, u, eps, 1, weight, out);
+    for (size_t i = 0; i < n && !gate_first; i++)
+        out[i] *= gate[i];
+}
+
+static void kernels_normalize_with_gates_as_stated(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 6);
+    const kernel_variants variants = kernel_variants_here();
+    float x[MOST_CHANNELS], z[MOST_CHANNELS], weight[MOST_CHANNELS], wanted[MOST_CHANNELS];
+    guarded xs = guarded_at_end(sizeof x), zs = guarded_at_end(sizeof x);
+    guarded weights = guarded_at_end(sizeof x), outs = guarded_at_end(sizeof x);
+    for (int round = 0; round < rounds(3000); round++) {
+        const size_t n = 1 + test_random_below(&random, MOST_CHANNELS);
+        const kvern_activation activation = (kvern_activation)test_random_below(&random, 3);
+        const bool gate_first = test_random_below(&random, 2) != 0;
+        const bool weighted = test_random_below(&random, 2) != 0;
+        fill(&random, x, n, 3, round % 3 == 0);
+        fill(&random, z, n, round % 2 ? 3 : 100, round % 5 == 0);
+        fill(&random, weight, n, 1, false);
+        reference_gated_norm(n, x, z, weighted ? weight : NULL, 1e-6f, activation, gate_first,
+                             wanted);
+        for (size_t v = 0; v < variants.count; v++) {
+            const kvern_recurrence_kernels *kernels =
+                kvern_recurrence_kernels_of(variants.features[v]);
+            for (int where = 0; where < 3; where++) { // another place, over x, over z
+                float *in = place(&xs, x, n), *gate = place(&zs, z, n);
+                float *w = place(&weights, weight, n);
+                float *out = where == 0   ? guarded_last(&outs, n * sizeof(float))
+                             : where == 1 ? in
+                                          : gate;
+                kernels->normalize_gated(n, in, gate, weighted ? w : NULL, 1e-6f, activation,
+                                         gate_first, out);
+                check_same_floats(wanted, out, n, kvern_cpu_name(variants.features[v]));
+            }
+        }
+    }
+    guarded_free(&xs);
+    guarded_free(&zs);
+    guarded_free(&weights);
+    guarded_free(&outs);
+}
+
 // ---- Decays ----
+
+static void kernels_give_step_sizes_as_stated(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed() + 7);
+    const kernel_variants variants = kernel_variants_here();
+    float a[MOST_CHANNELS], bias[MOST_CHANNELS], dt[MOST_CHANNELS], decay[MOST_CHANNELS];
+    guarded from = guarded_at_end(sizeof a), by = guarded_at_end(sizeof a);
+    guarded to = guarded_at_end(sizeof a), other = guarded_at_end(sizeof a);
+    for (int round = 0; round < rounds(3000); round++) {
+        const size_t n = test_random_below(&random, MOST_CHANNELS + 1);
+        const float rate = kvern_exp(4 * test_random_signed(&random));
+        const float low = round % 3 ? 0.001f : 0, high = round % 4 ? 3 : INFINITY;
+        const bool biased = test_random_below(&random, 2) != 0;
+        fill(&random, a, MOST_CHANNELS, round % 2 ? 4 : 100, round % 3 == 0);
+        fill(&random, bias, MOST_CHANNELS, 2, false);
+        for (size_t i = 0; i < n; i++) {
+            dt[i] = kvern_softplus(biased ? a[i] + bias[i] : a[i]);
+            dt[i] = dt[i] < low ? low : dt[i] > high ? high : dt[i];
+            decay[i] = kvern_exp(-(rate * dt[i]));
+        }
+        for (size_t v = 0; v < variants.count; v++) {
+            const kvern_recurrence_kernels *kernels =
+                kvern_recurrence_kernels_of(variants.features[v]);
+            const char *name = kvern_cpu_name(variants.features[v]);
+            float *in = place(&from, a, n), *added = place(&by, bias, n);
+            float *out = guarded_last(&to, n * sizeof(float));
+            float *decays = guarded_last(&other, n * sizeof(float));
+            kernels->step_size(n, in, biased ? added : NULL, low, high, rate, out, decays);
+            check_same_floats(dt, out, n, name);
+            check_same_floats(decay, decays, n, name);
+            kernels->step_size(n, in, biased ? added : NULL, low, high, rate, in, NULL); // in place
+            check_same_floats(dt, in, n, name);
+        }
+    }
+    guarded_free(&from);
+    guarded_free(&by);
+    guarded_free(&to);
+    guarded_free(&other);
+}
 
 static void kernels_decay_as_stated(void **state)
 {
@@ -435,6 +532,8 @@ int main(void)
         cmocka_unit_test(lanes_behind_the_values_stay_zero),
         cmocka_unit_test(kernels_convolve_as_stated),
         cmocka_unit_test(kernels_normalize_as_stated),
+        cmocka_unit_test(kernels_normalize_with_gates_as_stated),
+        cmocka_unit_test(kernels_give_step_sizes_as_stated),
         cmocka_unit_test(kernels_decay_as_stated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
