@@ -130,7 +130,7 @@ static kvern_status find_family(model_facts *facts, engine_error *error)
     }
     facts->family = model_family_find(facts->architecture);
     if (!facts->family) {
-        char known[128];
+        char known[256];
         model_family_list(known, sizeof known);
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "the architecture \"%.*s\" is not supported; supported: %s",

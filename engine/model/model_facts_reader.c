@@ -11,6 +11,17 @@ config_value facts_find(facts_reader *reader, const char *name)
     return weights_find_key(w, name);
 }
 
+bool facts_states(facts_reader *reader, const char *name)
+{
+    bool states = facts_find(reader, name).kind != CONFIG_ABSENT;
+    for (size_t i = 0; i < weights_key_count(reader->source) && !states; i++) {
+        text_view key;
+        (void)weights_key_at(reader->source, i, &key);
+        states = text_view_is(key, reader->key);
+    }
+    return states;
+}
+
 static kvern_status fail_absent(const facts_reader *reader)
 {
     return engine_fail(reader->error, KVERN_ERR_FORMAT, "the model file lacks the key %s",

@@ -21,6 +21,9 @@ typedef struct facts_reader {
 // Absent when the file lacks the key.
 config_value facts_find(facts_reader *reader, const char *name);
 
+// Whether the file has the key at all: with a null, too, which facts_find calls absent.
+bool facts_states(facts_reader *reader, const char *name);
+
 // A whole number from 1 to `most`. An absent key leaves *value as it is; 0 there means required.
 KVERN_CHECK kvern_status facts_read_size(facts_reader *reader, const char *name, uint64_t most,
                                          size_t *value);

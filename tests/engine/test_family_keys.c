@@ -106,6 +106,14 @@ static const change DIRECTORIES[] = {
     {"qwen3", "attention_bias", "true", REFUSED, "attention_bias"},
     {"qwen3", "head_dim", NULL, LACKING, "q_proj"},
 
+    {"mistral-window", "sliding_window", NULL, LACKING, "lacks the key sliding_window"},
+    {"mistral-window", "sliding_window", "\"no\"", KVERN_ERR_FORMAT, "sliding_window must be"},
+    {"mistral", "attention_bias", "true", REFUSED, "attention_bias"},
+    {"smollm3-list", "no_rope_layers", "[0, 1, 1]", KVERN_ERR_FORMAT, "no_rope_layers must be"},
+    {"smollm3-list", "no_rope_layers", "[0, 2]", KVERN_ERR_FORMAT, "no_rope_layers must be"},
+    {"smollm3-list", "no_rope_layers", "1", KVERN_ERR_FORMAT, "no_rope_layers must be"},
+    {"smollm3", "use_sliding_window", "true", REFUSED, "use_sliding_window"},
+
     {"phi3-window", "sliding_window", "0", KVERN_OK, ""},
     {"phi3-window", "sliding_window", "true", KVERN_ERR_FORMAT, "sliding_window"},
     {"phi3-window", "intermediate_size", "95", KVERN_ERR_FORMAT, "mlp.gate_up_proj.weight"},

@@ -78,6 +78,17 @@ def llama3_divisors(base, dim, scaling):
     return divisors
 
 
+def windowed(config):
+    """mlx-lm's llama class with the window in all layers; the class wants both kinds to begin with."""
+    from mlx_lm.models import llama
+
+    kinds = ["sliding_attention"] * (config["num_hidden_layers"] - 1) + ["full_attention"]
+    network = llama.Model(llama.ModelArgs.from_dict({**config, "layer_types": kinds}))
+    for layer in network.model.layers:
+        layer.use_sliding = True
+    return network
+
+
 CASES = [
     Case("llama", CONFIG, Gguf("llama", METADATA, pairs=True)),
     Case(
@@ -95,5 +106,17 @@ CASES = [
         "llama-yarn",
         {**CONFIG, "rope_scaling": YARN, "attention_bias": True},
         Gguf("llama", {**METADATA, **YARN_METADATA}, pairs=True),
+    ),
+    # Relatives, with names of their own in one format or in both.
+    Case("mistral", {**CONFIG, "model_type": "mistral", "sliding_window": None}, Gguf("llama", METADATA, pairs=True)),
+    Case("mistral-window", {**CONFIG, "model_type": "mistral", "sliding_window": 30}, network=windowed, dtype="F16"),
+    Case(
+        "smollm3",
+        {**CONFIG, "model_type": "smollm3", "num_hidden_layers": 4, "intermediate_size": 64},
+        Gguf("smollm3", {**METADATA, "block_count": 4, "feed_forward_length": 64}, pairs=True),
+    ),
+    Case(
+        "smollm3-list",
+        {**CONFIG, "model_type": "smollm3", "no_rope_layers": [0, 1], "no_rope_layer_interval": 4},
     ),
 ]
