@@ -64,6 +64,12 @@ void attention_list_norms(attention_layer *layer, const model_layer_facts *facts
     tensor_spec_norm(list, "attn_k_norm.weight", facts->head_dim, &layer->k_norm);
 }
 
+void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts,
+                          tensor_specs *list)
+{
+    tensor_spec_vector(list, "attn_sinks.weight", facts->heads, &layer->sinks);
+}
+
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list)
 {
     model_scratch_need(list, SCRATCH_Q, (size_t)facts->heads * facts->head_dim);
@@ -100,7 +106,7 @@ kvern_status attention_run(const attention_layer *layer, const forward_pass *pas
     kvern_read *read;
     kvern_status status = forward_append(pass, index, &read, error);
     if (status == KVERN_OK) {
-        status = forward_attend(pass, index, read, error);
+        status = forward_attend(pass, index, read, layer->sinks, error);
         kvern_read_release(read);
     }
     if (status != KVERN_OK) {

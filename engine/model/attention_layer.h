@@ -20,6 +20,7 @@ typedef struct attention_layer {
     float *output_bias;
     float *q_norm; // [head_dim]; NULL: heads are not normed
     float *k_norm;
+    float *sinks; // [heads] learned logits that join the softmax; NULL: none
 } attention_layer;
 
 // The tensors attn_q, attn_k, attn_v and attn_output.
@@ -36,6 +37,10 @@ void attention_list_biases(attention_layer *layer, const model_layer_facts *fact
                            tensor_specs *list);
 // attn_q_norm and attn_k_norm.
 void attention_list_norms(attention_layer *layer, const model_layer_facts *facts,
+                          tensor_specs *list);
+
+// attn_sinks.
+void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts,
                           tensor_specs *list);
 
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list);

@@ -47,15 +47,20 @@ static kvern_status read_router(facts_reader *reader, model_experts *experts)
     uint64_t number = 0;
     bool sigmoid = text_view_is(found.text, "sigmoid");
     bool softmax = text_view_is(found.text, "softmax");
+    bool chosen = false;
     if (config_size(&found, &number)) { // 0 is what older files have: the family's own
         softmax = number == 1;
         sigmoid = number == 2;
+        chosen = number == 3;
     }
-    if (softmax || sigmoid) {
-        experts->router = sigmoid ? MODEL_ROUTER_SIGMOID : MODEL_ROUTER_SOFTMAX;
+    if (softmax || sigmoid || chosen) {
+        experts->router = sigmoid   ? MODEL_ROUTER_SIGMOID
+                          : softmax ? MODEL_ROUTER_SOFTMAX
+                                    : MODEL_ROUTER_CHOSEN;
     } else if (found.kind != CONFIG_ABSENT && number != 0) {
         return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
-                           "%s is supported with 1 (softmax) and 2 (sigmoid)", reader->key);
+                           "%s is supported with 1 (softmax), 2 (sigmoid) and 3 (of the chosen)",
+                           reader->key);
     } else if (found.kind == CONFIG_TEXT) {
         return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
                            "%s is supported with softmax and sigmoid", reader->key);

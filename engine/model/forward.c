@@ -214,13 +214,14 @@ kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read *
 }
 
 kvern_status forward_attend(const forward_pass *pass, size_t layer, kvern_read *read,
-                            engine_error *error)
+                            const float *sinks, engine_error *error)
 {
     const model_workspace *w = pass->workspace;
     kvern_queries queries =
         kvern_queries_default(plan_of(pass, layer), pass->facts->layer[layer].heads);
     queries.scale = pass->facts->attention_scale;
     queries.softcap = pass->facts->attention_softcap;
+    queries.sinks = sinks;
     queries.q = w->array[SCRATCH_Q];
     queries.out = w->array[SCRATCH_MIXED];
     kvern_status status = kvern_read_attend(read, &queries);

@@ -82,9 +82,9 @@ void forward_rotate(const forward_pass *pass, size_t layer);
 KVERN_CHECK kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read **read,
                                         engine_error *error);
 
-// Attends the layer's queries to what a read sees: workspace mixed.
+// Attends the layer's queries to what a read sees, and to sinks (NULL: none): workspace mixed.
 KVERN_CHECK kvern_status forward_attend(const forward_pass *pass, size_t layer, kvern_read *read,
-                                        engine_error *error);
+                                        const float *sinks, engine_error *error);
 
 // A product of workspace->input: y = weights * input, rows packed. With `add`, y += product. A bias
 // is added at last; NULL: none.

@@ -8,7 +8,6 @@ void sparse_list_tensors(const model_facts *facts, size_t index, void *object, t
 {
     sparse_layer *layer = object;
     tensor_spec_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
-    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
     attention_list_tensors(&layer->attention, &facts->layer[index], facts->width, list);
     experts_list_tensors(&layer->experts, facts, index, list);
 }

@@ -18,7 +18,8 @@ typedef struct sparse_layer {
     float *feed_forward_norm; // [width]
 } sparse_layer;
 
-// attn_norm, ffn_norm, and the matrices of both parts.
+// attn_norm, and the matrices of both parts. The norm before the experts has other names in other
+// families, which list it.
 void sparse_list_tensors(const model_facts *facts, size_t index, void *layer, tensor_specs *list);
 
 void sparse_list_scratch(const model_facts *facts, size_t index, model_scratch *list);

@@ -5,6 +5,7 @@
 #include "engine/model/facts_parts.h"
 #include "engine/model/families/gemma_facts.h"
 #include "engine/model/families/model_keys.h"
+#include "engine/model/window_facts.h"
 
 #define GEMMA2_FULL_EVERY 2
 // See gemma_read_attention_scale.
@@ -60,7 +61,7 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     if (status == KVERN_OK) {
         status = read_softcaps(reader, facts);
     }
-    return status == KVERN_OK ? gemma_read_windows(reader, GEMMA2_FULL_EVERY, 0, facts) : status;
+    return status == KVERN_OK ? facts_read_windows(reader, GEMMA2_FULL_EVERY, 0, facts) : status;
 }
 
 static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)

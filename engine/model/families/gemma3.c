@@ -5,6 +5,7 @@
 #include "engine/model/facts_parts.h"
 #include "engine/model/families/gemma_facts.h"
 #include "engine/model/families/model_keys.h"
+#include "engine/model/window_facts.h"
 
 // What holds for a file that does not say: every sixth layer is full, and window layers have the
 // base of Gemma 2.
@@ -62,7 +63,7 @@ static kvern_status read_windows(facts_reader *reader, model_facts *facts)
         facts_find(reader, "attention.sliding_window").kind == CONFIG_ABSENT) {
         return KVERN_OK;
     }
-    kvern_status status = gemma_read_windows(reader, GEMMA3_FULL_EVERY, WINDOW_ROPE, facts);
+    kvern_status status = facts_read_windows(reader, GEMMA3_FULL_EVERY, WINDOW_ROPE, facts);
     model_rope *rope = &facts->rope[WINDOW_ROPE];
     *rope = (model_rope){.base = GEMMA3_WINDOW_ROPE_BASE,
                          .dim = facts->rope[FULL_ROPE].dim,

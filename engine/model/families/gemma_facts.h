@@ -18,9 +18,4 @@ float gemma_embedding_scale(size_t width);
 KVERN_CHECK kvern_status gemma_read_attention_scale(facts_reader *reader, size_t largest_layers,
                                                     model_facts *facts);
 
-// The window, and the layers that have it: those that a list names, else all but every
-// `full_every`th, which the file may say too. They rotate by facts->rope[rope].
-KVERN_CHECK kvern_status gemma_read_windows(facts_reader *reader, size_t full_every, uint32_t rope,
-                                            model_facts *facts);
-
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/model/families/gemma2.h"
 #include "engine/model/families/gemma3.h"
+#include "engine/model/families/gptoss.h"
 #include "engine/model/families/llama.h"
 #include "engine/model/families/mistral.h"
 #include "engine/model/families/model_keys.h"
@@ -16,7 +17,7 @@
 
 static const model_family *const families[] = {
     &llama_family,  &qwen2_family, &qwen3_family,   &qwen3moe_family, &gemma2_family,
-    &gemma3_family, &phi3_family,  &mistral_family, &smollm3_family,
+    &gemma3_family, &phi3_family,  &mistral_family, &smollm3_family,  &gptoss_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

@@ -54,6 +54,7 @@ static void list_tensors(const model_facts *facts, size_t index, void *object, t
 {
     sparse_layer *layer = object;
     sparse_list_tensors(facts, index, layer, list);
+    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
     attention_list_norms(&layer->attention, &facts->layer[index], list);
 }
 

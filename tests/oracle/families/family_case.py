@@ -202,6 +202,7 @@ def gguf_name(gguf, name):
     stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
+        suffix = suffix if suffix in ("weight", "bias") else "weight"  # of a vector that is not in a module of its own
         return f"blk.{layer}.{gguf.layer_names[part]}.{suffix}", gguf.layer_names[part]
     return f"{gguf.top_names[stem]}.{suffix}", gguf.top_names[stem]
 
