@@ -109,6 +109,54 @@ KVERN_API KVERN_CHECK kvern_status kvern_read_export_latent(const kvern_read *re
                                                             float *latent, float *rope,
                                                             float *index);
 
+// ---- Materialized reads ----
+
+// The projections that make keys and values of all heads from a latent (kv_b_proj), borrowed for a
+// call. Row j of head h begins at
+//     weights[h * head_stride + j * row_stride]
+// and has latent_dim numbers. Rows 0 to nope_dim - 1 of a head make its key, in front of the
+// rotated part, the value_dim rows behind them its value.
+typedef struct kvern_latent_weights {
+    size_t size;      // sizeof(kvern_latent_weights); set by kvern_latent_weights_default
+    size_t nope_dim;  // a multiple of 8, at most KVERN_MAX_HEAD_DIM
+    size_t value_dim; // likewise
+    const float *weights;
+    int64_t head_stride; // in elements
+    int64_t row_stride;
+} kvern_latent_weights;
+
+// Writes a view of packed weights [heads, nope_dim + value_dim, latent_dim] to `size` bytes,
+// sizeof(kvern_latent_weights) of the caller; the weights remain to be set.
+KVERN_API void kvern_latent_weights_init(kvern_latent_weights *weights, size_t size,
+                                         const kvern_layer *layer, size_t nope_dim,
+                                         size_t value_dim);
+
+// The same as a value.
+static inline kvern_latent_weights kvern_latent_weights_default(const kvern_layer *layer,
+                                                                size_t nope_dim, size_t value_dim)
+{
+    kvern_latent_weights weights;
+    kvern_latent_weights_init(&weights, sizeof weights, layer, nope_dim, value_dim);
+    return weights;
+}
+
+// Attends queries that have not been multiplied by the key projection: [heads, nope_dim + rope_dim]
+// numbers, with results of [heads, value_dim]; the strides of *queries say where they lie, and are
+// not those of kvern_queries_default. Keys and values of each head are made from the latents, 64
+// positions at a time, and forgotten. That takes as long as some hundred queries of a row, which
+// share it: so this is for windows, and saves work there, while an absorbed read is many times
+// faster for a decode or a selection.
+//
+// The arithmetic is that of a full-attention layer with as many KV heads as query heads that stores
+// the made keys and values in f32 (docs/arithmetic.md, "Materialized reads"): equal to itself over
+// chunks, batches, threads and processors, but not to the absorbed read, which rounds elsewhere. A
+// model uses one of the two for all of its tokens. Sinks, softcap and selections work as in
+// kvern_read_attend, with its errors and what they leave unchanged; besides: KVERN_ERR_UNSUPPORTED
+// (a layer of another kind), KVERN_ERR_ARGUMENT (weights, or their dims), KVERN_ERR_RANGE (a stride
+// is negative). Scratch is not part of a plan (kvern/plan.h).
+KVERN_API KVERN_CHECK kvern_status kvern_read_attend_materialized(
+    const kvern_read *read, const kvern_queries *queries, const kvern_latent_weights *weights);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/read.h"
 
+#include "src/attend/materialized.h"
 #include "src/attend/selected.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
@@ -93,6 +94,17 @@ int64_t kvern_read_length(const kvern_read *read, size_t row)
     return row < read->row_count ? read->rows[row].length : -1;
 }
 
+kvern_view kvern_read_view(const kvern_read *read)
+{
+    return (kvern_view){
+        .geometry = read->geometry,
+        .query_floats = kvern_max_size(read->geometry->query_floats, read->first->query_floats),
+        .window = read->window,
+        .rows = read->rows,
+        .row_count = read->row_count,
+    };
+}
+
 // ---- Queries ----
 
 // In the library's floating-point environment: the scale is part of every result.
@@ -152,10 +164,25 @@ static bool fits(int64_t tokens, int64_t token_stride, int64_t heads, int64_t he
            kvern_i64_mul(a, (int64_t)sizeof(float), &a);
 }
 
-static kvern_status check_row(const kvern_read *read, const kvern_queries *q, size_t r)
+// Numbers of a query vector and of a result.
+typedef struct vector_dims {
+    int64_t query, result;
+} vector_dims;
+
+// `weights`: NULL where latents are attended as they are stored.
+static vector_dims dims_of(const kvern_read *read, const kvern_latent_weights *weights)
 {
-    const int64_t query_dim = (int64_t)read->geometry->query_dim;
-    const kvern_stream_plan *values = kvern_stream_for(read->geometry, KVERN_ROLE_VALUE);
+    const kvern_geometry *g = read->geometry;
+    if (weights)
+        return (vector_dims){(int64_t)kvern_materialized_query_dim(g, weights),
+                             (int64_t)weights->value_dim};
+    return (vector_dims){(int64_t)g->query_dim,
+                         (int64_t)kvern_stream_for(g, KVERN_ROLE_VALUE)->dim};
+}
+
+static kvern_status check_row(const kvern_read *read, const kvern_queries *q, vector_dims dims,
+                              size_t r)
+{
     const int64_t appended = read->rows[r].length - read->rows[r].base;
     const int64_t count = q->counts[r], first = q->first[r];
     if (count < 0 || first < 0 || count > appended || first > appended - count)
@@ -173,8 +200,8 @@ static kvern_status check_row(const kvern_read *read, const kvern_queries *q, si
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: a start is negative", r);
     if (!kvern_i64_add(q->q_start[r], count, &q_end) ||
         !kvern_i64_add(q->out_start[r], count, &out_end) ||
-        !fits(q_end, q->q_token_stride, heads, q->q_head_stride, query_dim) ||
-        !fits(out_end, q->out_token_stride, heads, q->out_head_stride, (int64_t)values->dim))
+        !fits(q_end, q->q_token_stride, heads, q->q_head_stride, dims.query) ||
+        !fits(out_end, q->out_token_stride, heads, q->out_head_stride, dims.result))
         return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: an index of q or out does not fit", r);
     return KVERN_OK;
 }
@@ -198,56 +225,74 @@ static void complete(const kvern_read *read, kvern_queries *q, int64_t *memory)
 }
 
 static kvern_status attend_selection(const kvern_read *read, const kvern_view *view,
-                                     const kvern_queries *q)
+                                     const kvern_queries *q, const kvern_latent_weights *weights)
 {
     kvern_selection selection;
     kvern_status status = kvern_selection_read(q->selection, &selection);
     if (!status)
         status = kvern_selection_check(&selection, view, q);
     return status ? status
-                  : kvern_attend_selected(read->context, read->reservation, view, q, &selection);
+                  : kvern_attend_selected(read->context, read->reservation, view, q, &selection,
+                                          weights);
 }
 
-static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q, uint32_t *order)
+static kvern_status attend_complete(const kvern_read *read, const kvern_queries *q,
+                                    const kvern_latent_weights *weights, uint32_t *order)
 {
+    const vector_dims dims = dims_of(read, weights);
     for (size_t r = 0; r < read->row_count; r++) {
-        kvern_status status = check_row(read, q, r);
+        kvern_status status = check_row(read, q, dims, r);
         if (status)
             return status;
     }
-    const kvern_view view = {
-        .geometry = read->geometry,
-        .query_floats = kvern_max_size(read->geometry->query_floats, read->first->query_floats),
-        .window = read->window,
-        .rows = read->rows,
-        .row_count = read->row_count,
-    };
-    return q->selection ? attend_selection(read, &view, q)
-                        : kvern_attend(read->context, read->reservation, &view, q, order);
+    const kvern_view view = kvern_read_view(read);
+    if (q->selection)
+        return attend_selection(read, &view, q, weights);
+    return weights ? kvern_attend_materialized(read->context, read->reservation, &view, q, weights)
+                   : kvern_attend(read->context, read->reservation, &view, q, order);
 }
 
-kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)
+static kvern_status attend(const kvern_read *read, kvern_queries *q,
+                           const kvern_latent_weights *weights)
 {
-    if (!read || !queries)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "read or queries is NULL");
-    kvern_queries q;
-    kvern_status status = kvern_sized_read(&QUERIES_SIZES, queries, &q);
-    if (!status)
-        status = check_fields(read, &q);
-    if (status)
-        return status;
     kvern_context *context = read->context;
     void *memory;
-    status = kvern_buffer_take(context, read->reservation, KVERN_OBJECT,
-                               view_bytes(read->row_count), &memory);
+    kvern_status status = kvern_buffer_take(context, read->reservation, KVERN_OBJECT,
+                                            view_bytes(read->row_count), &memory);
     if (status)
         return status;
-    complete(read, &q, memory);
-    status =
-        attend_complete(read, &q, (uint32_t *)((int64_t *)memory + VIEW_ARRAYS * read->row_count));
+    complete(read, q, memory);
+    status = attend_complete(read, q, weights,
+                             (uint32_t *)((int64_t *)memory + VIEW_ARRAYS * read->row_count));
     if (status)
         kvern_buffer_undo(context, memory);
     else
         kvern_buffer_give(context, memory);
     return status;
+}
+
+kvern_status kvern_read_attend(const kvern_read *read, const kvern_queries *queries)
+{
+    kvern_queries q;
+    if (!read || !queries)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "read or queries is NULL");
+    kvern_status status = kvern_sized_read(&QUERIES_SIZES, queries, &q);
+    if (!status)
+        status = check_fields(read, &q);
+    return status ? status : attend(read, &q, NULL);
+}
+
+kvern_status kvern_read_attend_materialized(const kvern_read *read, const kvern_queries *queries,
+                                            const kvern_latent_weights *weights)
+{
+    kvern_queries q;
+    kvern_latent_weights known;
+    if (!read || !queries || !weights)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "read, queries or weights is NULL");
+    kvern_status status = kvern_sized_read(&QUERIES_SIZES, queries, &q);
+    if (!status)
+        status = check_fields(read, &q);
+    if (!status)
+        status = kvern_materialized_weights(read->geometry, weights, q.query_heads, &known);
+    return status ? status : attend(read, &q, &known);
 }

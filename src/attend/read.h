@@ -22,6 +22,9 @@ struct kvern_read {
 KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reservation,
                                            size_t row_count, kvern_read **out);
 
+// The rows of a read, as an attend wants them.
+kvern_view kvern_read_view(const kvern_read *read);
+
 // Makes sure that `reads` reads of `row_count` rows, open at once and made with the reservation,
 // and attends of them that need `scratch_bytes` (see kvern_attend_scratch_bytes; 0: none), one at a
 // time, take nothing from the allocator. On failure nothing changed.

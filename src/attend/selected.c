@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/attend/selected.h"
 
+#include "src/attend/materialized.h"
 #include "src/attend/tile.h"
 #include "src/base/assert.h"
 #include "src/base/fail.h"
@@ -34,7 +35,8 @@ typedef struct source {
 } source;
 
 typedef struct round {
-    const kvern_view *view; // of the rows that there are
+    const kvern_view *view;              // of the rows that there are
+    const kvern_latent_weights *weights; // NULL: positions are attended as they are stored
     extent size;
     size_t row_count;
     // In the scratch buffer, `size.rows` of each:
@@ -147,7 +149,7 @@ static bool is_dense(int64_t position, int64_t count)
 // Looks at all queries of the call.
 static kvern_status measure(const kvern_context *context, const kvern_view *view,
                             const kvern_queries *queries, const kvern_selection *selection,
-                            extent *size)
+                            const kvern_latent_weights *weights, extent *size)
 {
     int64_t most = 0;
     kvern_query_number at = {0, 0, 0};
@@ -163,7 +165,9 @@ static kvern_status measure(const kvern_context *context, const kvern_view *view
     size->rows = rows_of_round(context, at.n, size->pages, size->page_bytes);
     const kvern_view compact = compact_view(view, NULL, size->rows);
     size->attend_bytes =
-        kvern_attend_scratch_bytes(context, &compact, queries->query_heads, size->longest);
+        weights
+            ? kvern_materialized_scratch_bytes(context, view->geometry, weights, size->rows)
+            : kvern_attend_scratch_bytes(context, &compact, queries->query_heads, size->longest);
     if (size->attend_bytes == SIZE_MAX)
         return kvern_fail(KVERN_ERR_OVERFLOW, "a selection of %zu queries does not fit memory",
                           at.n);
@@ -286,6 +290,10 @@ static kvern_status attend_round(round *r, kvern_context *context, const kvern_q
     q.q_start = r->q_start;
     q.out_start = r->out_start;
     gather(r, context);
+    if (r->weights) {
+        kvern_attend_materialized_within(context, &view, &q, r->weights, r->attend_scratch);
+        return KVERN_OK;
+    }
     return kvern_attend_within(context, &view, &q, r->order, r->attend_scratch,
                                r->size.attend_bytes);
 }
@@ -309,12 +317,13 @@ static kvern_status attend_rounds(round *r, kvern_context *context, const kvern_
 
 kvern_status kvern_attend_selected(kvern_context *context, kvern_reservation *reservation,
                                    const kvern_view *view, const kvern_queries *queries,
-                                   const kvern_selection *selection)
+                                   const kvern_selection *selection,
+                                   const kvern_latent_weights *weights)
 {
-    round r = {.view = view};
+    round r = {.view = view, .weights = weights};
     layout at;
     void *scratch;
-    kvern_status status = measure(context, view, queries, selection, &r.size);
+    kvern_status status = measure(context, view, queries, selection, weights, &r.size);
     if (status || r.size.rows == 0)
         return status;
     if (!lay_out(&r.size, &at))

@@ -11,12 +11,16 @@
 
 #include "src/attend/selection.h"
 
-// Attends checked queries with a checked selection. Errors: KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET; then nothing was written.
+#include <kvern/latent.h>
+
+// Attends checked queries with a checked selection; with weights by a materialized read, else
+// (NULL) as positions are stored. Errors: KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET;
+// then nothing was written.
 KVERN_CHECK kvern_status kvern_attend_selected(kvern_context *context,
                                                kvern_reservation *reservation,
                                                const kvern_view *view, const kvern_queries *queries,
-                                               const kvern_selection *selection);
+                                               const kvern_selection *selection,
+                                               const kvern_latent_weights *weights);
 
 // Scratch that such an attend takes at most, with up to `queries` queries of `vectors` query heads
 // altogether in rows of up to `positions` positions, of which each query selects `selected` at

@@ -2,10 +2,9 @@
 #include "src/attend/tile.h"
 
 #include "src/attend/latent_block.h"
+#include "src/attend/vector.h"
 #include "src/base/assert.h"
 #include "src/base/size.h"
-#include "src/math/element.h"
-#include "src/math/exp.h"
 
 #include <math.h>
 #include <string.h>
@@ -111,19 +110,6 @@ static kvern_visibility visibility_of(const kvern_attend_job *job, const part *p
                                job->queries->first[p->row] + query_of(job, p, i));
 }
 
-// One vector, scaled.
-static void load_query(const kvern_attend_job *job, int64_t at, size_t dim, float *to)
-{
-    const kvern_queries *q = job->queries;
-    const float *from = (const float *)q->q + at;
-    if (q->q_type != KVERN_F32) {
-        for (size_t d = 0; d < dim; d++)
-            to[d] = kvern_load_element(q->q_type, q->q, at + (int64_t)d);
-        from = to;
-    }
-    job->kernels.scale(dim, from, q->scale, to);
-}
-
 static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
                       const part *p, kvern_workspace *work)
 {
@@ -136,7 +122,7 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
         float *to = work->q + (base + i) * g->query_floats;
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
-        load_query(job, at, g->query_dim, to);
+        kvern_vector_load(&job->kernels, q, at, g->query_dim, to);
         if (g->query_floats > g->query_dim)
             keys->type->prepare(&keys->codec, keys->dim, to);
     }
@@ -398,12 +384,6 @@ static void copy_partial(kvern_partial *to, const kvern_partial *from, size_t i,
     memcpy(to->acc + i * dim, from->acc + i * dim, dim * sizeof(float));
 }
 
-// What is subtracted from a score before exp: the largest one, or 0 while that is -infinity.
-static float base_of(float m)
-{
-    return m == -INFINITY ? 0 : m;
-}
-
 // What becomes of the total of a vector when a span is merged.
 typedef enum merging { MERGING_NOTHING, MERGING_START, MERGING_BOTH } merging;
 
@@ -434,30 +414,6 @@ void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_
     }
 }
 
-// A sink is one more score whose value vector is zero.
-static void add_sink(float sink, float *m, float *l, float *acc, size_t dim)
-{
-    const float larger = sink > *m ? sink : *m;
-    const float c = plain_exp(*m - base_of(larger));
-    *l = fmaf(*l, c, plain_exp(sink - base_of(larger)));
-    for (size_t d = 0; d < dim; d++)
-        acc[d] *= c;
-    *m = larger;
-}
-
-// Writes acc / l, or zeros for a vector that saw nothing.
-static void finish_vector(const kvern_attend_job *job, float *acc, float l, int64_t at, size_t dim)
-{
-    const kvern_queries *q = job->queries;
-    float *to = q->out_type == KVERN_F32 ? (float *)q->out + at : acc;
-    if (l == 0)
-        memset(to, 0, dim * sizeof *to);
-    else
-        job->kernels.divide(dim, acc, l, to);
-    for (size_t d = 0; q->out_type != KVERN_F32 && d < dim; d++)
-        kvern_store_element(q->out_type, q->out, at + (int64_t)d, to[d]);
-}
-
 static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
                         const part *p, kvern_partial *total)
 {
@@ -467,12 +423,10 @@ static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, siz
         const int64_t query = query_of(job, p, i);
         const int64_t query_head = head_of(job, tile->head + head, p, i);
         const size_t vector = head * tile->count + i;
-        float *acc = total->acc + vector * dim;
-        if (q->sinks)
-            add_sink(q->sinks[query_head], total->m + vector, total->l + vector, acc, dim);
         const int64_t at =
             (q->out_start[p->row] + query) * q->out_token_stride + query_head * q->out_head_stride;
-        finish_vector(job, acc, total->l[vector], at, dim);
+        kvern_vector_finish(&job->kernels, q, (size_t)query_head, at, dim, total->m[vector],
+                            total->l[vector], total->acc + vector * dim);
     }
 }
 
