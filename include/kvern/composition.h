@@ -317,10 +317,12 @@ KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_compositi
 KVERN_API uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition);
 
 // Bytes of the pages that one row of `tokens` positions holds at most over all layers, when they
-// arrive one by one or in rounds (kvern/round.h): whole pages, nothing else. A layer with a start
-// counts with the larger one of its two forms while `tokens` is below start, and with the planned
-// one from there on. UINT64_MAX when the number does not fit. Lists of pages, reads and scratch
-// come on top: kvern_composition_plan_bytes (kvern/plan.h) counts all that a budget has to hold.
+// arrive one by one or in rounds (kvern/round.h): whole pages, nothing else. A recurrent layer has
+// its state, that of an open step, and what a round needs, whatever the length. A layer with a
+// start counts with the larger one of its two forms while `tokens` is below start, and with the
+// planned one from there on. UINT64_MAX when the number does not fit. Lists of pages, reads and
+// scratch come on top: kvern_composition_plan_bytes (kvern/plan.h) counts all that a budget has to
+// hold.
 KVERN_API uint64_t kvern_composition_row_bytes(const kvern_composition *composition,
                                                uint64_t tokens);
 
@@ -339,12 +341,12 @@ typedef enum kvern_capability {
     // have it: how many it can drop, kvern_cache_trimmable says.
     KVERN_CAN_TRIM = 3,
     KVERN_CAN_FORK = 4, // share positions with another cache
-    // Nothing has these yet: appends whose tokens see each other both ways (images before text), a
-    // block read that appends nothing, and a recurrent step.
+    // Nothing has these yet: appends whose tokens see each other both ways (images before text),
+    // and a block read that appends nothing.
     KVERN_CAN_BIDIRECTIONAL = 5,
     KVERN_CAN_BLOCK = 6,
     KVERN_CAN_LATENT = 7, // appends of latents (kvern/latent.h), and none of keys and values
-    KVERN_CAN_RECUR = 8
+    KVERN_CAN_RECUR = 8   // recurrent steps (kvern/recurrent.h), and no appends
 } kvern_capability;
 
 // False for an absent capability, an unknown one, or an index out of range.

@@ -49,6 +49,11 @@ typedef struct kvern_plan {
     // Query vectors of a row in one attend of a layer, its query heads times its queries; an attend
     // may have as many of each row. 0, as at first: no attends.
     size_t query_vectors;
+
+    // Selections of positions (kvern/select.h), in layers that have them; 0, as at first: none. A
+    // row's queries in one call are then no more than tokens of its longest append or round.
+    int64_t selected;   // positions that a query selects at most: top_k
+    size_t index_heads; // heads of the indexer, where kvern_read_select is called
 } kvern_plan;
 
 // Writes a plan of one row that decodes to `size` bytes, sizeof(kvern_plan) of the caller.

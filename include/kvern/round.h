@@ -29,8 +29,8 @@ extern "C" {
 // row out). Takes no memory. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT,
 // KVERN_ERR_RANGE (a negative count, or more than a row can hold), KVERN_ERR_UNSUPPORTED (a layer
 // could not take so many tokens back, and the detail names layer and row: more than the slack of
-// its window, or past the append at which the row is to be converted: at most
-// kvern_state_max_append tokens, and none where the next append converts the row whatever its
+// its window or of its recurrent state, or past the append at which the row is to be converted: at
+// most kvern_state_max_append tokens, and none where the next append converts the row whatever its
 // length, as the first one of a layer with a start of 0 does), KVERN_ERR_BUSY (a step or a round is
 // open).
 KVERN_API KVERN_CHECK kvern_status kvern_round_begin(kvern_state *state, const int64_t *counts);

@@ -68,12 +68,13 @@ KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t 
                                                      kvern_codec *out);
 
 // Writes codecs and starts (k_codec, v_codec, start) into `count` layers, and replaces what they
-// had; their other fields are not looked at. A layer in bf16 throughout has no start. `storage` and
-// its exceptions are borrowed for the call. On failure no layer changed. Errors: KVERN_ERR_ARGUMENT
-// (NULL, a size that is not known, or layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that
-// the library does not know, or reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer
-// that does not exist, or two for one layer; more precise layers than layers). Whether codecs suit
-// the layers, kvern_composition_create says.
+// had; of their other fields only the kind is looked at: recurrent layers, which have one storage,
+// stay as they are, and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout
+// has no start. `storage` and its exceptions are borrowed for the call. On failure no layer
+// changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers of several sizes),
+// KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved ones, are set),
+// KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one layer; more precise
+// layers than layers). Whether codecs suit the layers, kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

@@ -5,6 +5,7 @@
 #include "src/base/fail.h"
 #include "src/layer/attention/attention.h"
 #include "src/layer/latent/latent.h"
+#include "src/layer/recurrent/recurrent.h"
 
 static const struct {
     kvern_layer_kind kind;
@@ -13,6 +14,7 @@ static const struct {
     {KVERN_LAYER_FULL, &kvern_attention_layer},
     {KVERN_LAYER_WINDOW, &kvern_attention_layer},
     {KVERN_LAYER_LATENT, &kvern_latent_layer},
+    {KVERN_LAYER_RECURRENT, &kvern_recurrent_layer},
 };
 
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind)

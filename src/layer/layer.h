@@ -33,8 +33,9 @@ typedef struct kvern_planned_layer {
     kvern_window window;
     kvern_geometry geometry; // of the planned codecs
     kvern_pool *pool;
-    kvern_geometry first;   // of rows before plan.start; without start it has no streams, and
-    kvern_pool *first_pool; // no pool
+    kvern_geometry first;    // of rows before plan.start; without start it has no streams, and
+    kvern_pool *first_pool;  // no pool
+    kvern_pool *record_pool; // of pages with what a round puts into rows (geometry.record_bytes)
     char signature[KVERN_SIGNATURE_BYTES];
 } kvern_planned_layer;
 
@@ -45,13 +46,18 @@ typedef struct kvern_layer_rows {
     kvern_row_change *changes;     // one per row, for the length of a call
     kvern_conversion *conversions; // likewise
     kvern_row_undo *undos;         // one per row, for the length of a round; NULL: none is open
+    bool of_state;                 // they are changed by steps, which can be abandoned
 } kvern_layer_rows;
 
 // One of them.
 static inline kvern_layer_rows kvern_layer_row_alone(const kvern_layer_rows *rows, size_t row)
 {
-    return (kvern_layer_rows){1, rows->rows + row, rows->changes + row, rows->conversions + row,
-                              rows->undos ? rows->undos + row : NULL};
+    return (kvern_layer_rows){1,
+                              rows->rows + row,
+                              rows->changes + row,
+                              rows->conversions + row,
+                              rows->undos ? rows->undos + row : NULL,
+                              rows->of_state};
 }
 
 // What the caller of an append has for one lane, starts and strides in tokens and elements.
@@ -101,7 +107,7 @@ struct kvern_layer_ops {
     kvern_row_room (*room)(const kvern_planned_layer *layer, const kvern_row *row,
                            const kvern_plan *plan);
 
-    // ---- Appends ----
+    // ---- Appends: a kind without streams has none of them but check_donor, and is not asked ----
 
     // Checks the caller's views, everything but the counts.
     kvern_status (*check_tokens)(const kvern_planned_layer *layer, const kvern_lane_views *views,

@@ -43,13 +43,26 @@ typedef struct kvern_stream_plan {
 } kvern_stream_plan;
 
 typedef struct kvern_geometry {
-    size_t stream_count; // 0: there is no such form
+    bool whole;          // a page is all that a row holds, of page_bytes: there are no streams
+    size_t stream_count; // 0 in others: there is no such form
     kvern_stream_plan streams[KVERN_MAX_STREAMS];
     size_t kv_heads;     // query heads divide into these
     size_t query_dim;    // numbers of a query: of all streams that it is scored against
     size_t query_floats; // of a prepared query
     size_t page_bytes;
+    size_t record_bytes; // of a page that notes what a round puts into a whole row; 0: none
 } kvern_geometry;
+
+// The first stream with the role; NULL: there is none.
+static inline const kvern_stream_plan *kvern_stream_find(const kvern_geometry *g,
+                                                         kvern_stream_role role)
+{
+    for (size_t s = 0; s < g->stream_count; s++) {
+        if (g->streams[s].role & role)
+            return &g->streams[s];
+    }
+    return NULL;
+}
 
 // The first stream with the role.
 static inline const kvern_stream_plan *kvern_stream_for(const kvern_geometry *g,

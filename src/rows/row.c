@@ -4,6 +4,7 @@
 #include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/rows/undo.h"
+#include "src/rows/whole_row.h"
 
 #include <kvern/composition.h>
 #include <string.h>
@@ -36,6 +37,7 @@ kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table *
     table->capacity = capacity;
     table->count = 0;
     table->kept = table->gap = 0;
+    table->whole = false;
     *out = table;
     return KVERN_OK;
 }
@@ -77,6 +79,8 @@ bool kvern_table_is_exclusive(const kvern_table *table)
 size_t kvern_table_used(const kvern_table *table, int64_t length)
 {
     const size_t pages = kvern_pages_of(length);
+    if (table && table->whole)
+        return length > 0;
     return table && pages > table->kept ? pages - table->gap : pages;
 }
 
@@ -141,7 +145,8 @@ void kvern_row_change_form(kvern_row *row)
 static size_t promised_after(const kvern_row *row, size_t passed)
 {
     const size_t passing = row->passing - kvern_min_size(row->passing, passed);
-    return kvern_max_size(row->reserved + passing, row->promised);
+    const size_t step = kvern_max_size(row->promised, row->spare);
+    return kvern_max_size(row->reserved + passing, step);
 }
 
 static size_t promised_pages(const kvern_row *row)
@@ -230,6 +235,7 @@ static kvern_status create_next(kvern_pool *pool, const kvern_row *row, size_t d
     if (!status && row->table) {
         (*out)->kept = dropped ? row->kept : row->table->kept;
         (*out)->gap = row->table->gap + dropped;
+        (*out)->whole = row->table->whole;
     }
     return status;
 }
@@ -278,6 +284,39 @@ static void give_back(kvern_row *row, size_t total)
     }
     trim_room(row, room);
     trim_later(row, row->reserved_later);
+}
+
+kvern_page *kvern_row_take_room(kvern_row *row)
+{
+    return pop_room(row);
+}
+
+void kvern_row_return_page(kvern_row *row, kvern_page *page)
+{
+    const size_t total = promised_pages(row), needed = needed_pages(row);
+    leave_passed(row, !kvern_page_is_exclusive(page));
+    drop_page(row, page, total > needed ? total - needed : 0);
+}
+
+static void add_later(kvern_row *row, kvern_page *page)
+{
+    page->next = row->later;
+    row->later = page;
+    row->later_count++;
+}
+
+void kvern_row_add_pages(kvern_row *row, kvern_page *room, kvern_page *later)
+{
+    while (room) {
+        kvern_page *page = room;
+        room = page->next;
+        push_room(row, page);
+    }
+    while (later) {
+        kvern_page *page = later;
+        later = page->next;
+        add_later(row, page);
+    }
 }
 
 void kvern_row_give_back(kvern_row *row)
@@ -448,6 +487,8 @@ kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int64_t new_len
 kvern_status kvern_row_prepare_room(kvern_row *row, const kvern_row_room *room,
                                     kvern_row_change *change)
 {
+    if (room->whole)
+        return kvern_whole_row_prepare(row, room, change);
     return prepare(room->pool, row, row->length, room, change);
 }
 
@@ -460,17 +501,23 @@ size_t kvern_row_shared_pages(const kvern_row *row)
     return count;
 }
 
+static void release_list(kvern_page *first)
+{
+    while (first) {
+        kvern_page *page = first;
+        first = page->next;
+        kvern_page_release(page);
+    }
+}
+
 void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
 {
     for (size_t i = change->fresh_begin; i < change->fresh_end; i++)
         kvern_page_release(change->table->pages[i]);
     if (change->copy)
         kvern_page_release(change->copy);
-    while (change->later) {
-        kvern_page *page = change->later;
-        change->later = page->next;
-        kvern_page_release(page);
-    }
+    release_list(change->later);
+    release_list(change->room);
     if (change->table && change->table != row->table)
         free_table(change->table);
     memset(change, 0, sizeof *change);
@@ -515,13 +562,8 @@ void kvern_row_commit(kvern_row *row, kvern_row_change *change, kvern_row_undo *
     if (change->copy)
         replace_tail(row, change, undo);
     trim_room(row, change->total - kvern_min_size(change->total, table->count));
-    while (change->later) {
-        kvern_page *page = change->later;
-        change->later = page->next;
-        page->next = row->later;
-        row->later = page;
-        row->later_count++;
-    }
+    kvern_row_add_pages(row, NULL, change->later);
+    change->later = NULL;
     if (undo)
         undo->begun = true;
     KVERN_ASSERT(kvern_row_is_sound(row));
@@ -540,6 +582,8 @@ void kvern_row_extend(kvern_row *row, int64_t new_length)
 
 void kvern_row_reset(kvern_row *row)
 {
+    if (row->before)
+        kvern_page_release(row->before);
     kvern_table_release(row->table);
     trim_room(row, 0);
     trim_later(row, 0);
@@ -552,7 +596,8 @@ void kvern_row_share(const kvern_row *from, kvern_row *to)
     *to = *from;
     to->room = to->later = NULL;
     to->room_count = to->later_count = 0;
-    to->reserved = to->passing = to->promised = to->reserved_later = 0;
+    to->reserved = to->passing = to->promised = to->reserved_later = to->spare = 0;
+    KVERN_ASSERT(!to->before);
     kvern_row_give_back(to);
 }
 
@@ -565,7 +610,7 @@ uint64_t kvern_row_bytes(const kvern_row *row)
         bytes += kvern_page_bytes(page);
     for (const kvern_page *page = row->later; page; page = page->next)
         bytes += kvern_page_bytes(page);
-    return bytes;
+    return row->before ? bytes + kvern_page_bytes(row->before) : bytes;
 }
 
 static bool is_sound_table(const kvern_row *row)

@@ -33,6 +33,7 @@ typedef struct kvern_table {
     size_t count; // pages
     size_t kept;  // the first pages of the row, which stay
     size_t gap;   // pages of the row that were dropped behind them
+    bool whole;   // one page holds the row, whatever its length (src/rows/whole_row.h)
     kvern_page *pages[];
 } kvern_table;
 
@@ -42,12 +43,14 @@ typedef struct kvern_row {
     size_t room_count;
     kvern_page *later; // the same, in the planned form, for a row that is not converted yet
     size_t later_count;
+    kvern_page *before;    // of a whole row: its page before the open step; or NULL
     int64_t length;        // positions
     int64_t held;          // the kept positions and those from here on can be attended
     size_t kept;           // pages of the kept positions; where `held` is not 0
     size_t reserved;       // pages that it is to have at least, those with positions among them
     size_t passing;        // and as many more: shared ones that its window will leave to others
     size_t promised;       // the same, for the length of an open step
+    size_t spare;          // of a whole row: the same, for its next step
     size_t reserved_later; // the same, for when it has been converted
     bool slotted;          // its token of the open step has been stored behind its length
     bool handed_out;       // the caller has that token's address, and may write there
@@ -65,6 +68,8 @@ typedef struct kvern_row_change {
     size_t fresh_begin, fresh_end; // new pages, which lie behind those in use until the commit
     kvern_page *copy;              // replaces the shared, partly filled page; or NULL
     kvern_page *later;             // new pages for later, through kvern_page.next
+    kvern_page *room;              // of a whole row: new pages, likewise
+    size_t promised;               // likewise: what the row is promised for the open step
 } kvern_row_change;
 
 // Positions of a row at most: far above any model, far below any overflow.
@@ -91,8 +96,9 @@ KVERN_CHECK kvern_status kvern_row_prepare(kvern_pool *pool, kvern_row *row, int
 typedef struct kvern_row_room {
     size_t pages;           // those with positions among them
     kvern_pool *pool;       // where these come from: of the row's present form
-    size_t later;           // pages for when it has been converted
+    size_t later;           // pages for when it has been converted; of a whole row, for rounds
     kvern_pool *later_pool; // where these come from; NULL when there are none
+    bool whole;             // a whole row (src/rows/whole_row.h)
 } kvern_row_room;
 
 // Prepares that the row has that room, and a table that is large enough for it. After the commit
@@ -141,6 +147,14 @@ void kvern_row_drop_room(kvern_row *row);
 
 // A page that was set aside for later; NULL when there is none.
 kvern_page *kvern_row_take_later(kvern_row *row);
+
+// A page of the row's room, of which there is one; and one that it does not need any more, which
+// becomes room where the row is promised that and nobody else holds it.
+kvern_page *kvern_row_take_room(kvern_row *row);
+void kvern_row_return_page(kvern_row *row, kvern_page *page);
+
+// New pages, through kvern_page.next, become room, or are set aside for later.
+void kvern_row_add_pages(kvern_row *row, kvern_page *room, kvern_page *later);
 
 // *to becomes another row with the same positions and no room. Cannot fail. *to must be empty.
 void kvern_row_share(const kvern_row *from, kvern_row *to);

@@ -41,5 +41,7 @@ void kvern_row_undo_clear(kvern_row_undo *undo)
     kvern_table_release(undo->table);
     if (undo->tail)
         kvern_page_release(undo->tail);
+    if (undo->records)
+        kvern_page_release(undo->records);
     memset(undo, 0, sizeof *undo);
 }

@@ -12,6 +12,12 @@ struct kvern_row_undo {
     bool begun;         // the round has changed the row
     kvern_table *table; // the table that the row shared; or NULL
     kvern_page *tail;   // the partly filled page that it shared, in a table of its own; or NULL
+
+    // A whole row (src/rows/whole_row.h) keeps its page as `tail`, whether it shared it or not.
+    int64_t begin;         // its length before the round
+    size_t spare, passing; // of the row, likewise
+    kvern_page *records;   // what the round's tokens put into it; or NULL
+    int64_t replayed;      // tokens of them that are being replayed
 };
 
 // The end of a round in which the row grew from `begin` positions: it is left with `length` of

@@ -9,6 +9,8 @@
 #include "src/rows/row_image.h"
 #include "src/state/walk.h"
 
+#include <string.h>
+
 static bool same_codecs(const kvern_geometry *a, const kvern_geometry *b)
 {
     bool same = true;
@@ -47,11 +49,23 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
         status = kvern_cache_check_idle(from);
     if (!status && cache->rows[row].length)
         return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
-    if (!status)
-        status = kvern_latent_check_streams(kvern_cache_planned(cache));
-    if (!status)
-        status = kvern_latent_check_streams(kvern_cache_planned(from));
     return status;
+}
+
+// A recurrent state is what its layer's signature says.
+static kvern_status adopt_whole(kvern_cache *cache, size_t row, const kvern_cache *from,
+                                size_t from_row)
+{
+    const kvern_row *taken = &from->rows[from_row];
+    const kvern_row_image image = {.length = taken->length};
+    if (strcmp(kvern_cache_signature(cache), kvern_cache_signature(from)) != 0)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s cannot become one of %s",
+                          kvern_cache_signature(from), kvern_cache_signature(cache));
+    if (taken->length > 0)
+        kvern_row_image_share(&cache->rows[row], &image, taken->table);
+    cache->batch->lengths[row] = taken->length;
+    KVERN_ASSERT(!kvern_caches_walk(cache));
+    return KVERN_OK;
 }
 
 // Whether the row's pages are what the layer stores; *converted: in its planned codecs.
@@ -97,6 +111,11 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    if (layer->geometry.whole)
+        return adopt_whole(cache, row, from, from_row);
+    if ((status = kvern_latent_check_streams(layer)) ||
+        (status = kvern_latent_check_streams(kvern_cache_planned(from))))
+        return status;
     const kvern_row *taken = &from->rows[from_row];
     kvern_row *to = &cache->rows[row];
     KVERN_ASSERT(to->length == 0 && cache->batch->lengths[row] == 0);

@@ -79,7 +79,7 @@ kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index)
 kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t index)
 {
     KVERN_ASSERT(index < batch->caches);
-    kvern_layer_rows at = {.count = batch->row_count};
+    kvern_layer_rows at = {.count = batch->row_count, .of_state = batch->of_state};
     at.rows = (kvern_row *)((char *)batch->memory + index * batch->capacity * ROW_BYTES);
     at.changes = (kvern_row_change *)(at.rows + batch->capacity);
     at.conversions = (kvern_conversion *)(at.changes + batch->capacity);

@@ -210,6 +210,11 @@ kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_
     if (tokens < 0 || tokens > length)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",
                           row, tokens, length);
+    if (tokens > most && tokens < length && kvern_cache_planned(cache)->geometry.whole)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu, row %zu: trim %" PRId64 " positions of %s, which is not "
+                          "trimmable: a recurrent state cannot be cut back",
+                          cache->layer, row, tokens, kvern_cache_signature(cache));
     if (tokens > most && tokens < length)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu, row %zu: trim %" PRId64 " positions, past the slack of its "

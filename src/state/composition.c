@@ -92,7 +92,7 @@ static void plan_queries(kvern_geometry *g)
 // Completes the streams that a layer has listed; their sizes are far from overflow one by one.
 static kvern_status plan_geometry(const kvern_planned_layer *layer, kvern_geometry *g)
 {
-    KVERN_ASSERT(g->stream_count <= KVERN_MAX_STREAMS && g->page_bytes == 0);
+    KVERN_ASSERT(g->stream_count <= KVERN_MAX_STREAMS && (g->whole || g->page_bytes == 0));
     for (size_t s = 0; s < g->stream_count; s++) {
         kvern_stream_plan *stream = &g->streams[s];
         kvern_status status = check_stream(layer->index, stream);
@@ -104,7 +104,8 @@ static kvern_status plan_geometry(const kvern_planned_layer *layer, kvern_geomet
             return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: a page would exceed 1 GiB",
                               layer->index);
     }
-    plan_queries(g);
+    if (!g->whole)
+        plan_queries(g);
     return KVERN_OK;
 }
 
@@ -117,6 +118,8 @@ static kvern_status choose_pool(kvern_composition *composition, size_t index, si
     for (size_t i = 0; i < index; i++) {
         const kvern_planned_layer *layer = &composition->layers[i];
         kvern_pool *pool = first ? layer->first_pool : layer->pool;
+        if (!first && layer->record_pool && kvern_pool_page_bytes(layer->record_pool) == page_bytes)
+            pool = layer->record_pool;
         if (!pool || kvern_pool_page_bytes(pool) != page_bytes)
             continue;
         kvern_pool_retain(pool);
@@ -199,6 +202,8 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
         return status;
     write_signature(layer, layer->signature);
     status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
+    if (!status && g->record_bytes)
+        status = choose_pool(composition, index, g->record_bytes, false, &layer->record_pool);
     return status || plan->start == KVERN_NO_START ? status : plan_first(composition, index);
 }
 
@@ -247,6 +252,7 @@ void kvern_composition_release(kvern_composition *composition)
     for (size_t i = 0; i < composition->count; i++) {
         kvern_pool_release(composition->layers[i].pool);
         kvern_pool_release(composition->layers[i].first_pool);
+        kvern_pool_release(composition->layers[i].record_pool);
     }
     kvern_heap_give(&context->heap, composition, composition_bytes(composition->count),
                     KVERN_HEAP_ALIGNMENT);
@@ -272,7 +278,8 @@ uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *compos
 {
     if (layer >= composition->count)
         return 0;
-    return composition->layers[layer].geometry.page_bytes / KVERN_PAGE_POSITIONS;
+    const kvern_geometry *g = &composition->layers[layer].geometry;
+    return g->whole ? 0 : g->page_bytes / KVERN_PAGE_POSITIONS;
 }
 
 uint64_t kvern_composition_bytes_per_token(const kvern_composition *composition)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What rows take at most, by arithmetic, and reservations of as much.
+#include "src/attend/index_scan.h"
+#include "src/attend/selected.h"
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
@@ -10,8 +12,8 @@
 #include <kvern/plan.h>
 #include <string.h>
 
-static const kvern_sized PLAN_SIZES =
-    KVERN_SIZED(kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors));
+static const kvern_sized PLAN_SIZES = KVERN_SIZED(
+    kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors), KVERN_SIZE_TO(kvern_plan, index_heads));
 
 void kvern_plan_init(kvern_plan *plan, size_t size)
 {
@@ -34,6 +36,10 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
         return kvern_fail(KVERN_ERR_RANGE,
                           "a plan of %" PRId64 " tokens, chunks of %" PRId64 ", rounds of %" PRId64,
                           plan->tokens, plan->chunk, plan->round);
+    if (plan->selected < 0 || plan->index_heads > KVERN_MAX_INDEX_HEADS)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "a plan of %" PRId64 " selected positions by %zu index heads",
+                          plan->selected, plan->index_heads);
     return KVERN_OK;
 }
 
@@ -72,7 +78,7 @@ static size_t pages_of_pool(const kvern_composition *composition, const kvern_pl
         const kvern_row_room room = fresh_room(&composition->layers[l], plan);
         if (pool == room.pool)
             pages += room.pages;
-        else if (pool == room.later_pool)
+        if (pool == room.later_pool)
             pages += room.later;
     }
     return pages;
@@ -82,7 +88,8 @@ static size_t pages_of_pool(const kvern_composition *composition, const kvern_pl
 static bool is_known(const kvern_composition *composition, size_t layer, const kvern_pool *pool)
 {
     for (size_t l = 0; l < layer; l++) {
-        if (composition->layers[l].pool == pool || composition->layers[l].first_pool == pool)
+        const kvern_planned_layer *known = &composition->layers[l];
+        if (known->pool == pool || known->first_pool == pool || known->record_pool == pool)
             return true;
     }
     return false;
@@ -104,14 +111,53 @@ static bool add_layer(const kvern_composition *composition, const kvern_plan *pl
     const kvern_planned_layer *layer = &composition->layers[l];
     const kvern_row_room room = fresh_room(layer, plan);
     return add_tables(sum, plan->rows, &room) && add_pool(composition, plan, l, layer->pool, sum) &&
-           add_pool(composition, plan, l, layer->first_pool, sum);
+           add_pool(composition, plan, l, layer->first_pool, sum) &&
+           add_pool(composition, plan, l, layer->record_pool, sum);
 }
 
-// Scratch of an attend of the layer.
+// Scratch of an attend of selected positions; 0 where there are none.
+static size_t scratch_of_selected(const kvern_planned_layer *layer, const kvern_plan *plan,
+                                  int64_t queries)
+{
+    const kvern_view view = {
+        .geometry = kvern_max_size(layer->geometry.page_bytes, layer->first.page_bytes) ==
+                            layer->geometry.page_bytes
+                        ? &layer->geometry
+                        : &layer->first,
+        .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
+        .window = layer->window,
+    };
+    size_t all_queries, all_vectors;
+    if (plan->selected == 0 || plan->query_vectors == 0 || queries == 0 ||
+        kvern_visibility_is_limited(&layer->window))
+        return 0;
+    if (!kvern_size_mul(plan->rows, (size_t)queries, &all_queries) ||
+        !kvern_size_mul(plan->rows, plan->query_vectors, &all_vectors))
+        return SIZE_MAX;
+    return kvern_selected_scratch_bytes(layer->context, &view, all_queries, all_vectors,
+                                        plan->tokens, plan->selected);
+}
+
+// Scratch of a selection by index keys; 0 where there are none.
+static size_t scratch_of_index(const kvern_planned_layer *layer, const kvern_plan *plan,
+                               int64_t queries)
+{
+    if (plan->index_heads == 0 || queries == 0 ||
+        !kvern_stream_find(&layer->geometry, KVERN_ROLE_INDEX))
+        return 0;
+    return kvern_index_scan_scratch_bytes(layer->context, &layer->geometry, plan->rows, queries,
+                                          plan->index_heads, plan->tokens);
+}
+
+// Scratch of a call on a read of the layer.
 static size_t scratch_of(const kvern_composition *composition, size_t index, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = &composition->layers[index];
-    return layer->ops->scratch_bytes(layer, plan->rows, plan->query_vectors, plan->tokens);
+    const int64_t queries = kvern_min_i64(kvern_max_i64(plan->chunk, plan->round), plan->tokens);
+    const size_t dense =
+        layer->ops->scratch_bytes(layer, plan->rows, plan->query_vectors, plan->tokens);
+    return kvern_max_size(dense, kvern_max_size(scratch_of_selected(layer, plan, queries),
+                                                scratch_of_index(layer, plan, queries)));
 }
 
 static size_t most_scratch(const kvern_composition *composition, const kvern_plan *plan)
@@ -146,10 +192,13 @@ kvern_status kvern_composition_plan_bytes(const kvern_composition *composition,
 
 // ---- Reservations ----
 
-// Pages that the row shares will not become room when its window has passed them.
+// Pages that the row shares will not become room when its window has passed them, or when it has
+// been turned to another one.
 static size_t passing_pages(const kvern_planned_layer *layer, const kvern_row *row)
 {
-    return layer->window.recent == KVERN_EVERY_POSITION ? 0 : kvern_row_shared_pages(row);
+    const bool passes =
+        layer->geometry.whole ? row->length > 0 : layer->window.recent != KVERN_EVERY_POSITION;
+    return passes ? kvern_row_shared_pages(row) : 0;
 }
 
 static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)

@@ -26,9 +26,9 @@ static void promise_room(kvern_state *state)
         kvern_cache_commit(&state->caches[l]);
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
             kvern_row *row = &state->caches[l].rows[r];
+            const int64_t length = state->batch.lengths[r] + state->batch.counts[r];
             if (state->batch.counts[r])
-                row->promised =
-                    kvern_table_used(row->table, state->batch.lengths[r] + state->batch.counts[r]);
+                row->promised = kvern_max_size(row->promised, kvern_table_used(row->table, length));
         }
     }
 }

@@ -55,7 +55,14 @@ static kvern_status check(const kvern_storage *storage, size_t count)
     return KVERN_OK;
 }
 
-static kvern_status check_layers(const kvern_layer *layers, size_t count)
+// Layers are as far apart as the caller's are long.
+static const kvern_layer *layer_at(const kvern_layer *layers, size_t index)
+{
+    return (const kvern_layer *)((const char *)layers + index * layers->size);
+}
+
+static kvern_status check_layers(const kvern_storage *storage, const kvern_layer *layers,
+                                 size_t count)
 {
     kvern_layer layer;
     for (size_t i = 0; i < count; i++) {
@@ -63,13 +70,21 @@ static kvern_status check_layers(const kvern_layer *layers, size_t count)
         if (status)
             return status;
     }
+    for (size_t i = 0; i < storage->layer_count; i++) {
+        const size_t at = storage->layers[i].layer;
+        if (layer_at(layers, at)->kind == KVERN_LAYER_RECURRENT)
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "storage for layer %zu, whose recurrent state is stored in f32", at);
+    }
     return KVERN_OK;
 }
 
-// Layers are as far apart as the caller's are long.
+// Recurrent layers have one storage.
 static void store_as(kvern_layer *layers, size_t index, kvern_codec k, kvern_codec v, int64_t start)
 {
-    kvern_layer *layer = (kvern_layer *)((char *)layers + index * layers->size);
+    kvern_layer *layer = (kvern_layer *)layer_at(layers, index);
+    if (layer->kind == KVERN_LAYER_RECURRENT)
+        return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     layer->k_codec = k;
     layer->v_codec = v;
@@ -86,7 +101,7 @@ kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers
     if (!status)
         status = check(&storage, count);
     if (!status)
-        status = check_layers(layers, count);
+        status = check_layers(&storage, layers, count);
     if (status)
         return status;
     const kvern_codec precise = kvern_codec_dense(KVERN_BF16);

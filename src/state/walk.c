@@ -35,8 +35,10 @@ static const char *walk_pages(const kvern_planned_layer *layer, const kvern_row 
         HOLDS(kvern_page_bytes(page) >= page_bytes, "a page is too small for its row's form");
         HOLDS(i == 0 || page != table->pages[i - 1], "a page lies twice in a table");
     }
+    const size_t later_bytes =
+        layer->record_pool ? layer->geometry.record_bytes : layer->geometry.page_bytes;
     const char *wrong = walk_room(row->room, row->room_count, page_bytes);
-    return wrong ? wrong : walk_room(row->later, row->later_count, layer->geometry.page_bytes);
+    return wrong ? wrong : walk_room(row->later, row->later_count, later_bytes);
 }
 
 // ---- Rows ----
@@ -56,6 +58,18 @@ static const char *walk_table(const kvern_row *row)
     return NULL;
 }
 
+static const char *walk_whole(const kvern_planned_layer *layer, const kvern_row *row)
+{
+    const kvern_table *table = row->table;
+    HOLDS(!table || table->whole == layer->geometry.whole, "a table is of another kind of rows");
+    HOLDS(layer->geometry.whole || (!row->before && !row->spare),
+          "a row of positions has what only whole rows have");
+    HOLDS(!layer->geometry.whole || !table || (table->gap == 0 && table->count <= 1),
+          "a whole row has more than its page");
+    HOLDS(!row->before || row->before->references > 0, "what a row was is held by nobody");
+    return NULL;
+}
+
 static const char *walk_window(const kvern_planned_layer *layer, const kvern_row *row)
 {
     const kvern_window *window = &layer->window;
@@ -71,8 +85,10 @@ static const char *walk_window(const kvern_planned_layer *layer, const kvern_row
 static const char *walk_rest(const kvern_row *row, const kvern_row_undo *undo)
 {
     HOLDS(row->promised == 0, "room is promised without a step");
+    HOLDS(!row->before, "what a row was before a step outlives it");
     HOLDS(!row->slotted && !row->handed_out, "a slot is taken without a step");
-    HOLDS(!undo || (!undo->begun && !undo->table && !undo->tail), "an undo outlives its round");
+    HOLDS(!undo || (!undo->begun && !undo->table && !undo->tail && !undo->records),
+          "an undo outlives its round");
     return NULL;
 }
 
@@ -82,6 +98,8 @@ static const char *walk_row(const kvern_planned_layer *layer, const kvern_row *r
     HOLDS(row->floor >= 0, "a floor is negative");
     HOLDS(row->boundary >= 0 && row->boundary <= KVERN_MAX_POSITIONS, "a boundary is out of range");
     const char *wrong = walk_table(row);
+    if (!wrong)
+        wrong = walk_whole(layer, row);
     if (!wrong)
         wrong = walk_window(layer, row);
     return wrong ? wrong : walk_pages(layer, row);

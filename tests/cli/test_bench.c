@@ -393,6 +393,37 @@ static void test_sharing(void **state)
     program_free(&result);
 }
 
+static void test_select(void **state)
+{
+    (void)state;
+    json_t *run = program_json(
+        &(program_call){.arguments = {"bench", "select", "--positions", "300,900", "--top-k", "40",
+                                      "--index-heads", "3", "--index-dim", "64", "--heads", "2",
+                                      "--storage", "q4", "-t", "2", "--runs", "2", "--json"}},
+        0);
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        const double positions = i ? 900 : 300;
+        assert_true(json_number_at(cell, "positions") == positions);
+        assert_true(json_number_at(cell, "fma") == positions * 3 * 64);
+        assert_true(json_number_at(cell, "fma_share") > 0);
+        assert_true(json_number_at(json_object_get(cell, "select"), "ms") > 0);
+        assert_true(json_number_at(json_object_get(cell, "pick"), "ms") > 0);
+        assert_true(json_number_at(json_object_get(cell, "attend"), "ms") > 0);
+        assert_true(json_number_at(json_object_get(cell, "dense"), "ms") > 0);
+    }
+    json_decref(run);
+    program_result result =
+        program_run(&(program_call){.arguments = {"bench", "select", "--positions", "20", "--top-k",
+                                                  "64", "--heads", "1", "-t", "1", "--runs", "1"}});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "sparse ms");
+    program_expect_part(result.out, "64x128");
+    program_free(&result);
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -465,7 +496,8 @@ static void test_program_of_its_own(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const WHAT[] = {"attention", "draft", "model", "overhead", "sharing"};
+    static const char *const WHAT[] = {"attention", "draft",  "model",
+                                       "overhead",  "select", "sharing"};
     for (size_t i = 0; i < sizeof WHAT / sizeof WHAT[0]; i++) {
         program_result result =
             program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
@@ -492,12 +524,19 @@ int main(void)
     if (mode)
         return be_peer(mode);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_from_cache),
-        cmocka_unit_test(test_attention_csv),  cmocka_unit_test(test_bad_peers),
-        cmocka_unit_test(test_model),          cmocka_unit_test(test_model_batch),
-        cmocka_unit_test(test_model_storage),  cmocka_unit_test(test_model_peers),
-        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_usage),          cmocka_unit_test(test_program_of_its_own),
+        cmocka_unit_test(test_attention_json),
+        cmocka_unit_test(test_attention_from_cache),
+        cmocka_unit_test(test_attention_csv),
+        cmocka_unit_test(test_bad_peers),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_model_batch),
+        cmocka_unit_test(test_model_storage),
+        cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_overhead),
+        cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_program_of_its_own),
         cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

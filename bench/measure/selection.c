@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "bench/measure/selection.h"
+
+#include "bench/measure/clock.h"
+#include "bench/measure/peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Tokens of an append; latents repeat after as many, index keys do not.
+#define CHUNK 1024
+
+// Numbers of the index keys that the best positions are picked by alone.
+#define PICK_DIM 8
+
+// One row of a layer, and the read of its newest position.
+typedef struct row {
+    kvern_layer layer;
+    kvern_composition *composition;
+    kvern_cache *cache;
+    kvern_read *read;
+} row;
+
+typedef struct setup {
+    const selection_case *cell;
+    kvern_context *context;
+    row whole, pick; // `pick` has small index keys
+    float *latent, *index, *q, *index_q, *weights, *out;
+    int64_t *positions, count;
+    kvern_selection selection;
+} setup;
+
+static float *new_tensor(size_t count, uint32_t seed, float range)
+{
+    float *tensor = malloc(count * sizeof *tensor);
+    if (tensor)
+        peer_fill(tensor, count, seed, range);
+    return tensor;
+}
+
+static bool take_tensors(const selection_case *c, setup *s)
+{
+    const size_t query = c->latent_dim + c->rope_dim;
+    s->latent = new_tensor(CHUNK * query, PEER_SEED_K, PEER_RANGE_KV);
+    s->index = new_tensor((size_t)c->positions * c->index_dim, PEER_SEED_V, PEER_RANGE_KV);
+    s->q = new_tensor(c->heads * query, PEER_SEED_Q, PEER_RANGE_Q);
+    s->index_q = new_tensor(c->index_heads * c->index_dim, PEER_SEED_Q, PEER_RANGE_Q);
+    s->weights = new_tensor(c->index_heads, PEER_SEED_V, PEER_RANGE_KV);
+    s->out = malloc(c->heads * c->latent_dim * sizeof *s->out);
+    s->positions = malloc((size_t)c->top_k * sizeof *s->positions);
+    s->selection = kvern_selection_default(s->positions, &s->count, 1, c->top_k);
+    return s->latent && s->index && s->q && s->index_q && s->weights && s->out && s->positions;
+}
+
+static kvern_status append(const setup *s, row *r, int64_t position, int64_t count, bool last)
+{
+    kvern_latent_tokens tokens = kvern_latent_tokens_default(&r->layer);
+    tokens.latent = s->latent;
+    tokens.rope = s->cell->rope_dim ? s->latent + CHUNK * s->cell->latent_dim : NULL;
+    tokens.index = s->index + (size_t)position * r->layer.index_dim;
+    tokens.counts = &count;
+    return kvern_cache_append_latent(r->cache, KVERN_PHASE_WINDOW, &tokens, last ? &r->read : NULL);
+}
+
+static kvern_status open_row(const setup *s, size_t index_dim, kvern_codec index_codec, row *r)
+{
+    const selection_case *c = s->cell;
+    r->layer = kvern_layer_latent(c->latent_dim, c->rope_dim, index_dim);
+    r->layer.latent_codec = c->storage;
+    if (c->rope_dim)
+        r->layer.rope_codec = c->storage;
+    r->layer.index_codec = index_codec;
+    kvern_status status = kvern_composition_create(s->context, &r->layer, 1, &r->composition);
+    if (!status)
+        status = kvern_cache_create(r->composition, 0, 1, &r->cache);
+    for (int64_t at = 0; at < c->positions - 1 && !status; at += CHUNK) {
+        const int64_t left = c->positions - 1 - at;
+        status = append(s, r, at, left < CHUNK ? left : CHUNK, false);
+    }
+    return status ? status : append(s, r, c->positions - 1, 1, true);
+}
+
+static kvern_status open_setup(setup *s)
+{
+    kvern_context_options options = kvern_context_options_default();
+    options.threads = s->cell->threads;
+    kvern_status status = kvern_context_create(&options, &s->context);
+    if (status)
+        return status;
+    if (!take_tensors(s->cell, s))
+        return KVERN_ERR_MEMORY;
+    status = open_row(s, s->cell->index_dim, s->cell->storage, &s->whole);
+    return status ? status : open_row(s, PICK_DIM, kvern_codec_dense(KVERN_F32), &s->pick);
+}
+
+static void close_row(row *r)
+{
+    kvern_read_release(r->read);
+    kvern_cache_destroy(r->cache);
+    kvern_composition_release(r->composition);
+}
+
+static void close_setup(setup *s)
+{
+    close_row(&s->whole);
+    close_row(&s->pick);
+    kvern_context_release(s->context);
+    free(s->latent);
+    free(s->index);
+    free(s->q);
+    free(s->index_q);
+    free(s->weights);
+    free(s->out);
+    free(s->positions);
+}
+
+// ---- Timed calls ----
+
+static kvern_status run_select(setup *s, const row *r, size_t heads, double *seconds)
+{
+    kvern_index_queries queries =
+        kvern_index_queries_default(heads, r->layer.index_dim, s->cell->top_k);
+    queries.q = s->index_q;
+    queries.weights = s->weights;
+    const double start = clock_seconds();
+    kvern_status status = kvern_read_select(r->read, &queries, &s->selection);
+    *seconds = clock_seconds() - start;
+    return status;
+}
+
+static kvern_status run_attend(const setup *s, const kvern_selection *selection, double *seconds)
+{
+    kvern_queries queries = kvern_queries_default(&s->whole.layer, s->cell->heads);
+    queries.q = s->q;
+    queries.out = s->out;
+    queries.selection = selection;
+    const double start = clock_seconds();
+    kvern_status status = kvern_read_attend(s->whole.read, &queries);
+    *seconds = clock_seconds() - start;
+    return status;
+}
+
+// Samples of each kind, and of the limits.
+enum { SELECT, PICK, ATTEND, DENSE, BYTES, FMA, SAMPLES };
+
+static kvern_status run_all(setup *s, const roofline_buffer *buffer, size_t runs, double *samples)
+{
+    const kvern_executor executor = kvern_context_executor(s->context);
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < runs && !status; i++) {
+        const roofline limits =
+            roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
+        samples[BYTES * runs + i] = limits.bytes_per_s;
+        samples[FMA * runs + i] = limits.fma_per_s;
+        status = run_select(s, &s->pick, 1, &samples[PICK * runs + i]);
+        if (!status)
+            status = run_select(s, &s->whole, s->cell->index_heads, &samples[SELECT * runs + i]);
+        if (!status)
+            status = run_attend(s, &s->selection, &samples[ATTEND * runs + i]);
+        if (!status)
+            status = run_attend(s, NULL, &samples[DENSE * runs + i]);
+    }
+    return status;
+}
+
+static selection_times times_of(double *samples, size_t count)
+{
+    return (selection_times){clock_quantile(samples, count, 0.5),
+                             clock_quantile(samples, count, 0.25),
+                             clock_quantile(samples, count, 0.75)};
+}
+
+static void summarize(const selection_case *c, double *samples, size_t runs,
+                      selection_result *result)
+{
+    result->select = times_of(samples + SELECT * runs, runs);
+    result->pick = times_of(samples + PICK * runs, runs);
+    result->attend = times_of(samples + ATTEND * runs, runs);
+    result->dense = times_of(samples + DENSE * runs, runs);
+    result->limits.bytes_per_s = clock_quantile(samples + BYTES * runs, runs, 0.5);
+    result->limits.fma_per_s = clock_quantile(samples + FMA * runs, runs, 0.5);
+    result->score_fma = (double)c->positions * (double)c->index_heads * (double)c->index_dim;
+    result->score_share =
+        roofline_share(&result->limits, 0, result->score_fma, result->select.median);
+}
+
+kvern_status selection_measure(const selection_case *cell, size_t runs,
+                               const roofline_buffer *buffer, selection_result *result)
+{
+    setup s = {.cell = cell};
+    double *samples = calloc(SAMPLES * runs, sizeof *samples);
+    memset(result, 0, sizeof *result);
+    kvern_status status = samples ? open_setup(&s) : KVERN_ERR_MEMORY;
+    double warm;
+    if (!status)
+        status = run_select(&s, &s.whole, cell->index_heads, &warm); // scratch and threads
+    if (!status)
+        status = run_attend(&s, &s.selection, &warm);
+    if (!status)
+        status = run_all(&s, buffer, runs, samples);
+    if (!status)
+        summarize(cell, samples, runs, result);
+    close_setup(&s);
+    free(samples);
+    return status;
+}

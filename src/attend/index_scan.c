@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+#include "src/attend/index_scan.h"
+
+#include "src/attend/index_score.h"
+#include "src/attend/top_positions.h"
+#include "src/base/assert.h"
+#include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/math/element.h"
+#include "src/math/fpenv.h"
+
+#include <string.h>
+
+// Queries of a tile at most: so many that their heads fill the score kernels.
+#define MOST_QUERIES 16
+#define TILE_VECTORS 128
+
+// Tiles of a round for each thread.
+#define TILES_PER_THREAD 2
+
+// Positions of a chunk.
+#define CHUNK KVERN_SPAN_POSITIONS
+
+// Products below which handing work to other threads costs more than it saves.
+#define LEAST_PARALLEL_WORK 200000.0
+
+// Queries of one row, those that see more than top_k positions.
+typedef struct scan_tile {
+    kvern_query_number first;
+    size_t count;
+    int64_t end; // of the positions that its last query sees
+    size_t first_chunk, chunks;
+    _Atomic size_t left; // chunks that are not scored yet
+    uint32_t *keys;      // [count][most_positions]
+} scan_tile;
+
+// How large a round is.
+typedef struct scan_extent {
+    size_t tiles, tile_queries;
+    size_t most_positions; // that a query sees, in whole blocks
+    size_t query_floats;
+    size_t heads;
+    size_t workers;
+} scan_extent;
+
+typedef struct scan {
+    const kvern_view *view;
+    const kvern_index_queries *queries;
+    const kvern_selection *selection;
+    kvern_index_score_fn *score;
+    scan_extent size;
+    scan_tile *tiles;
+    size_t tile_count;
+    size_t chunk_count;
+    uint32_t *keys;
+    float *slots; // working memory, slot_floats for each worker
+    _Atomic size_t next;
+} scan;
+
+// ---- Scratch ----
+
+// Of a worker: prepared queries, and the products of one block, in whole cache lines.
+static size_t slot_floats(const scan_extent *size)
+{
+    const size_t vectors = size->tile_queries * size->heads;
+    const size_t queries = (vectors * size->query_floats + 15) / 16 * 16;
+    return queries + vectors * KVERN_BLOCK_POSITIONS;
+}
+
+// Where the parts lie: the workers' memory first, then the keys, then the tiles.
+static bool scratch_parts(const scan_extent *size, size_t *keys, size_t *tiles, size_t *bytes)
+{
+    size_t count, tile_bytes;
+    return kvern_size_mul(size->workers, slot_floats(size) * sizeof(float), keys) &&
+           kvern_size_mul(size->tiles, size->tile_queries, &count) &&
+           kvern_size_mul(count, size->most_positions, &count) &&
+           kvern_size_mul(count, sizeof(uint32_t), &count) && kvern_size_add(*keys, count, tiles) &&
+           kvern_size_mul(size->tiles, sizeof(scan_tile), &tile_bytes) &&
+           kvern_size_add(*tiles, tile_bytes, bytes);
+}
+
+static size_t tile_queries_of(size_t heads, int64_t queries)
+{
+    const size_t most = kvern_min_size(MOST_QUERIES, kvern_max_size(1, TILE_VECTORS / heads));
+    return queries < (int64_t)most ? (size_t)queries : most;
+}
+
+static size_t whole_blocks(int64_t positions)
+{
+    return kvern_pages_of(positions) * KVERN_BLOCK_POSITIONS;
+}
+
+static size_t query_floats_of(const kvern_geometry *g)
+{
+    const kvern_stream_plan *index = kvern_stream_for(g, KVERN_ROLE_INDEX);
+    return index->type->query_floats(&index->codec, index->dim);
+}
+
+size_t kvern_index_scan_scratch_bytes(const kvern_context *context, const kvern_geometry *geometry,
+                                      size_t rows, int64_t queries, size_t heads, int64_t positions)
+{
+    scan_extent size = {.heads = heads, .workers = context->executor.threads};
+    size_t keys, tiles, bytes;
+    size.tile_queries = tile_queries_of(heads, queries);
+    size.query_floats = query_floats_of(geometry);
+    size.most_positions = whole_blocks(positions);
+    const size_t row_tiles = kvern_ceil_div((size_t)queries, size.tile_queries);
+    if (!kvern_size_mul(rows, row_tiles, &size.tiles))
+        return SIZE_MAX;
+    size.tiles = kvern_min_size(size.tiles, TILES_PER_THREAD * size.workers);
+    return scratch_parts(&size, &keys, &tiles, &bytes) ? bytes : SIZE_MAX;
+}
+
+// ---- Looking at the queries ----
+
+static int64_t position_of(const scan *s, const kvern_query_number *at)
+{
+    return s->view->rows[at->row].base + s->queries->first[at->row] + at->index;
+}
+
+static bool sees_few(const scan *s, const kvern_query_number *at)
+{
+    return position_of(s, at) < s->queries->top_k;
+}
+
+// Sums up what there is to do. Queries that see few positions need no scores.
+static kvern_status look_at_queries(scan *s, const kvern_context *context)
+{
+    scan_extent *size = &s->size;
+    const int64_t top_k = s->queries->top_k;
+    double work = 0;
+    int64_t most_queries = 0, most_positions = 0;
+    for (size_t r = 0; r < s->view->row_count; r++) {
+        const kvern_read_row *row = &s->view->rows[r];
+        const int64_t end = row->base + s->queries->first[r] + s->queries->counts[r];
+        const int64_t many = kvern_min_i64(s->queries->counts[r], end - top_k);
+        if (s->queries->counts[r] == 0 || many <= 0)
+            continue;
+        most_queries = kvern_max_i64(most_queries, many);
+        most_positions = kvern_max_i64(most_positions, end);
+        size->query_floats = kvern_max_size(size->query_floats, query_floats_of(row->geometry));
+        work += (double)many * (double)end * (double)size->heads * (double)size->query_floats;
+    }
+    if (most_queries == 0)
+        return KVERN_OK;
+    size->workers = work < LEAST_PARALLEL_WORK ? 1 : context->executor.threads;
+    size->tile_queries = tile_queries_of(size->heads, most_queries);
+    size->most_positions = whole_blocks(most_positions);
+    for (size_t r = 0; r < s->view->row_count; r++) {
+        const int64_t end = s->view->rows[r].base + s->queries->first[r] + s->queries->counts[r];
+        const int64_t many = kvern_min_i64(s->queries->counts[r], end - top_k);
+        if (many > 0 &&
+            !kvern_size_add(size->tiles, kvern_ceil_div((size_t)many, size->tile_queries),
+                            &size->tiles))
+            return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many index queries", r);
+    }
+    size->tiles = kvern_min_size(size->tiles, TILES_PER_THREAD * context->executor.threads);
+    return KVERN_OK;
+}
+
+// ---- Tiles ----
+
+static int64_t *list_of(const scan *s, size_t query)
+{
+    return s->selection->positions + (int64_t)query * s->selection->stride;
+}
+
+static void select_all(const scan *s, const kvern_query_number *at)
+{
+    const int64_t end = position_of(s, at) + 1;
+    int64_t *positions = list_of(s, at->n);
+    for (int64_t p = 0; p < end; p++)
+        positions[p] = p;
+    s->selection->counts[at->n] = end;
+}
+
+// Makes a tile of the queries from *at on, and moves *at behind them.
+static void add_tile(scan *s, kvern_query_number *at)
+{
+    scan_tile *tile = &s->tiles[s->tile_count];
+    const size_t rest = (size_t)(s->queries->counts[at->row] - at->index);
+    memset(tile, 0, sizeof *tile);
+    tile->first = *at;
+    tile->count = kvern_min_size(s->size.tile_queries, rest);
+    tile->end = position_of(s, at) + (int64_t)tile->count;
+    tile->first_chunk = s->chunk_count;
+    tile->chunks = kvern_ceil_div((size_t)tile->end, CHUNK);
+    tile->left = tile->chunks;
+    tile->keys = s->keys + s->tile_count * s->size.tile_queries * s->size.most_positions;
+    KVERN_ASSERT(tile->count > 0 && (size_t)tile->end <= s->size.most_positions);
+    s->tile_count++;
+    s->chunk_count += tile->chunks;
+    at->n += tile->count;
+    at->index += (int64_t)tile->count;
+}
+
+// The tiles of the next round. Lists of queries that see few positions are written on the way.
+static void fill_round(scan *s, kvern_query_number *at)
+{
+    s->tile_count = s->chunk_count = 0;
+    while (kvern_query_number_find(s->view, s->queries->counts, at)) {
+        if (sees_few(s, at)) {
+            select_all(s, at);
+            kvern_query_number_step(at);
+        } else if (s->tile_count < s->size.tiles) {
+            add_tile(s, at);
+        } else {
+            break;
+        }
+    }
+}
+
+// ---- Scores ----
+
+// Prepared queries of a tile: heads of one query behind those of the query before.
+static void load_queries(const scan *s, const scan_tile *tile, const kvern_stream_plan *index,
+                         float *to)
+{
+    const kvern_index_queries *q = s->queries;
+    for (size_t i = 0; i < tile->count; i++) {
+        const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)i;
+        for (size_t h = 0; h < q->heads; h++, to += s->size.query_floats) {
+            const int64_t at = token * q->q_token_stride + (int64_t)h * q->q_head_stride;
+            for (size_t d = 0; d < index->dim; d++)
+                to[d] = kvern_load_element(q->q_type, q->q, at + (int64_t)d);
+            if (index->type->prepare)
+                index->type->prepare(&index->codec, index->dim, to);
+        }
+    }
+}
+
+static const void *index_block(const scan *s, const scan_tile *tile, const kvern_stream_plan *index,
+                               int64_t position)
+{
+    const kvern_table *table = s->view->rows[tile->first.row].table;
+    void *page = kvern_table_page(table, (size_t)(position / KVERN_BLOCK_POSITIONS))->data;
+    return kvern_page_block(index, page, 0);
+}
+
+// Order keys of the block at `position` for all queries of the tile.
+static void score_block(const scan *s, const scan_tile *tile, const kvern_stream_plan *index,
+                        int64_t position, const float *prepared, float *dots)
+{
+    const kvern_index_queries *q = s->queries;
+    const int64_t next = position + KVERN_BLOCK_POSITIONS;
+    index->kernels.score(&index->codec, index_block(s, tile, index, position), index->dim, 0,
+                         KVERN_BLOCK_POSITIONS / 16, tile->count * q->heads, prepared,
+                         s->size.query_floats, dots,
+                         next < tile->end ? index_block(s, tile, index, next) : NULL);
+    for (size_t i = 0; i < tile->count; i++) {
+        const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)i;
+        s->score(q->heads, q->weights + token * q->weight_token_stride,
+                 dots + i * q->heads * KVERN_BLOCK_POSITIONS,
+                 tile->keys + i * s->size.most_positions + position);
+    }
+}
+
+static void score_chunk(const scan *s, const scan_tile *tile, size_t chunk, float *slot)
+{
+    const kvern_geometry *g = s->view->rows[tile->first.row].geometry;
+    const kvern_stream_plan *index = kvern_stream_for(g, KVERN_ROLE_INDEX);
+    const int64_t begin = (int64_t)chunk * CHUNK;
+    const int64_t end = kvern_min_i64(begin + CHUNK, tile->end);
+    float *dots =
+        slot + slot_floats(&s->size) - s->size.tile_queries * s->size.heads * KVERN_BLOCK_POSITIONS;
+    load_queries(s, tile, index, slot);
+    for (int64_t at = begin; at < end; at += KVERN_BLOCK_POSITIONS)
+        score_block(s, tile, index, at, slot, dots);
+}
+
+// All keys of the tile are there.
+static void select_best(const scan *s, const scan_tile *tile)
+{
+    for (size_t i = 0; i < tile->count; i++) {
+        const int64_t sees = tile->end - (int64_t)(tile->count - 1 - i);
+        const size_t query = tile->first.n + i;
+        KVERN_ASSERT(sees > s->queries->top_k);
+        kvern_top_positions(tile->keys + i * s->size.most_positions, sees, s->queries->top_k,
+                            list_of(s, query));
+        s->selection->counts[query] = s->queries->top_k;
+    }
+}
+
+static scan_tile *tile_of_chunk(const scan *s, size_t chunk)
+{
+    scan_tile *tile = s->tiles;
+    while (chunk >= tile->first_chunk + tile->chunks)
+        tile++;
+    return tile;
+}
+
+static void run_scan(void *arg, size_t worker)
+{
+    scan *s = arg;
+    float *slot = s->slots + worker * slot_floats(&s->size);
+    const kvern_fp_saved saved = kvern_fp_enter();
+    size_t chunk;
+    while ((chunk = atomic_fetch_add(&s->next, 1)) < s->chunk_count) {
+        scan_tile *tile = tile_of_chunk(s, chunk);
+        score_chunk(s, tile, chunk - tile->first_chunk, slot);
+        if (atomic_fetch_sub(&tile->left, 1) == 1)
+            select_best(s, tile);
+    }
+    kvern_fp_leave(saved);
+}
+
+// ---- Rounds ----
+
+static void run_rounds(scan *s, kvern_context *context)
+{
+    kvern_query_number at = {0, 0, 0};
+    for (;;) {
+        fill_round(s, &at);
+        if (s->tile_count == 0)
+            return;
+        const size_t workers = kvern_min_size(s->size.workers, s->chunk_count);
+        s->next = 0;
+        if (workers == 1)
+            run_scan(s, 0);
+        else
+            context->executor.run(context->executor.user, workers, run_scan, s);
+    }
+}
+
+kvern_status kvern_index_scan(kvern_context *context, kvern_reservation *reservation,
+                              const kvern_view *view, const kvern_index_queries *queries,
+                              const kvern_selection *selection)
+{
+    scan s = {.view = view, .queries = queries, .selection = selection};
+    size_t keys, tiles, bytes;
+    void *scratch = NULL;
+    s.score = kvern_index_score_of(context->cpu_features);
+    s.size.heads = queries->heads;
+    kvern_status status = look_at_queries(&s, context);
+    if (status)
+        return status;
+    if (!scratch_parts(&s.size, &keys, &tiles, &bytes))
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu tiles of index queries do not fit memory",
+                          s.size.tiles);
+    if (bytes > 0 &&
+        (status = kvern_buffer_take(context, reservation, KVERN_SCRATCH, bytes, &scratch)))
+        return status;
+    if (scratch) {
+        s.slots = scratch;
+        s.keys = (uint32_t *)((char *)scratch + keys);
+        s.tiles = (scan_tile *)((char *)scratch + tiles);
+    }
+    run_rounds(&s, context);
+    kvern_buffer_give(context, scratch);
+    return KVERN_OK;
+}
