@@ -6,6 +6,7 @@
 #include "tests/support/check.h"
 #include "tests/support/kernel_variants.h"
 #include "tests/support/random.h"
+#include "tests/unit/recurrence_reference.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -309,6 +310,52 @@ static void s_is_exported_and_imported_exactly(void **state)
     for_each_shape(check_layout);
 }
 
+// ---- Float64 ----
+
+// Each number is within its own bound; and the bounds are worth something.
+static void check_near(const approximate *wanted, const float *got, size_t count)
+{
+    double bounds = 0, sizes = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabs((double)got[i] - wanted[i].value) <= wanted[i].error))
+            fail_msg("number %zu is %.9g, not within %.2g of %.9g", i, got[i], wanted[i].error,
+                     wanted[i].value);
+        bounds += wanted[i].error;
+        sizes += fabs(wanted[i].value);
+    }
+    assert_true(bounds < 1e-3 * sizes);
+}
+
+// Few tokens: the bound of an error that goes round through S, beta and v - m grows by a factor
+// with every one, though the error itself does not.
+#define NEAR_COUNT ((size_t)24)
+
+static void check_reference(const layer *l)
+{
+    kvern_recurrence_tokens tokens = l->tokens;
+    tokens.count = NEAR_COUNT;
+    const size_t values = NEAR_COUNT * l->y_floats, elements = l->y_floats * l->shape.k_dim;
+    outcome o = outcome_create(l);
+    approximate *y = calloc(values, sizeof *y), *s = calloc(elements, sizeof *s);
+    float *exported = calloc(elements, sizeof *exported);
+    assert_true(y && s && exported);
+    run(l, kvern_cpu_features(), 0, NEAR_COUNT, l->shape.value_heads, &o);
+    recurrence_reference(&l->shape, &l->weights, &tokens, y, s);
+    kvern_recurrence_export_s(&l->shape, o.state, exported);
+    check_near(y, o.y, values);
+    check_near(s, exported, elements);
+    free(y);
+    free(s);
+    free(exported);
+    outcome_destroy(&o);
+}
+
+static void float64_agrees(void **state)
+{
+    (void)state;
+    for_each_shape(check_reference);
+}
+
 int main(void)
 {
     (void)check_seed();
@@ -319,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_replay_gives_the_same_bits),
         cmocka_unit_test(the_tail_is_the_last_inputs),
         cmocka_unit_test(s_is_exported_and_imported_exactly),
+        cmocka_unit_test(float64_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
