@@ -42,13 +42,17 @@ program = comparison = None
 folder = None
 
 
+def kvern(command, path, *options):
+    result = subprocess.run([program, command, path, *options], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise AssertionError(result.stderr)
+    return result.stdout
+
+
 def kvern_logits(path, tokens, *options):
     out = folder / "logits.npy"
     ids = ",".join(str(token) for token in tokens)
-    arguments = [program, "logits", path, "--tokens", ids, "--out", out, "--kv", "f32", "-q", *options]
-    result = subprocess.run(arguments, capture_output=True, text=True)
-    if result.returncode != 0:
-        raise AssertionError(result.stderr)
+    kvern("logits", path, "--tokens", ids, "--out", out, "--kv", "f32", "-q", *options)
     return np.load(out)
 
 
@@ -99,7 +103,7 @@ class Families(unittest.TestCase):
         def run(case, made, exact):
             if case.gguf and case.gguf.llama_cpp:
                 path = folder / f"{case.name}-tokenizer.gguf"
-                write_gguf(made, path, for_llama_cpp=True)
+                write_gguf(made, path, tokenizer=True, dtype="F32")
                 other = LlamaCpp(path, case.vocabulary)
                 tolerance = max(made["tolerance"], case.gguf.llama_cpp_tolerance)
                 for length in LLAMA_CPP_LENGTHS:
@@ -114,6 +118,34 @@ class Families(unittest.TestCase):
         environment = {**os.environ, "KVERN_TEST_FAMILIES": str(folder / "cases")}
         result = subprocess.run([comparison], capture_output=True, text=True, env=environment)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_commands(self):
+        """Whoever takes a model takes each of these; drafts and other prompts beside one change nothing."""
+
+        def run(case, made, exact):
+            if not case.gguf:
+                return
+            path = folder / f"{case.name}-commands.gguf"
+            write_gguf(made, path, tokenizer=True)
+            facts = json.loads(kvern("inspect", path, "--json"))
+            self.assertEqual(facts["architecture"], case.gguf.architecture)
+            kvern("fit", path, "--ctx", "300")
+            texts = ["".join(f"t{token}" for token in made["tokens"][at : at + 40]) for at in (0, 40, 80)]
+            options = ["--raw", "-n", "40", "--temp", "0", "--ignore-eos"]
+            alone = [kvern("run", path, "-p", text, *options).removesuffix("\n") for text in texts]
+            self.assertTrue(all(alone))
+            drafted = kvern("run", path, "-p", texts[0], "--draft", "ngram", *options)
+            self.assertEqual(drafted.removesuffix("\n"), alone[0])
+            prompts, answers = folder / "prompts.jsonl", folder / f"{case.name}.jsonl"
+            prompts.write_text("".join(json.dumps({"id": i, "prompt": text}) + "\n" for i, text in enumerate(texts)))
+            kvern("batch", path, "--prompts", prompts, "--out", answers, *options)
+            lines = [json.loads(line) for line in answers.read_text().splitlines()]
+            self.assertEqual([line["text"] for line in sorted(lines, key=lambda line: line["id"])], alone)
+            text = folder / "text.txt"
+            text.write_text("".join(texts))
+            kvern("eval", path, "--text", text, "--ctx", "64", "--kv", "f32,bf16")
+
+        self.for_each_case(run)
 
     def test_cases_depend_on_their_numbers(self):
         """A case would not notice that a key is passed over if its logits did not depend on it."""

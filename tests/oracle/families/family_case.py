@@ -314,7 +314,7 @@ def write_directory(description, folder):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_gguf(description, path, for_llama_cpp=False):
+def write_gguf(description, path, tokenizer=False, dtype=None):
     """By the gguf package. llama.cpp wants a tokenizer, and rounds what meets a bf16 matrix."""
     import gguf
 
@@ -322,12 +322,12 @@ def write_gguf(description, path, for_llama_cpp=False):
     writer = gguf.GGUFWriter(path, made["architecture"])
     for key, value in made["metadata"].items():
         add_metadata(writer, f"{made['architecture']}.{key}", value)
-    if for_llama_cpp:
+    if tokenizer:
         add_tokenizer(writer, description["config"]["vocab_size"])
     weights = make_weights(description["tensors"], description["seed"])
     for entry in made["tensors"]:
         array = gguf_array(entry, weights)
-        add_tensor(writer, entry["name"], array, "F32" if for_llama_cpp else type_of(description, array))
+        add_tensor(writer, entry["name"], array, dtype or type_of(description, array))
     for name, numbers in made["extra"].items():
         writer.add_tensor(name, np.array(numbers, dtype=np.float32))
     writer.write_header_to_file()
@@ -369,3 +369,4 @@ def add_tokenizer(writer, count):
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
