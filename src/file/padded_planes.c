@@ -4,39 +4,56 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/layer/latent/latent.h"
 
 #include <inttypes.h>
 
 const kvern_sized kvern_planes_sizes =
-    KVERN_SIZED(kvern_padded_planes, KVERN_SIZE_TO(kvern_padded_planes, offsets));
+    KVERN_SIZED(kvern_padded_planes, KVERN_SIZE_TO(kvern_padded_planes, offsets),
+                KVERN_SIZE_TO(kvern_padded_planes, reserved));
 
 void kvern_padded_planes_init(kvern_padded_planes *planes, size_t size)
 {
-    const kvern_padded_planes defaults = {.k_type = KVERN_BF16, .v_type = KVERN_BF16};
+    const kvern_padded_planes defaults = {.k_type = KVERN_BF16,
+                                          .v_type = KVERN_BF16,
+                                          .latent_type = KVERN_BF16,
+                                          .rope_type = KVERN_BF16,
+                                          .index_type = KVERN_BF16};
     kvern_sized_init(&kvern_planes_sizes, &defaults, planes, size);
 }
 
 // ---- Planes ----
 
-static kvern_plane plane_for(const kvern_padded_planes *planes, const kvern_stream_plan *stream)
+// What the caller has for each lane.
+typedef struct lanes {
+    kvern_plane of[KVERN_LANES];
+} lanes;
+
+static lanes lanes_of(const kvern_padded_planes *p)
 {
-    const bool k = stream->role & KVERN_ROLE_SCORE;
-    return (kvern_plane){
-        .name = stream->name,
-        .dim = stream->dim,
-        .type = k ? planes->k_type : planes->v_type,
-        .numbers = k ? planes->k : planes->v,
-        .codes = k ? planes->k_codes : planes->v_codes,
-    };
+    return (lanes){{
+        [KVERN_LANE_K] = {.name = "k", .type = p->k_type, .numbers = p->k, .codes = p->k_codes},
+        [KVERN_LANE_V] = {.name = "v", .type = p->v_type, .numbers = p->v, .codes = p->v_codes},
+        [KVERN_LANE_LATENT] = {.name = "latent",
+                               .type = p->latent_type,
+                               .numbers = p->latent,
+                               .codes = p->latent_codes},
+        [KVERN_LANE_ROPE] =
+            {.name = "rope", .type = p->rope_type, .numbers = p->rope, .codes = p->rope_codes},
+        [KVERN_LANE_INDEX] =
+            {.name = "index", .type = p->index_type, .numbers = p->index, .codes = p->index_codes},
+    }};
 }
 
 kvern_plane_set kvern_planes_of(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
     const kvern_geometry *g = &kvern_cache_planned(cache)->geometry;
+    const lanes given = lanes_of(planes);
     kvern_plane_set set = {.count = g->stream_count};
     KVERN_ASSERT(set.count <= KVERN_MAX_STREAMS);
     for (size_t s = 0; s < g->stream_count; s++) {
-        set.planes[s] = plane_for(planes, &g->streams[s]);
+        set.planes[s] = given.of[g->streams[s].lane];
+        set.planes[s].dim = g->streams[s].dim;
         set.planes[s].layer = cache->layer;
         set.planes[s].stream = s;
     }
@@ -97,9 +114,34 @@ static kvern_status check_plane(const kvern_plane *p, const kvern_stream_plan *p
                       p->layer, p->name, stored);
 }
 
+// A plane of a stream that the layer does not have would be without effect.
+static kvern_status check_surplus(const kvern_planned_layer *layer,
+                                  const kvern_padded_planes *planes)
+{
+    const lanes given = lanes_of(planes);
+    for (size_t lane = 0; lane < KVERN_LANES; lane++) {
+        const kvern_plane *p = &given.of[lane];
+        bool has = false;
+        for (size_t s = 0; s < layer->geometry.stream_count; s++)
+            has = has || layer->geometry.streams[s].lane == lane;
+        if (!has && (p->numbers || kvern_plane_has_codes(p)))
+            return kvern_fail(KVERN_ERR_ARGUMENT,
+                              "layer %zu: a plane of %s, and the layer, %s, has none", layer->index,
+                              p->name, layer->signature);
+    }
+    if (planes->reserved)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: the reserved word of its planes is "
+                          "not 0",
+                          layer->index);
+    return KVERN_OK;
+}
+
 kvern_status kvern_planes_check(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    kvern_status status = kvern_attention_check_kind(kvern_cache_planned(cache));
+    kvern_status status = kvern_latent_check_streams(kvern_cache_planned(cache));
+    if (!status)
+        status = check_surplus(kvern_cache_planned(cache), planes);
     if (status)
         return status;
     if (planes->width < 0 || planes->width > KVERN_MAX_POSITIONS)

@@ -252,7 +252,7 @@ static void states_do_not_keep_a_prompt(void **state)
     assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, &count));
     for (size_t l = 0; l < LAYERS; l++) {
         feed f = feed_create(kvern_state_cache(s, l), &(uint64_t){5}, &count, 1);
-        assert_ok(kvern_step_append(s, l, &f.tokens, &reads[l]));
+        assert_ok(feed_step_append(s, l, &f, &reads[l]));
         feed_destroy(&f);
     }
     kvern_read_release(reads[0]);
@@ -314,7 +314,7 @@ static void rounds_give_back_what_they_took(void **state)
             }
             assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, &count));
             feed f = feed_create(kvern_state_cache(s, 0), &(uint64_t){5}, &count, 1);
-            assert_ok(kvern_step_append(s, 0, &f.tokens, &read));
+            assert_ok(feed_step_append(s, 0, &f, &read));
             feed_destroy(&f);
             assert_ok(kvern_step_end(s));
             if (!step)

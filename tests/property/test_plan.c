@@ -141,7 +141,7 @@ static void run_step(world *w, const int64_t *counts)
     for (size_t l = 0; l < w->m->layer_count; l++) {
         const kvern_cache *cache = kvern_state_cache(w->state, l);
         feed f = feed_create(cache, sequences, counts, GROUP * w->m->layers[l].kv_heads);
-        assert_ok(kvern_step_append(w->state, l, &f.tokens, &reads[l]));
+        assert_ok(feed_step_append(w->state, l, &f, &reads[l]));
         if (w->attends)
             assert_ok(kvern_read_attend(reads[l], &f.queries));
         feed_destroy(&f);

@@ -383,6 +383,22 @@ static void write_layer(world *w, const batch *b, size_t layer, const int64_t *c
     attend_layer(w, b, layer, counts, read, s);
 }
 
+// Latents are what a feed has for keys, and index keys what it has for values (feed.h).
+static kvern_status append_latents(const batch *b, size_t layer, const kvern_tokens *tokens,
+                                   kvern_read **read)
+{
+    const kvern_layer *plan = kvern_cache_layer(kvern_state_cache(b->state, layer));
+    kvern_latent_tokens t = kvern_latent_tokens_default(plan);
+    t.latent = tokens->k;
+    t.rope = (const float *)tokens->k + plan->latent_dim;
+    t.latent_start = t.rope_start = tokens->k_start;
+    t.latent_token_stride = t.rope_token_stride = tokens->k_token_stride;
+    t.index = plan->index_dim ? tokens->v : NULL;
+    t.index_start = tokens->v_start;
+    t.index_token_stride = tokens->v_token_stride;
+    return kvern_step_append_latent(b->state, layer, &t, read);
+}
+
 static void append_layer(world *w, const batch *b, size_t layer, const int64_t *counts, serving *s)
 {
     const kvern_layer *plan = kvern_cache_layer(kvern_state_cache(b->state, layer));
@@ -402,7 +418,10 @@ static void append_layer(world *w, const batch *b, size_t layer, const int64_t *
     tokens.v_start = v.start;
     tokens.v_token_stride = v.token_stride;
     tokens.v_head_stride = v.head_stride;
-    assert_ok_again(w, kvern_step_append(b->state, layer, &tokens, &read));
+    if (plan->kind == KVERN_LAYER_LATENT)
+        assert_ok_again(w, append_latents(b, layer, &tokens, &read));
+    else
+        assert_ok_again(w, kvern_step_append(b->state, layer, &tokens, &read));
     batch_view_destroy(&k);
     batch_view_destroy(&v);
     attend_layer(w, b, layer, counts, read, s);
@@ -422,7 +441,9 @@ static void run_step(world *w, batch *b, const int64_t *counts, serving *s)
         const size_t layers = abandoned ? below(w, MIXED_LAYERS + 1) : MIXED_LAYERS;
         for (size_t l = 0; l < layers; l++) {
             const size_t layer = (first + l) % MIXED_LAYERS;
-            if (phase == KVERN_PHASE_DECODE && b->count && below(w, 3) == 0)
+            const bool slots =
+                !kvern_cache_can(kvern_state_cache(b->state, layer), KVERN_CAN_LATENT);
+            if (phase == KVERN_PHASE_DECODE && b->count && below(w, 3) == 0 && slots)
                 write_layer(w, b, layer, counts, s);
             else
                 append_layer(w, b, layer, counts, s);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ROWS 3
-#define LAYERS 6
+#define LAYERS 7
 #define LATER 5 // the layer of w->later
 #define QUERY_HEADS 6
 
@@ -43,6 +43,8 @@ static void plan_layers(kvern_layer *layers)
     layers[2].v_codec = kvern_codec_dense(KVERN_F16);
     layers[3] = make_window(kvern_layer_default(2, 24), 40, 3, 5);
     layers[4] = make_affine(wide, 4, 72);
+    layers[6] = kvern_layer_latent(24, 8, 16);
+    layers[6].rope_codec = kvern_codec_dense(KVERN_BF16);
     layers[LATER] = make_window(make_affine(wide, 8, 100), 33, 2, 4);
 }
 
@@ -68,7 +70,7 @@ static kvern_status run_step(kvern_state *state, const int64_t *counts)
     kvern_status status = kvern_step_begin(state, KVERN_PHASE_WINDOW, counts);
     for (size_t l = 0; !status && l < LAYERS; l++) {
         feed f = feed_create(kvern_state_cache(state, l), sequences, counts, QUERY_HEADS);
-        status = kvern_step_append(state, l, &f.tokens, NULL);
+        status = feed_step_append(state, l, &f, NULL);
         feed_destroy(&f);
     }
     if (!status)
@@ -157,7 +159,7 @@ static void note_position(fault_sight *s, const kvern_cache *cache, size_t row, 
     const size_t k = layer->kv_heads * layer->k_dim, v = layer->kv_heads * layer->v_dim;
     float *values = malloc((k + v) * sizeof *values);
     assert_non_null(values);
-    const kvern_status status = kvern_cache_export(cache, row, position, 1, values, values + k);
+    const kvern_status status = feed_export(cache, row, position, values);
     note_number(s, (uint64_t)status);
     if (!status)
         note(s, values, (k + v) * sizeof *values);
@@ -418,7 +420,7 @@ static kvern_status append_in_step(fault_world *w)
 {
     static const int64_t counts[ROWS] = {1, 700, 66};
     feed f = feed_create(kvern_state_cache(w->state, 1), sequences, counts, QUERY_HEADS);
-    kvern_status status = kvern_step_append(w->state, 1, &f.tokens, &w->made_read);
+    kvern_status status = feed_step_append(w->state, 1, &f, &w->made_read);
     feed_destroy(&f);
     return status;
 }
@@ -431,7 +433,7 @@ static kvern_status append_whole_step(fault_world *w)
     kvern_status status = kvern_step_begin(w->state, KVERN_PHASE_WINDOW, counts);
     for (size_t l = 0; !status && l < LAYERS; l++) {
         feed f = feed_create(kvern_state_cache(w->state, l), sequences, counts, QUERY_HEADS);
-        status = kvern_step_append(w->state, l, &f.tokens, NULL);
+        status = feed_step_append(w->state, l, &f, NULL);
         feed_destroy(&f);
     }
     return status;

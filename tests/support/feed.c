@@ -39,6 +39,18 @@ static void fill(feed *f, const kvern_cache *cache, const uint64_t *sequences, s
     }
 }
 
+static void view_latents(feed *f, const kvern_layer *layer)
+{
+    f->latents = kvern_latent_tokens_default(layer);
+    f->latents.latent = f->k;
+    f->latents.rope = layer->rope_dim ? f->k + layer->latent_dim : NULL;
+    f->latents.index = layer->index_dim ? f->v : NULL;
+    f->latents.latent_token_stride = f->latents.rope_token_stride = (int64_t)layer->k_dim;
+    f->latents.index_token_stride = (int64_t)layer->v_dim;
+    f->latents.counts = f->counts;
+    assert_true(layer->index_dim <= layer->v_dim);
+}
+
 feed feed_create(const kvern_cache *cache, const uint64_t *sequences, const int64_t *counts,
                  size_t query_heads)
 {
@@ -61,6 +73,7 @@ feed feed_create(const kvern_cache *cache, const uint64_t *sequences, const int6
     f.tokens.k = f.k;
     f.tokens.v = f.v;
     f.tokens.counts = f.counts;
+    view_latents(&f, layer);
     f.queries = kvern_queries_default(layer, query_heads);
     f.queries.q = f.q;
     f.queries.out = f.out;
@@ -79,7 +92,28 @@ void feed_destroy(feed *f)
 
 kvern_status feed_append(kvern_cache *cache, kvern_phase phase, const feed *f, kvern_read **read)
 {
-    return kvern_cache_append(cache, phase, &f->tokens, read);
+    return kvern_cache_layer(cache)->kind == KVERN_LAYER_LATENT
+               ? kvern_cache_append_latent(cache, phase, &f->latents, read)
+               : kvern_cache_append(cache, phase, &f->tokens, read);
+}
+
+kvern_status feed_step_append(kvern_state *state, size_t layer, const feed *f, kvern_read **read)
+{
+    return kvern_cache_layer(kvern_state_cache(state, layer))->kind == KVERN_LAYER_LATENT
+               ? kvern_step_append_latent(state, layer, &f->latents, read)
+               : kvern_step_append(state, layer, &f->tokens, read);
+}
+
+kvern_status feed_export(const kvern_cache *cache, size_t row, int64_t position, float *values)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    float *v = values + layer->kv_heads * layer->k_dim;
+    if (layer->kind != KVERN_LAYER_LATENT)
+        return kvern_cache_export(cache, row, position, 1, values, v);
+    memset(v, 0, layer->v_dim * sizeof *v);
+    return kvern_cache_export_latent(cache, row, position, 1, values,
+                                     layer->rope_dim ? values + layer->latent_dim : NULL,
+                                     layer->index_dim ? v : NULL);
 }
 
 void feed_run(kvern_cache *cache, kvern_phase phase, const uint64_t *sequences,

@@ -27,6 +27,11 @@ void mixed_plan(kvern_layer layers[MIXED_LAYERS])
     layers[5] = storage_window(&kinds[4], 2, 32, 130, 66, 16);
     layers[6] = storage_layer(&kinds[5], 1, 16);
     layers[6].v_dim = 24;
+    layers[7] = kvern_layer_latent(24, 8, 0);
+    layers[8] = kvern_layer_latent(32, 16, 24);
+    layers[8].latent_codec = kvern_codec_affine(8, 32);
+    layers[8].rope_codec = kvern_codec_dense(KVERN_BF16);
+    layers[8].index_codec = kvern_codec_dense(KVERN_F16);
 }
 
 void mixed_open(mixed_world *w, size_t threads)
@@ -71,7 +76,7 @@ static void append_layer(kvern_state *s, size_t layer, const uint64_t *sequences
 {
     kvern_read *read = NULL;
     feed f = feed_create(kvern_state_cache(s, layer), sequences, counts, MIXED_QUERY_HEADS);
-    assert_ok(kvern_step_append(s, layer, &f.tokens, out ? &read : NULL));
+    assert_ok(feed_step_append(s, layer, &f, out ? &read : NULL));
     if (out) {
         f.queries.out = *out;
         assert_ok(kvern_read_attend(read, &f.queries));
@@ -113,7 +118,7 @@ static void export_position(const kvern_cache *cache, size_t row, int64_t positi
     const kvern_layer *layer = kvern_cache_layer(cache);
     const size_t k = layer->kv_heads * layer->k_dim, v = layer->kv_heads * layer->v_dim;
     memset(values, 0, (k + v) * sizeof *values);
-    const kvern_status status = kvern_cache_export(cache, row, position, 1, values, values + k);
+    const kvern_status status = feed_export(cache, row, position, values);
     if (status == KVERN_ERR_RANGE)
         values[0] = 1e30f;
     else

@@ -3,14 +3,14 @@
 #define KVERN_TESTS_SUPPORT_MIXED_STATE_H
 
 // A state whose layers mix all storages: dense and affine, with windows, kept positions and slack,
-// and bf16 first; and a way to serve it tokens whose contents follow from a sequence and a position
-// (see feed.h), and to compare two of them bit for bit.
+// bf16 first, and latents; and a way to serve it tokens whose contents follow from a sequence and a
+// position (see feed.h), and to compare two of them bit for bit.
 
 #include "tests/support/ledger.h"
 
 #include <kvern/kvern.h>
 
-#define MIXED_LAYERS 7
+#define MIXED_LAYERS 9
 #define MIXED_ROWS 16       // rows at most
 #define MIXED_LEAST_SLACK 8 // of the layers with a window
 #define MIXED_LEAST_START 70

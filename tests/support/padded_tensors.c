@@ -20,15 +20,39 @@ static kvern_affine_arrays new_codes(size_t bytes)
         .words = full_of_ones(bytes), .scales = full_of_ones(bytes), .biases = full_of_ones(bytes)};
 }
 
+static void create_lanes(padded_tensors *t, const kvern_layer *layer, bool codes,
+                         kvern_type latent_type, kvern_type other_type)
+{
+    const size_t dims[] = {layer->latent_dim, layer->rope_dim, layer->index_dim};
+    kvern_padded_planes *p = &t->planes;
+    for (size_t i = 0; i < 3; i++)
+        t->lane_bytes[i] = t->rows * (size_t)p->width * dims[i] * sizeof(float);
+    t->k_bytes = t->v_bytes = 0;
+    p->latent_type = latent_type;
+    p->rope_type = p->index_type = other_type;
+    if (codes)
+        p->latent_codes = new_codes(t->lane_bytes[0]);
+    else
+        p->latent = full_of_ones(t->lane_bytes[0]);
+    p->rope = layer->rope_dim ? full_of_ones(t->lane_bytes[1]) : NULL;
+    p->index = layer->index_dim ? full_of_ones(t->lane_bytes[2]) : NULL;
+}
+
 padded_tensors padded_create(const kvern_cache *cache, int64_t width, bool k_codes, bool v_codes,
                              kvern_type k_type, kvern_type v_type)
 {
     const kvern_layer *layer = kvern_cache_layer(cache);
-    padded_tensors t = {kvern_padded_planes_default(), kvern_cache_rows(cache), 0, 0};
+    padded_tensors t = {kvern_padded_planes_default(), kvern_cache_rows(cache), 0, 0, {0}};
     const size_t vectors = t.rows * layer->kv_heads * (size_t)width;
     t.k_bytes = vectors * layer->k_dim * sizeof(float);
     t.v_bytes = vectors * layer->v_dim * sizeof(float);
     t.planes.width = width;
+    t.planes.left_padding = full_of_ones(t.rows * sizeof(int64_t));
+    t.planes.offsets = full_of_ones(t.rows * sizeof(int64_t));
+    if (layer->kind == KVERN_LAYER_LATENT) {
+        create_lanes(&t, layer, k_codes, k_type, v_type);
+        return t;
+    }
     t.planes.k_type = k_type;
     t.planes.v_type = v_type;
     if (k_codes)
@@ -39,8 +63,6 @@ padded_tensors padded_create(const kvern_cache *cache, int64_t width, bool k_cod
         t.planes.v_codes = new_codes(t.v_bytes);
     else
         t.planes.v = full_of_ones(t.v_bytes);
-    t.planes.left_padding = full_of_ones(t.rows * sizeof(int64_t));
-    t.planes.offsets = full_of_ones(t.rows * sizeof(int64_t));
     return t;
 }
 
@@ -57,6 +79,10 @@ void padded_destroy(padded_tensors *t)
     free(t->planes.v);
     free_codes(&t->planes.k_codes);
     free_codes(&t->planes.v_codes);
+    free(t->planes.latent);
+    free(t->planes.rope);
+    free(t->planes.index);
+    free_codes(&t->planes.latent_codes);
     free(t->planes.left_padding);
     free(t->planes.offsets);
 }
@@ -67,10 +93,11 @@ padded_tensors padded_export(const kvern_cache *cache)
     bool converted = false;
     for (size_t r = 0; r < kvern_cache_rows(cache); r++)
         converted |= kvern_cache_length(cache, r) && kvern_cache_converted(cache, r);
-    padded_tensors t =
-        padded_create(cache, kvern_cache_padded_width(cache),
-                      converted && layer->k_codec.kind == KVERN_CODEC_AFFINE,
-                      converted && layer->v_codec.kind == KVERN_CODEC_AFFINE, KVERN_F32, KVERN_F32);
+    const kvern_codec_kind kind =
+        layer->kind == KVERN_LAYER_LATENT ? layer->latent_codec.kind : layer->k_codec.kind;
+    padded_tensors t = padded_create(
+        cache, kvern_cache_padded_width(cache), converted && kind == KVERN_CODEC_AFFINE,
+        converted && layer->v_codec.kind == KVERN_CODEC_AFFINE, KVERN_F32, KVERN_F32);
     assert_ok(kvern_cache_export_padded(cache, &t.planes));
     return t;
 }
@@ -101,4 +128,8 @@ void padded_expect_same(const padded_tensors *wanted, const padded_tensors *got,
     expect_same(a->v, b->v, wanted->v_bytes, what);
     expect_same_codes(&a->k_codes, &b->k_codes, wanted->k_bytes, what);
     expect_same_codes(&a->v_codes, &b->v_codes, wanted->v_bytes, what);
+    expect_same(a->latent, b->latent, wanted->lane_bytes[0], what);
+    expect_same(a->rope, b->rope, wanted->lane_bytes[1], what);
+    expect_same(a->index, b->index, wanted->lane_bytes[2], what);
+    expect_same_codes(&a->latent_codes, &b->latent_codes, wanted->lane_bytes[0], what);
 }

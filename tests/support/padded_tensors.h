@@ -12,10 +12,11 @@ typedef struct padded_tensors {
     kvern_padded_planes planes;
     size_t rows;
     size_t k_bytes, v_bytes; // of each array of the stream, none is larger
+    size_t lane_bytes[3];    // likewise, of latents: latent, rope, index
 } padded_tensors;
 
 // Planes of `width` columns for the rows of a cache. A stream is given as codes where asked for,
-// else as numbers of its type.
+// else as numbers of its type; latents go by k, and their other lanes are numbers of the type of v.
 padded_tensors padded_create(const kvern_cache *cache, int64_t width, bool k_codes, bool v_codes,
                              kvern_type k_type, kvern_type v_type);
 void padded_destroy(padded_tensors *tensors);

@@ -377,8 +377,8 @@ static void append_layer(twins *w, twin_state *s, size_t layer)
     for (size_t r = 0; r < kvern_state_rows(s->wanted); r++)
         counts[r] = kvern_step_count(s->wanted, r) > 0 ? kvern_step_count(s->wanted, r) : 0;
     feed f = feed_create(kvern_state_cache(s->wanted, layer), s->sequences, counts, HEADS);
-    ON_BOTH(w, done, kvern_step_append(s->got, layer, &f.tokens, reads ? &got : NULL),
-            kvern_step_append(s->wanted, layer, &f.tokens, reads ? &wanted : NULL));
+    ON_BOTH(w, done, feed_step_append(s->got, layer, &f, reads ? &got : NULL),
+            feed_step_append(s->wanted, layer, &f, reads ? &wanted : NULL));
     assert_int_equal(got != NULL, done && reads);
     take_read(w, got, wanted, &f);
 }

@@ -148,7 +148,7 @@ static kvern_state *converted_state(kvern_executor executor, kvern_context **con
         assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, counts[step]));
         for (size_t l = 0; l < LAYERS; l++) {
             feed f = feed_create(kvern_state_cache(s, l), sequences, counts[step], HEADS);
-            assert_ok(kvern_step_append(s, l, &f.tokens, NULL));
+            assert_ok(feed_step_append(s, l, &f, NULL));
             feed_destroy(&f);
         }
         assert_ok(kvern_step_end(s));

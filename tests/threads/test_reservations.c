@@ -216,7 +216,7 @@ static void decode_state(kvern_state *s, uint64_t sequence)
     assert_ok(kvern_step_begin(s, KVERN_PHASE_DECODE, counts));
     for (size_t l = 0; l < LAYERS; l++) {
         feeds[l] = feed_create(kvern_state_cache(s, l), sequences, counts, HEADS);
-        assert_ok(kvern_step_append(s, l, &feeds[l].tokens, &reads[l]));
+        assert_ok(feed_step_append(s, l, &feeds[l], &reads[l]));
     }
     for (size_t l = 0; l < LAYERS; l++) {
         assert_ok(kvern_read_attend(reads[l], &feeds[l].queries));

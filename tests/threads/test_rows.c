@@ -52,7 +52,7 @@ static void append_layer(worker *w, size_t layer, const uint64_t *sequences, con
 {
     feed f = feed_create(kvern_state_cache(w->state, layer), sequences, counts, MIXED_QUERY_HEADS);
     kvern_read *read = NULL;
-    expect_ok(w, kvern_step_append(w->state, layer, &f.tokens, &read));
+    expect_ok(w, feed_step_append(w->state, layer, &f, &read));
     if (read)
         expect_ok(w, kvern_read_attend(read, &f.queries));
     add_to_hash(w, f.out, f.out_count * sizeof(float));

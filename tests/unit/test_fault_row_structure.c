@@ -343,7 +343,7 @@ static void step(kvern_state *s, kvern_phase phase, const uint64_t *sequences,
     kvern_read *read = NULL;
     feed f = feed_create(kvern_state_cache(s, 0), sequences, counts, HEADS);
     assert_ok(kvern_step_begin(s, phase, counts));
-    assert_ok(kvern_step_append(s, 0, &f.tokens, &read));
+    assert_ok(feed_step_append(s, 0, &f, &read));
     if (out) {
         f.queries.out = out;
         assert_ok(kvern_read_attend(read, &f.queries));

@@ -89,7 +89,7 @@ static void check_round(const past *p, const int64_t *counts, const int64_t *kee
 {
     static const int64_t more[2] = {5, 3};
     side a, b;
-    static float wanted[4096], got[4096];
+    static float wanted[8192], got[8192];
     assert_true(mixed_outputs(8) <= COUNT(wanted));
     open_side(&a, p);
     open_side(&b, p);
@@ -316,7 +316,7 @@ static void feed_layers(kvern_state *s, kvern_phase phase, const uint64_t *ids,
     for (size_t l = 0; l < kvern_composition_layers(kvern_state_composition(s)); l++) {
         kvern_read *read;
         feed f = feed_create(kvern_state_cache(s, l), ids, counts, 2);
-        assert_ok(kvern_step_append(s, l, &f.tokens, &read));
+        assert_ok(feed_step_append(s, l, &f, &read));
         f.queries.out = out;
         assert_ok(kvern_read_attend(read, &f.queries));
         kvern_read_release(read);
@@ -552,7 +552,7 @@ static void reads_of_a_round_live_on(void **state)
             assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, two));
             for (size_t l = 0; l < MIXED_LAYERS; l++) {
                 feed f = feed_create(kvern_state_cache(s, l), sequences, two, 2);
-                assert_ok(kvern_step_append(s, l, &f.tokens, l ? NULL : &reads[i]));
+                assert_ok(feed_step_append(s, l, &f, l ? NULL : &reads[i]));
                 if (l == 0)
                     feeds[i] = f;
                 else

@@ -59,7 +59,7 @@ static void run_step(kvern_state *s, const uint64_t *sequences, const int64_t *c
     assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, counts));
     for (size_t l = 0; l < 2; l++) {
         feed f = feed_create(kvern_state_cache(s, l), sequences, counts, 1);
-        assert_ok(kvern_step_append(s, l, &f.tokens, NULL));
+        assert_ok(feed_step_append(s, l, &f, NULL));
         feed_destroy(&f);
     }
     assert_ok(kvern_step_end(s));

@@ -3,6 +3,7 @@
 // an append stores; plans come true; a step that fails leaves everything as it was.
 
 #include "src/attend/read.h"
+#include "src/state/cache.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
 #include "tests/support/ledger.h"
@@ -73,13 +74,37 @@ static void attend(kvern_state *s, size_t layer, kvern_read *read, const int64_t
     free(q);
 }
 
+// Latents have no slots.
+static bool has_slots(const kvern_state *s, size_t layer)
+{
+    return !kvern_cache_can(kvern_state_cache(s, layer), KVERN_CAN_LATENT);
+}
+
+static uint64_t foreseen_bytes(const kvern_cache *cache, size_t row)
+{
+    const kvern_row *r = &cache->rows[row];
+    return kvern_row_foresee(r, r->length + 1) * kvern_cache_planned(cache)->geometry.page_bytes;
+}
+
+static void finish_layer(kvern_state *s, size_t layer, const int64_t *counts, kvern_read **read)
+{
+    if (has_slots(s, layer)) {
+        assert_ok(kvern_step_slots_done(s, layer, read));
+        return;
+    }
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_step_slots_done(s, layer, read));
+    feed f = feed_create(kvern_state_cache(s, layer), sequences, counts, HEADS);
+    assert_ok(feed_step_append(s, layer, &f, read));
+    feed_destroy(&f);
+}
+
 // A decode of every layer by slots; the results of the last layer go to `out`.
 static void slot_step(kvern_state *s, const int64_t *counts, float *out)
 {
     const size_t layers = kvern_composition_layers(kvern_state_composition(s));
-    bool in_place[8][3] = {{false}};
+    bool in_place[MIXED_LAYERS][3] = {{false}};
     for (size_t l = 0; l < layers; l++) {
-        for (size_t r = 0; r < kvern_state_rows(s); r++) {
+        for (size_t r = 0; has_slots(s, l) && r < kvern_state_rows(s); r++) {
             kvern_planned_slot plan = {.size = sizeof plan};
             assert_ok(kvern_slot_plan(s, l, r, &plan));
             in_place[l][r] = plan.in_place;
@@ -88,11 +113,11 @@ static void slot_step(kvern_state *s, const int64_t *counts, float *out)
     assert_ok(kvern_step_begin(s, KVERN_PHASE_DECODE, counts));
     for (size_t l = 0; l < layers; l++) {
         kvern_read *read;
-        for (size_t r = 0; r < kvern_state_rows(s); r++) {
+        for (size_t r = 0; has_slots(s, l) && r < kvern_state_rows(s); r++) {
             if (counts[r])
                 put(s, l, r, in_place[l][r]);
         }
-        assert_ok(kvern_step_slots_done(s, l, &read));
+        finish_layer(s, l, counts, &read);
         attend(s, l, read, counts, out);
         kvern_read_release(read);
     }
@@ -212,6 +237,11 @@ static void plans_come_true(void **state)
         for (size_t l = 0; l < MIXED_LAYERS; l++) {
             for (size_t r = 0; r < 2; r++) {
                 kvern_planned_slot plan = {.size = sizeof plan};
+                if (!has_slots(s, l)) {
+                    assert_status(KVERN_ERR_UNSUPPORTED, kvern_slot_plan(s, l, r, &plan));
+                    bytes += foreseen_bytes(kvern_state_cache(s, l), r);
+                    continue;
+                }
                 assert_ok(kvern_slot_plan(s, l, r, &plan));
                 assert_int_equal(plan.position, kvern_state_length(s, r));
                 const bool dense = plan.k_codec.kind != KVERN_CODEC_AFFINE &&
@@ -370,7 +400,7 @@ static void fault_a_step_without_rows_was_refused(void **state)
     assert_ok(kvern_step_begin(s, KVERN_PHASE_DECODE, NULL));
     for (size_t l = 0; l < MIXED_LAYERS; l++) {
         kvern_read *read;
-        assert_ok(kvern_step_slots_done(s, l, &read));
+        finish_layer(s, l, NULL, &read);
         assert_int_equal(kvern_read_rows(read), 0);
         kvern_read_release(read);
     }

@@ -20,9 +20,9 @@
 extern "C" {
 #endif
 
-// One layer's planes. Each stream, keys or values, is in one of two forms: numbers, or the words,
-// scales and biases of an affine codec in the layout of mx.quantize (see kvern_affine_arrays), with
-// [rows, kv_heads, width] instead of [count, kv_heads] in front.
+// One layer's planes. Each stream, keys or values for example, is in one of two forms: numbers, or
+// the words, scales and biases of an affine codec in the layout of mx.quantize (see
+// kvern_affine_arrays), with [rows, kv_heads, width] instead of [count, kv_heads] in front.
 typedef struct kvern_padded_planes {
     size_t size;                 // sizeof(kvern_padded_planes); set by kvern_padded_planes_default
     int64_t width;               // columns
@@ -33,6 +33,13 @@ typedef struct kvern_padded_planes {
     kvern_affine_arrays v_codes;
     int64_t *left_padding; // [rows]
     int64_t *offsets;      // [rows]
+
+    // The lanes of a layer of latents (kvern/latent.h), which has these instead of k and v:
+    // [rows, width, latent_dim], [rows, width, rope_dim] and [rows, width, index_dim].
+    void *latent, *rope, *index;
+    kvern_affine_arrays latent_codes, rope_codes, index_codes;
+    kvern_type latent_type, rope_type, index_type;
+    uint32_t reserved; // 0
 } kvern_padded_planes;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_padded_planes) of the caller: no pointers,
@@ -55,10 +62,10 @@ KVERN_API int64_t kvern_cache_padded_width(const kvern_cache *cache);
 // may be written in both forms. Numbers are what the row stores, rounded once to the type, and
 // exactly in the type of a dense codec and in f32; codes are what it stores, bit for bit. On
 // failure nothing was written. Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not
-// exist, codes of which a part is NULL), KVERN_ERR_RANGE (a width below the one needed),
-// KVERN_ERR_UNSUPPORTED (codes of a stream that is not stored in affine codes, or not yet in some
-// row), KVERN_ERR_OVERFLOW (planes that do not fit memory), KVERN_ERR_BUSY (a step or a round of
-// the cache's state is open).
+// exist, codes of which a part is NULL, a plane of a stream that the layer does not have),
+// KVERN_ERR_RANGE (a width below the one needed), KVERN_ERR_UNSUPPORTED (codes of a stream that is
+// not stored in affine codes, or not yet in some row), KVERN_ERR_OVERFLOW (planes that do not fit
+// memory), KVERN_ERR_BUSY (a step or a round of the cache's state is open).
 KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *cache,
                                                              const kvern_padded_planes *planes);
 
@@ -82,11 +89,11 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 //
 // Uses reserved room, unless the row was not converted and is now. Nothing changes on failure.
 // Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not exist, a stream in no or in both
-// forms), KVERN_ERR_RANGE (a width or a left padding that is negative, padding beyond the width, an
-// offset below the columns, or beyond them where no window has dropped positions, or with fewer
-// columns than the window), KVERN_ERR_BUSY (a row is not empty; a cache of a state),
-// KVERN_ERR_UNSUPPORTED (codes for a stream that is not stored in affine codes),
-// KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// forms, a plane of a stream that the layer does not have), KVERN_ERR_RANGE (a width or a left
+// padding that is negative, padding beyond the width, an offset below the columns, or beyond them
+// where no window has dropped positions, or with fewer columns than the window), KVERN_ERR_BUSY (a
+// row is not empty; a cache of a state), KVERN_ERR_UNSUPPORTED (codes for a stream that is not
+// stored in affine codes), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_import_padded(kvern_cache *cache,
                                                              const kvern_padded_planes *planes);
 
