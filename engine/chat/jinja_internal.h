@@ -251,6 +251,7 @@ typedef struct jinja_run {
     jinja_output *outputs; // all that were made
     jinja_result *out;     // where text goes now
     uint64_t steps;        // that are left
+    uint64_t memory;       // bytes that values and texts may still take
     unsigned depth;
     unsigned line; // of what is being evaluated
     jinja_signal signal;
@@ -261,6 +262,9 @@ typedef struct jinja_run {
 
 // Takes steps for work; fails when none are left.
 void jinja_charge(jinja_run *run, size_t steps);
+// The same for bytes that are held to the end of the rendering, or until they are given back by
+// adding them to run->memory.
+void jinja_hold(jinja_run *run, size_t bytes);
 void *jinja_run_take(jinja_run *run, size_t bytes);
 
 jinja_value jinja_undefined(void);

@@ -17,6 +17,11 @@ struct jinja_template {
 #define STEPS 20000000u
 #define STEPS_PER_BYTE 100u
 
+// Memory that it may hold, likewise. Nothing is given back before its end but what blocks wrote, so
+// a template that puts a text together from hundreds of messages holds hundreds of such texts.
+#define MEMORY ((uint64_t)64 << 20)
+#define MEMORY_PER_BYTE 256u
+
 // --- Reading
 
 kvern_status jinja_parse(const char *source, size_t bytes, jinja_template **out,
@@ -60,6 +65,7 @@ void jinja_write(jinja_run *run, const jinja_string *text)
 {
     jinja_result *out = run->out;
     jinja_charge(run, text->size / 16 + 1);
+    jinja_hold(run, 2 * text->size); // with its origins
     kvern_status status = text_buffer_append(&out->text, text->data, text->size);
     if (status == KVERN_OK)
         status = text_buffer_reserve(&out->origins, text->size);
@@ -89,6 +95,7 @@ jinja_value jinja_release(jinja_run *run, jinja_result *outer)
 {
     jinja_result *inner = run->out;
     const jinja_value text = jinja_output_text(run, inner);
+    run->memory += 2 * inner->text.size;
     jinja_result_free(inner); // the newest of the outputs; it stays in the list, empty
     run->out = outer;
     return text;
@@ -297,12 +304,13 @@ static void bind_input(jinja_run *run)
     bind_word(run, "eos_token", run->input->eos);
 }
 
-static uint64_t steps_for(const jinja_template *t, const jinja_input *input)
+// Bytes of what there is to do.
+static uint64_t bytes_of(const jinja_template *t, const jinja_input *input)
 {
     uint64_t bytes = t->bytes;
     for (size_t i = 0; i < input->count; i++)
         bytes += input->messages[i].content.bytes + input->messages[i].role.bytes + 64;
-    return STEPS + STEPS_PER_BYTE * bytes;
+    return bytes;
 }
 
 static void release(jinja_run *run)
@@ -324,7 +332,8 @@ kvern_status jinja_render(const jinja_template *t, const jinja_input *input, jin
     run->trap.error = error;
     run->input = input;
     run->out = result;
-    run->steps = steps_for(t, input);
+    run->steps = STEPS + STEPS_PER_BYTE * bytes_of(t, input);
+    run->memory = MEMORY + MEMORY_PER_BYTE * bytes_of(t, input);
     kvern_status status = KVERN_OK;
     if (setjmp(run->trap.jump) == 0) {
         jinja_push_frame(run, NULL);

@@ -84,9 +84,17 @@ void jinja_charge(jinja_run *run, size_t steps)
     run->steps -= steps;
 }
 
+void jinja_hold(jinja_run *run, size_t bytes)
+{
+    if (bytes > run->memory)
+        jinja_refuse(run, "this asks for more memory than a chat template may take");
+    run->memory -= bytes;
+}
+
 void *jinja_run_take(jinja_run *run, size_t bytes)
 {
     jinja_charge(run, bytes / 16 + 1);
+    jinja_hold(run, bytes);
     return jinja_take(&run->trap, &run->arena, bytes);
 }
 

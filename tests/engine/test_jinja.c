@@ -6,12 +6,14 @@
 #include "engine/chat/jinja.h"
 #include "tests/support/check.h"
 #include "tests/support/golden_json.h"
+#include "tests/support/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -355,11 +357,70 @@ static void endless_work_is_refused(void **state)
         const kvern_status status =
             render((jinja_word){cases[i], strlen(cases[i])}, attack, 2, false, &r, &error);
         if (status != KVERN_ERR_UNSUPPORTED ||
-            (!strstr(error.text, "more work") && !strstr(error.text, "levels deep") &&
-             !strstr(error.text, "a range from")))
+            (!strstr(error.text, "more work") && !strstr(error.text, "more memory") &&
+             !strstr(error.text, "levels deep") && !strstr(error.text, "a range from")))
             fail_msg("case %zu: %s", i, error.text);
         jinja_result_free(&r);
     }
+}
+
+// What a template holds is bounded below what its work would permit.
+static void endless_memory_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "{% set ns = namespace(s='aaaaaaaa') %}{% for a in range(99) %}"
+        "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for a in range(200) %}{{ s }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for a in range(200) %}{% set t = s ~ 'b' %}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% set t %}{% for a in range(200) %}{{ s }}{% endfor %}"
+        "{% endset %}",
+        "{% for a in range(9000) %}{% set l = range(9000) | list %}{% endfor %}",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        jinja_result r = {0};
+        engine_error error = {0};
+        const kvern_status status =
+            render((jinja_word){cases[i], strlen(cases[i])}, attack, 2, false, &r, &error);
+        if (status != KVERN_ERR_UNSUPPORTED || !strstr(error.text, "more memory"))
+            fail_msg("case %zu: %s", i, error.text);
+        assert_int_equal(r.text.size, 0);
+        jinja_result_free(&r);
+    }
+    struct rusage usage; // of this program since it began
+    getrusage(RUSAGE_SELF, &usage);
+    print_message("%ld KiB at most\n", usage.ru_maxrss);
+    if (!HAS_SANITIZER)
+        assert_true(usage.ru_maxrss < 180 << 10);
+}
+
+// A template that puts the whole conversation together anew for each of many messages may do so,
+// and one that captures much text and drops it.
+static void long_conversations_are_not_refused(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 300, BYTES = 4000 };
+    static const char *const cases[] = {
+        "{% set ns = namespace(s='') %}{% for m in messages %}"
+        "{% set ns.s = ns.s + m.content | trim %}{% endfor %}{{ ns.s }}",
+        "{% for m in messages %}{% set t %}{{ m.content }}{{ m.content }}{% endset %}{{ t }}"
+        "{% endfor %}",
+    };
+    char *content = malloc(BYTES);
+    assert_non_null(content);
+    memset(content, 'x', BYTES);
+    jinja_message messages[MESSAGES];
+    for (size_t i = 0; i < MESSAGES; i++)
+        messages[i] = (jinja_message){.role = {"user", 4}, .content = {content, BYTES}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        jinja_result r = {0};
+        engine_error error = {0};
+        if (render((jinja_word){cases[i], strlen(cases[i])}, messages, MESSAGES, false, &r, &error))
+            fail_msg("case %zu: %s", i, error.text);
+        assert_int_equal(r.text.size, (i + 1) * MESSAGES * BYTES);
+        jinja_result_free(&r);
+    }
+    free(content);
 }
 
 static double time_of(const char *before, const char *part, const char *after, size_t bytes)
@@ -414,6 +475,8 @@ int main(void)
         cmocka_unit_test(a_template_refuses),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(endless_work_is_refused),
+        cmocka_unit_test(endless_memory_is_refused),
+        cmocka_unit_test(long_conversations_are_not_refused),
         cmocka_unit_test(twice_the_template_takes_twice_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
