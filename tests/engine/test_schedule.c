@@ -17,7 +17,8 @@
 
 #define REQUESTS 12
 #define VOCABULARY 260
-#define POISON 200 // a token whose embedding is NaN in some models
+#define LEAST_SHARED 16 // tokens that are worth to be taken over
+#define POISON 200      // a token whose embedding is NaN in some models
 
 // ---- Beds ----
 
@@ -230,6 +231,54 @@ static void a_common_beginning_is_computed_once(void **state)
         finish(&b);
         close_bed(&b);
     }
+}
+
+// Two prompts of `count` tokens that begin with the same `common` ones. Of the second one as much
+// is taken over as can be, and the rest is computed: no token is missing, and none comes twice.
+static void check_shared(bed *b, size_t count, size_t common, test_random *random)
+{
+    start(b, 2, 4, 256);
+    const size_t possible = common < count ? common : count - 1;
+    const size_t most = possible < LEAST_SHARED ? 0 : possible;
+    for (size_t i = 0; i < 2; i++) {
+        asked_fill(&b->requests[i], b->engine.model, count, common, random);
+        b->requests[i].max_tokens = 12;
+        asked_submit(&b->requests[i], b->schedule);
+    }
+    run_all(b);
+    expect_alone(b, 2);
+    assert_int_equal(b->requests[1].result.shared_tokens, most);
+    assert_int_equal(schedule_get_statistics(b->schedule).prompt_tokens, 2 * count - most);
+    finish(b);
+}
+
+// ml-explore/mlx-lm#1581, #1887: a prompt that is stored already left nothing to run, and without a
+// run there are no logits. One token is always computed. vllm-project/vllm#52244: three rules about
+// the last token made such a prompt share nothing where its length was a multiple of a unit.
+static void fault_I1_I11_the_same_prompt_again(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {1, 2, 16, 17, 18, 32, 63, 64, 65, 66, 128, 129};
+    test_random random = test_random_seed(5);
+    bed b = open_llama(NULL, NULL);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        check_shared(&b, counts[i], counts[i], &random);
+    }
+    close_bed(&b);
+}
+
+// waybarrios/vllm-mlx#311: entries were one token short, which was neither taken over nor computed.
+static void fault_I3_no_gap_behind_a_shared_beginning(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(6);
+    bed b = open_llama(NULL, NULL);
+    check_shared(&b, 25, 20, &random);
+    check_shared(&b, 20, 16, &random);
+    check_shared(&b, 20, 15, &random);
+    check_shared(&b, 65, 64, &random);
+    check_shared(&b, 130, 63, &random);
+    close_bed(&b);
 }
 
 // A storage that converts after the first append, whatever its length, is never taken over.
@@ -811,6 +860,8 @@ int main(void)
         cmocka_unit_test(answers_are_those_of_requests_alone),
         cmocka_unit_test(windows_too),
         cmocka_unit_test(a_common_beginning_is_computed_once),
+        cmocka_unit_test(fault_I1_I11_the_same_prompt_again),
+        cmocka_unit_test(fault_I3_no_gap_behind_a_shared_beginning),
         cmocka_unit_test(a_start_of_0_shares_nothing),
         cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(every_reason_to_end),
