@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "src/base/cgroup.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // Longer paths are looked at up to here, and those of a group are cut off at whole names.
@@ -95,12 +97,21 @@ static bool read_file(const char *root, const hierarchy *h, const char *group, c
     return ok;
 }
 
+// The number that a text begins with, without a sign; *rest is what follows.
+static bool parse_number(const char *text, uint64_t *out, char **rest)
+{
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    *out = strtoull(text, rest, 10);
+    return errno == 0;
+}
+
 static bool read_number(const char *root, const hierarchy *h, const char *group, const char *name,
                         uint64_t *out)
 {
-    char line[64];
-    return read_file(root, h, group, name, line) && sscanf(line, "%" SCNu64, out) == 1 &&
-           line[0] != '-';
+    char line[64], *rest;
+    return read_file(root, h, group, name, line) && parse_number(line, out, &rest);
 }
 
 // Time per period, as processors.
@@ -112,10 +123,10 @@ static uint64_t cpus_of(uint64_t quota, uint64_t period)
 // "QUOTA PERIOD" or "max PERIOD".
 static uint64_t read_cpus_v2(const char *root, const hierarchy *h, const char *group)
 {
-    char line[64];
+    char line[64], *rest;
     uint64_t quota, period;
-    if (!read_file(root, h, group, "cpu.max", line) ||
-        sscanf(line, "%" SCNu64 " %" SCNu64, &quota, &period) != 2 || line[0] == '-')
+    if (!read_file(root, h, group, "cpu.max", line) || !parse_number(line, &quota, &rest) ||
+        *rest != ' ' || !parse_number(rest + 1, &period, &rest))
         return 0;
     return cpus_of(quota, period);
 }

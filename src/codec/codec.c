@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/codec/codec.h"
 
+#include "src/base/assert.h"
 #include "src/base/fail.h"
 
 #include <kvern/storage.h>
@@ -45,6 +46,7 @@ static const char *list_names(char *text, size_t bytes)
     size_t at = 0;
     for (size_t i = 0; i < TYPES && at < bytes; i++)
         at += (size_t)snprintf(text + at, bytes - at, "%s%s", i ? ", " : "", types[i]->user_names);
+    KVERN_ASSERT(at < bytes); // none was cut off
     return text;
 }
 

@@ -5,6 +5,8 @@
 // Blocks, or parts of them, whose rows have an element for each of the 64 slots: a slot is a
 // column. So keys lie in every codec.
 
+#include "src/base/assert.h"
+
 #include <kvern/composition.h>
 
 #include <stdint.h>
@@ -28,6 +30,9 @@ static inline void kvern_gather_columns(size_t element_bytes, size_t rows, const
                                         const uint8_t *slots, size_t count, void *to, size_t at)
 {
     char *first = (char *)to + at * element_bytes;
+    KVERN_ASSERT(element_bytes == 2 || element_bytes == 4);
+    KVERN_ASSERT(at + count <= KVERN_PAGE_POSITIONS);
+    KVERN_ASSERT(count == 0 || slots[count - 1] < KVERN_PAGE_POSITIONS); // ascending
     if (element_bytes == 4)
         kvern_gather_columns_of(4, rows, from, slots, count, first);
     else

@@ -66,8 +66,10 @@ static size_t dim_unit(const kvern_codec *codec)
 
 static size_t block_bytes(const kvern_codec *codec, size_t dim)
 {
-    return kvern_affine_sides(codec, dim) * kvern_type_bytes(codec->scales) +
-           kvern_codes_bytes(codec->bits, dim);
+    const size_t bytes = kvern_affine_sides(codec, dim) * kvern_type_bytes(codec->scales) +
+                         kvern_codes_bytes(codec->bits, dim);
+    KVERN_ASSERT(bytes % 64 == 0);
+    return bytes;
 }
 
 static size_t query_floats(const kvern_codec *codec, size_t dim)
@@ -90,6 +92,7 @@ static float group_sum(const float *q, size_t group)
 
 static void prepare(const kvern_codec *codec, size_t dim, float *q)
 {
+    KVERN_ASSERT(dim % codec->group == 0);
     for (size_t g = 0; g < dim / codec->group; g++)
         q[dim + g] = group_sum(q + g * codec->group, codec->group);
 }
@@ -100,6 +103,7 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
                    size_t slot, float *values)
 {
     const uint32_t *words = kvern_affine_words(codec, block, dim);
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++) {
         const size_t g = d / codec->group;
         values[d] = fmaf(kvern_load_element(codec->scales, block, kvern_affine_scale_at(slot, g)),
@@ -113,8 +117,8 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
 static void gather_codes_v(const kvern_codec *codec, size_t dim, const uint32_t *words,
                            const uint8_t *slots, size_t count, uint32_t *to, size_t at)
 {
-    uint32_t codes[KVERN_MAX_HEAD_DIM];
-    KVERN_ASSERT(dim <= KVERN_MAX_HEAD_DIM);
+    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM && at + count <= KVERN_PAGE_POSITIONS);
     for (size_t i = 0; i < count; i++) {
         for (size_t d = 0; d < dim; d++)
             codes[d] = kvern_codes_find(codec->bits, KVERN_STREAM_V, words, dim, slots[i], d);
@@ -143,6 +147,7 @@ static kvern_affine_arrays vector_at(const kvern_codec *codec, size_t dim,
                                      const kvern_affine_arrays *arrays, size_t index)
 {
     const size_t sides = index * (dim / codec->group) * kvern_type_bytes(codec->scales);
+    KVERN_ASSERT(dim * codec->bits % 32 == 0); // vectors are whole words
     return (kvern_affine_arrays){.words = arrays->words + index * (dim * codec->bits / 32),
                                  .scales = (char *)arrays->scales + sides,
                                  .biases = (char *)arrays->biases + sides};
@@ -158,6 +163,7 @@ static void export_codes(const kvern_codec *codec, kvern_stream stream, const vo
         const uint64_t code = kvern_codes_find(codec->bits, stream, words, dim, slot, d);
         const size_t bit = d * codec->bits, word = bit / 32;
         const uint64_t placed = code << bit % 32;
+        KVERN_ASSERT(code >> codec->bits == 0);
         to[word] |= (uint32_t)placed;
         if (placed >> 32)
             to[word + 1] |= (uint32_t)(placed >> 32);

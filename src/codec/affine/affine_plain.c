@@ -25,6 +25,7 @@ static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *
                                       uint32_t *codes)
 {
     float lo = values[0], hi = values[0];
+    KVERN_ASSERT(group > 0);
     bool finite = true;
     for (size_t i = 0; i < group; i++) {
         lo = values[i] < lo ? values[i] : lo;
@@ -47,6 +48,7 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     float wide[KVERN_MAX_STREAM_DIM];
     uint32_t codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_STREAM_DIM);
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++)
         wide[d] = kvern_round_element(codec->scales, kvern_load_element(type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
@@ -75,6 +77,7 @@ static void load_codes(const kvern_codec *codec, kvern_stream stream, const void
                        size_t slot, float *codes)
 {
     const uint32_t *words = kvern_affine_words(codec, block, dim);
+    KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM);
     for (size_t d = 0; d < dim; d++)
         codes[d] = (float)kvern_codes_find(codec->bits, stream, words, dim, slot, d);
 }
@@ -108,6 +111,7 @@ static float sum_of_biases(const kvern_codec *codec, const void *block, size_t g
                            size_t end, const float *w)
 {
     float sums[16] = {0};
+    KVERN_ASSERT(begin < end && end <= KVERN_PAGE_POSITIONS);
     for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
         const bool inside = p >= begin && p < end;
         sums[p % 16] =

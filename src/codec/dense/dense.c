@@ -2,6 +2,7 @@
 // The dense codecs: sizes and places in a block, and decoding, one slot at a time.
 #include "src/codec/dense/dense.h"
 
+#include "src/base/assert.h"
 #include "src/codec/slot_columns.h"
 #include "src/cpu/isa.h"
 #include "src/math/element.h"
@@ -44,6 +45,7 @@ static size_t dim_unit(const kvern_codec *codec)
 
 static size_t block_bytes(const kvern_codec *codec, size_t dim)
 {
+    KVERN_ASSERT(dim % 8 == 0);
     return dim * KVERN_PAGE_POSITIONS * kvern_type_bytes(type_of(codec));
 }
 
@@ -63,6 +65,8 @@ static const kvern_codec_kernels *const kernels[][3] = {ENTER(plain, PLAIN)
 
 static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
 {
+    KVERN_ASSERT((size_t)codec->kind < sizeof kernels[0] / sizeof kernels[0][0]);
+    KVERN_ASSERT(kernels[kvern_isa_of(features)][codec->kind]);
     return kernels[kvern_isa_of(features)][codec->kind];
 }
 
@@ -100,6 +104,7 @@ static kvern_slot_stream place_v(kvern_type type, char *block, size_t dim, size_
 static kvern_slot_stream place(const kvern_codec *codec, kvern_stream stream, void *block,
                                size_t dim, size_t slot)
 {
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     return stream == KVERN_STREAM_K ? place_k(type_of(codec), block, dim, slot)
                                     : place_v(type_of(codec), block, dim, slot);
 }
@@ -127,6 +132,7 @@ static void gather_panel(kvern_type type, const char *from, size_t slot, char *t
                          size_t width)
 {
     const size_t bytes = kvern_type_bytes(type);
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS && at < KVERN_PAGE_POSITIONS);
     if (type != KVERN_BF16) {
         memcpy(to + at * width * bytes, from + slot * width * bytes, width * bytes);
         return;

@@ -54,6 +54,7 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
 
 static inline void decode_block(kvern_type type, const void *block, size_t dim, float *to)
 {
+    KVERN_ASSERT(dim % 8 == 0 && dim <= KVERN_MAX_STREAM_DIM);
     for (size_t d = 0; d < dim; d++)
         for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++)
             to[d * KVERN_PAGE_POSITIONS + p] =
