@@ -659,6 +659,70 @@ static void recurrent_math(void)
     report("convolution, gates, gated norms", d);
 }
 
+#define SPARSE_LENGTH 1300
+#define SPARSE_QUERIES 3
+#define SPARSE_HEADS 5
+#define SPARSE_TOP_K 1100
+
+// What positions are selected by index keys, and reads of them: absorbed and materialized.
+static void sparse_latents(kvern_codec codec, size_t threads, const char *name)
+{
+    const size_t latent = 64, rope = 32, index = 64, nope = 24, made = 40, query = latent + rope;
+    options o = {.layer = kvern_layer_latent(latent, rope, index), .rows = 1, .threads = threads};
+    o.layer.latent_codec = o.layer.rope_codec = o.layer.index_codec = codec;
+    server s = server_create(&o);
+    digest d = digest_begin();
+    float *x[3], *q = take(SPARSE_QUERIES * SPARSE_HEADS * query, sizeof *q);
+    float *out = take(SPARSE_QUERIES * SPARSE_HEADS * latent, sizeof *out);
+    float *rows = take(SPARSE_HEADS * (nope + made) * latent, sizeof *rows);
+    int64_t *positions = take(SPARSE_QUERIES * SPARSE_TOP_K, sizeof *positions);
+    int64_t counted[SPARSE_QUERIES], counts[2] = {SPARSE_LENGTH - SPARSE_QUERIES, SPARSE_QUERIES};
+    const size_t dims[3] = {latent, rope, index};
+    kvern_read *read = NULL;
+    for (int lane = 0; lane < 3; lane++) {
+        x[lane] = take(SPARSE_LENGTH * dims[lane], sizeof(float));
+        fill(x[lane], 30 + (uint64_t)lane, 0, 0, SPARSE_LENGTH * dims[lane], 1);
+    }
+    for (int append = 0; append < 2; append++) {
+        kvern_latent_tokens t = kvern_latent_tokens_default(&o.layer);
+        const size_t at = append ? (size_t)counts[0] : 0;
+        t.latent = x[0] + at * latent, t.rope = x[1] + at * rope, t.index = x[2] + at * index;
+        t.counts = counts + append;
+        CHECK(kvern_cache_append_latent(s.cache, KVERN_PHASE_WINDOW, &t, append ? &read : NULL));
+    }
+    fill(q, 33, 0, 0, SPARSE_QUERIES * SPARSE_HEADS * query, 2);
+    fill(rows, 34, 0, 0, SPARSE_HEADS * (nope + made) * latent, 0.5f);
+    kvern_selection selection =
+        kvern_selection_default(positions, counted, SPARSE_QUERIES, SPARSE_TOP_K);
+    kvern_index_queries ask = kvern_index_queries_default(3, index, SPARSE_TOP_K);
+    ask.q = q, ask.weights = rows;
+    CHECK(kvern_read_select(read, &ask, &selection));
+    for (size_t i = 0; i < SPARSE_QUERIES; i++)
+        for (int64_t j = 0; j < counted[i]; j++)
+            add_word(&d, (uint32_t)positions[i * SPARSE_TOP_K + (size_t)j]);
+    kvern_queries queries = kvern_queries_default(&o.layer, SPARSE_HEADS);
+    queries.q = q, queries.out = out, queries.selection = &selection;
+    CHECK(kvern_read_attend(read, &queries));
+    for (size_t i = 0; i < SPARSE_QUERIES * SPARSE_HEADS * latent; i++)
+        add_float(&d, out[i]);
+    kvern_latent_weights weights = kvern_latent_weights_default(&o.layer, nope, made);
+    weights.weights = rows;
+    queries.q_head_stride = (int64_t)(nope + rope), queries.out_head_stride = (int64_t)made;
+    queries.q_token_stride = SPARSE_HEADS * queries.q_head_stride;
+    queries.out_token_stride = SPARSE_HEADS * queries.out_head_stride;
+    for (int sparse = 0; sparse < 2; sparse++) {
+        queries.selection = sparse ? &selection : NULL;
+        CHECK(kvern_read_attend_materialized(read, &queries, &weights));
+        for (size_t i = 0; i < SPARSE_QUERIES * SPARSE_HEADS * made; i++)
+            add_float(&d, out[i]);
+    }
+    report(name, d);
+    kvern_read_release(read);
+    server_destroy(&s);
+    free(x[0]), free(x[1]), free(x[2]);
+    free(q), free(out), free(rows), free(positions);
+}
+
 static void run_all(void)
 {
     facts();
@@ -684,6 +748,9 @@ static void run_all(void)
     far_window(5, "window and kept positions, by spans");
     starts();
     recurrent_math();
+    sparse_latents(kvern_codec_dense(KVERN_F32), 1, "sparse latents, f32");
+    sparse_latents(kvern_codec_dense(KVERN_BF16), 5, "sparse latents, bf16");
+    sparse_latents(kvern_codec_affine(8, 32), 3, "sparse latents, 8 bits");
 }
 
 int main(int count, char **arguments)
