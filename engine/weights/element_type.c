@@ -46,9 +46,38 @@ static const struct type_facts {
 
 #define TYPE_COUNT (sizeof TYPES / sizeof TYPES[0])
 
+// The others.
+static const struct named_type {
+    uint32_t type;
+    const char *name;
+    unsigned bits; // of affine codes
+} NAMED[] = {
+    {ELEMENT_AFFINE_2, "affine 2", 2}, {ELEMENT_AFFINE_3, "affine 3", 3},
+    {ELEMENT_AFFINE_4, "affine 4", 4}, {ELEMENT_AFFINE_5, "affine 5", 5},
+    {ELEMENT_AFFINE_6, "affine 6", 6}, {ELEMENT_AFFINE_8, "affine 8", 8},
+    {ELEMENT_WORDS, "U32", 0},
+};
+
+static const struct named_type *find_named(uint32_t type)
+{
+    for (size_t i = 0; i < sizeof NAMED / sizeof NAMED[0]; i++) {
+        if (NAMED[i].type == type) {
+            return &NAMED[i];
+        }
+    }
+    return NULL;
+}
+
 const char *element_type_name(uint32_t type)
 {
-    return type < TYPE_COUNT ? TYPES[type].name : NULL;
+    const struct named_type *named = find_named(type);
+    return named ? named->name : type < TYPE_COUNT ? TYPES[type].name : NULL;
+}
+
+unsigned element_type_affine_bits(uint32_t type)
+{
+    const struct named_type *named = find_named(type);
+    return named ? named->bits : 0;
 }
 
 bool element_type_block(uint32_t type, size_t *elements, size_t *bytes)

@@ -23,8 +23,22 @@ typedef enum element_type {
     ELEMENT_Q5_K = 13,
     ELEMENT_Q6_K = 14,
     ELEMENT_BF16 = 30,
-    ELEMENT_MXFP4 = 39
+    ELEMENT_MXFP4 = 39,
+
+    // Types of safetensors that GGUF has no numbers for. Codes of 2 to 8 bits whose groups have a
+    // scale and a bias, weights_groups, as MLX writes them;
+    ELEMENT_AFFINE_2 = 1002,
+    ELEMENT_AFFINE_3 = 1003,
+    ELEMENT_AFFINE_4 = 1004,
+    ELEMENT_AFFINE_5 = 1005,
+    ELEMENT_AFFINE_6 = 1006,
+    ELEMENT_AFFINE_8 = 1008,
+    // and words of 32 bits, which mean something together with other tensors only.
+    ELEMENT_WORDS = 1032
 } element_type;
+
+// The bits of a code of an affine type; 0 for any other type.
+unsigned element_type_affine_bits(uint32_t type);
 
 // "Q4_1"; also names the types that files are known to have and that cannot be decoded here. NULL
 // for any other number.

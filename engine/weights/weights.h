@@ -16,6 +16,15 @@
 
 #define WEIGHTS_MAX_DIMS 4
 
+// Of an affine type: every `inputs` elements of a row share a scale and a bias, an element is
+// scale * code + bias. Both have rows as the tensor has, of shape[0] / inputs elements.
+typedef struct weights_groups {
+    const void *scales;
+    const void *biases;
+    uint32_t type;   // of both: ELEMENT_F32, _F16 or _BF16
+    uint32_t inputs; // 32, 64 or 128; 0: the type has no groups
+} weights_groups;
+
 typedef struct weights_tensor {
     text_view name;                   // in the file
     uint32_t type;                    // of its elements, when `known`
@@ -24,7 +33,9 @@ typedef struct weights_tensor {
     uint64_t shape[WEIGHTS_MAX_DIMS]; // shape[0] is the contiguous one; unused entries are 1
     uint64_t elements;
     const void *data;
-    size_t bytes;
+    size_t bytes;          // with those of its groups
+    weights_groups groups; // of affine types, whose data are codes: a row is a stream of bits, the
+                           // lowest first
 } weights_tensor;
 
 // What a format does; `file` is its own open model.

@@ -29,6 +29,36 @@ static kvern_status bad_matrix(engine_error *error, kvern_status status, text_vi
     return engine_fail(error, status, "tensor %.*s: %s", (int)name.size, name.data, what);
 }
 
+static const void *forward(const void *data, size_t bytes)
+{
+    return data ? (const unsigned char *)data + bytes : NULL;
+}
+
+// One of the matrices of a tensor of codes, with its part of the scales and biases.
+static kvern_status affine_source(const weights_tensor *tensor, size_t index, linear_source *out,
+                                  engine_error *error)
+{
+    const size_t cols = (size_t)tensor->shape[0], rows = (size_t)tensor->shape[1];
+    const weights_groups *groups = &tensor->groups;
+    size_t bytes, scales;
+    if (groups->inputs == 0 || cols % groups->inputs ||
+        __builtin_mul_overflow(cols / 8 * rows, element_type_affine_bits(tensor->type), &bytes) ||
+        __builtin_mul_overflow(cols / groups->inputs * rows,
+                               linear_scale_array(groups->type) / LINEAR_ROWS, &scales))
+        return bad_matrix(error, KVERN_ERR_FORMAT, tensor->name, "its groups do not fit its rows");
+    *out = (linear_source){
+        .name = tensor->name,
+        .type = tensor->type,
+        .data = forward(tensor->data, index * bytes),
+        .bytes = bytes,
+        .rows = rows,
+        .cols = cols,
+        .groups = {forward(groups->scales, index * scales), forward(groups->biases, index * scales),
+                   groups->type, groups->inputs},
+    };
+    return KVERN_OK;
+}
+
 kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear_source *out,
                               engine_error *error)
 {
@@ -41,6 +71,8 @@ kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear
         return bad_matrix(error, KVERN_ERR_RANGE, tensor->name, "it has fewer matrices");
     if (shape[0] > SIZE_MAX || shape[1] > SIZE_MAX || shape[2] > SIZE_MAX)
         return bad_matrix(error, KVERN_ERR_OVERFLOW, tensor->name, "its shape does not fit");
+    if (linear_is_affine(tensor->type))
+        return affine_source(tensor, index, out, error);
     const size_t bytes = tensor->bytes / (size_t)shape[2];
     *out = (linear_source){
         .name = tensor->name,
@@ -54,19 +86,37 @@ kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear
 }
 
 // Everything that is derived from rows and cols; false when it does not fit.
-static bool measure(shape *shape)
+static bool measure(const linear_source *source, shape *shape)
 {
     const linear_layout *layout = &shape->layout;
+    const weights_groups *groups = &source->groups;
+    const size_t headers =
+        groups->inputs ? shape->cols / groups->inputs *
+                             linear_headers_of(source->type, groups->type, groups->inputs).bytes
+                       : 0;
     shape->tiles = shape->rows / LINEAR_ROWS + (shape->rows % LINEAR_ROWS != 0);
     const size_t blocks = shape->cols / layout->source_inputs;
     size_t padded;
     if (__builtin_mul_overflow(blocks, layout->source_bytes, &shape->row_bytes) ||
         __builtin_mul_overflow(shape->row_bytes, LINEAR_ROWS, &shape->tile_bytes) ||
+        __builtin_add_overflow(shape->tile_bytes, headers, &shape->tile_bytes) ||
         __builtin_mul_overflow(shape->tile_bytes, shape->tiles, &padded) ||
         __builtin_add_overflow(padded, LINEAR_ARENA_ALIGNMENT - 1, &padded))
         return false;
     shape->packed_bytes = padded / LINEAR_ARENA_ALIGNMENT * LINEAR_ARENA_ALIGNMENT;
     return true;
+}
+
+// Affine types have groups, and no others.
+static bool has_groups(const linear_source *source)
+{
+    const weights_groups *groups = &source->groups;
+    if (!linear_is_affine(source->type))
+        return groups->inputs == 0;
+    return (groups->inputs == 32 || groups->inputs == 64 || groups->inputs == 128) &&
+           (groups->type == ELEMENT_F32 || groups->type == ELEMENT_F16 ||
+            groups->type == ELEMENT_BF16) &&
+           source->cols % groups->inputs == 0;
 }
 
 static kvern_status read_shape(const linear_source *source, shape *shape, engine_error *error)
@@ -77,7 +127,10 @@ static kvern_status read_shape(const linear_source *source, shape *shape, engine
                           "its type cannot be multiplied");
     shape->cols = source->cols;
     shape->rows = source->rows;
-    if (!measure(shape))
+    if (!has_groups(source))
+        return bad_matrix(error, KVERN_ERR_UNSUPPORTED, source->name,
+                          "its groups are not of 32, 64 or 128 inputs with float scales");
+    if (!measure(source, shape))
         return bad_matrix(error, KVERN_ERR_OVERFLOW, source->name, "its size does not fit");
     if (shape->cols == 0 || shape->rows == 0 || shape->cols % shape->layout.source_inputs ||
         source->bytes / shape->rows != shape->row_bytes || source->bytes % shape->rows)
@@ -120,13 +173,18 @@ static void pack_tile(const pack_work *work, size_t tile)
 {
     const shape *shape = work->shape;
     const unsigned char *rows[LINEAR_ROWS];
+    size_t source_rows[LINEAR_ROWS];
     const size_t first = tile * LINEAR_ROWS;
     const size_t left = shape->rows - first, count = left < LINEAR_ROWS ? left : LINEAR_ROWS;
-    for (size_t i = 0; i < count; i++)
-        rows[i] = (const unsigned char *)work->source->data +
-                  source_row(work->source, first + i) * shape->row_bytes;
-    linear_pack_tile(work->source->type, rows, count, shape->cols,
-                     work->tiles + tile * shape->tile_bytes);
+    unsigned char *to = work->tiles + tile * shape->tile_bytes;
+    for (size_t i = 0; i < count; i++) {
+        source_rows[i] = source_row(work->source, first + i);
+        rows[i] = (const unsigned char *)work->source->data + source_rows[i] * shape->row_bytes;
+    }
+    if (linear_is_affine(work->source->type))
+        linear_pack_affine_tile(work->source, source_rows, count, to);
+    else
+        linear_pack_tile(work->source->type, rows, count, shape->cols, to);
 }
 
 static void pack_task(void *arg, size_t index)
@@ -218,6 +276,8 @@ kvern_status linear_create(linear_arena *arena, const linear_source *source,
         .rows = shape.rows,
         .cols = shape.cols,
         .type = source->type,
+        .scale_type = source->groups.type,
+        .group = source->groups.inputs,
         .format = shape.layout.source_inputs == 1 ? LINEAR_FORMAT_F32
                   : precision == LINEAR_INT16     ? LINEAR_FORMAT_INT16
                                                   : LINEAR_FORMAT_INT8,
@@ -243,7 +303,7 @@ static void quantized_row(const linear *weights, const unsigned char *tile, size
     for (size_t u = 0; u < weights->cols / LINEAR_UNIT; u++) {
         linear_unit unit;
         uint8_t codes[LINEAR_UNIT];
-        linear_unpack_scales(weights->type, tile, u, &unit);
+        linear_unpack_scales(weights->type, weights->scale_type, weights->group, tile, u, &unit);
         linear_unpack_codes(weights->type, &unit, row, codes);
         for (size_t i = 0; i < LINEAR_UNIT; i++)
             out[LINEAR_UNIT * u + i] = value_of(&unit, i / 16, row, codes[i], zero);

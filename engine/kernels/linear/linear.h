@@ -50,9 +50,11 @@ typedef struct linear_tile linear_tile;
 // One matrix. A value: copying it copies a view of the same packed weights, which belong to the
 // arena. Fields may be read.
 typedef struct linear {
-    size_t rows;   // outputs
-    size_t cols;   // inputs
-    uint32_t type; // an element_type
+    size_t rows;         // outputs
+    size_t cols;         // inputs
+    uint32_t type;       // an element_type
+    uint32_t scale_type; // of affine types
+    uint32_t group;      // of affine types: inputs that share a scale; else 0
     linear_format format;
     const unsigned char *tiles; // ceil(rows / 32) tiles
     size_t tile_bytes;
@@ -81,6 +83,7 @@ typedef struct linear_source {
     size_t bytes; // of data
     size_t rows;
     size_t cols;
+    weights_groups groups; // of affine types
     // Of q and k, where the file has the two halves of a head's rotating rows behind each other and
     // the engine wants them in turn (row i of the first half, row i of the second, i + 1 of the
     // first, ...): the rows of a head. 0: rows stay where they are.

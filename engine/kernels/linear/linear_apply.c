@@ -92,6 +92,8 @@ static void run_tile(const linear_job *job, size_t tile, size_t group)
     const size_t record = linear_record_bytes(weights->format);
     const linear_tile work = {
         .type = weights->type,
+        .scale_type = weights->scale_type,
+        .group = weights->group,
         .format = weights->format,
         .weights = weights->tiles + tile * weights->tile_bytes,
         .cols = weights->cols,

@@ -55,7 +55,7 @@ static void quantized_sums(const linear_tile *tile, sums_of_group sums)
     const unsigned char *records = tile->records;
     for (size_t u = 0; u < tile->cols / LINEAR_UNIT; u++) {
         linear_unit unit;
-        linear_unpack_scales(tile->type, tile->weights, u, &unit);
+        linear_unpack_scales(tile->type, tile->scale_type, tile->group, tile->weights, u, &unit);
         for (size_t row = 0; row < tile->rows; row++) {
             uint8_t weights[LINEAR_UNIT];
             linear_unpack_codes(tile->type, &unit, row, weights);

@@ -48,17 +48,22 @@ INLINE int code_bits(uint32_t type)
 {
     switch (type) {
     case ELEMENT_Q2_K:
+    case ELEMENT_AFFINE_2:
         return 2;
     case ELEMENT_Q3_K:
+    case ELEMENT_AFFINE_3:
         return 3;
     case ELEMENT_Q5_0:
     case ELEMENT_Q5_1:
     case ELEMENT_Q5_K:
+    case ELEMENT_AFFINE_5:
     case ELEMENT_MXFP4: // after the table
         return 5;
     case ELEMENT_Q6_K:
+    case ELEMENT_AFFINE_6:
         return 6;
     case ELEMENT_Q8_0:
+    case ELEMENT_AFFINE_8:
         return 8;
     default:
         return 4;
@@ -186,11 +191,23 @@ INLINE lanes_float exponent_scales(const unsigned char *exponents)
     return times_plus(whole, all_float(0.5f), times(whole, all_float(0.0f)));
 }
 
-INLINE unit_scales scales_of(uint32_t type, const unsigned char *header, const unsigned char *unit,
-                             size_t lane, size_t index)
+INLINE lanes_float load_scales(uint32_t type, const unsigned char *array, size_t lane)
+{
+    return type == ELEMENT_F32   ? load_f32(array + 4 * lane)
+           : type == ELEMENT_F16 ? load_f16(array + 2 * lane)
+                                 : load_bf16(array + 2 * lane);
+}
+
+INLINE unit_scales scales_of(uint32_t type, uint32_t scale_type, const unsigned char *header,
+                             const unsigned char *unit, size_t lane, size_t index)
 {
     const linear_layout layout = linear_layout_of(type);
     unit_scales out;
+    if (linear_is_affine(type)) {
+        out.scale[0] = load_scales(scale_type, header, lane);
+        out.minimum[0] = load_scales(scale_type, header + linear_scale_array(scale_type), lane);
+        return out;
+    }
     switch (type) {
     case ELEMENT_Q2_K:
         half_byte_scales(header, unit, lane, &out);
@@ -261,7 +278,7 @@ INLINE void products(uint32_t type, int planes, int n, const lanes_int *weights,
                 sums[v] = add_int(sums[v], low_sums[v]);
         }
     }
-    if (type == ELEMENT_Q8_0 && SIGNED_8_BITS) {
+    if (bits == 8 && SIGNED_8_BITS) {
         const unsigned char *sum = records + planes * LINEAR_PLANE_BYTES + LINEAR_TAIL_SUM;
         UNROLL
         for (int i = 0; i < count; i++)
@@ -292,16 +309,16 @@ INLINE void add_unit(uint32_t type, int planes, int n, const lanes_int *weights,
 }
 
 // One unit for the rows of a pass and all tokens.
-INLINE void add_pass(uint32_t type, int planes, size_t tokens, const unsigned char *header,
-                     const unsigned char *unit, size_t index, size_t pass,
-                     const unsigned char *records, lanes_float *y)
+INLINE void add_pass(uint32_t type, uint32_t scale_type, int planes, size_t tokens,
+                     const unsigned char *header, const unsigned char *unit, size_t index,
+                     size_t pass, const unsigned char *records, lanes_float *y)
 {
     lanes_int weights[VECTORS * LINEAR_QUADS];
     unit_scales scales[VECTORS];
     UNROLL
     for (size_t v = 0; v < VECTORS; v++) {
         const size_t lane = (pass * VECTORS + v) * LANES;
-        scales[v] = scales_of(type, header, unit, lane, index);
+        scales[v] = scales_of(type, scale_type, header, unit, lane, index);
         UNROLL
         for (size_t quad = 0; quad < LINEAR_QUADS; quad++)
             weights[v * LINEAR_QUADS + quad] = quad_codes(type, unit + 4 * lane, (int)quad);
@@ -323,16 +340,18 @@ INLINE void quantized_sums(uint32_t type, int planes, size_t tokens, const linea
 {
     const linear_layout layout = linear_layout_of(type);
     const unsigned char *at = tile->weights, *header = at, *records = tile->records;
+    const linear_headers headers = linear_headers_of(type, tile->scale_type, tile->group);
     const size_t units = tile->cols / LINEAR_UNIT;
-    for (size_t unit = 0; unit < units; unit++) {
-        if (layout.header && unit % LINEAR_SUPER == 0) {
+    for (size_t unit = 0, index = 0; unit < units; unit++) {
+        if (headers.bytes && index == 0) {
             header = at;
-            at += layout.header;
+            at += headers.bytes;
         }
         prefetch(at, layout.unit);
         for (size_t pass = 0; pass < PASSES; pass++)
-            add_pass(type, planes, tokens, header, at, unit % LINEAR_SUPER, pass, records,
+            add_pass(type, tile->scale_type, planes, tokens, header, at, index, pass, records,
                      y + pass * tokens * VECTORS);
+        index = index + 1 == headers.units ? 0 : index + 1;
         at += layout.unit;
         records += tokens * record_bytes(planes);
     }
@@ -470,6 +489,12 @@ QUANTIZED_KERNEL(Q4_K)
 QUANTIZED_KERNEL(Q5_K)
 QUANTIZED_KERNEL(Q6_K)
 QUANTIZED_KERNEL(MXFP4)
+QUANTIZED_KERNEL(AFFINE_2)
+QUANTIZED_KERNEL(AFFINE_3)
+QUANTIZED_KERNEL(AFFINE_4)
+QUANTIZED_KERNEL(AFFINE_5)
+QUANTIZED_KERNEL(AFFINE_6)
+QUANTIZED_KERNEL(AFFINE_8)
 FLOAT_KERNEL(F32)
 FLOAT_KERNEL(F16)
 FLOAT_KERNEL(BF16)
@@ -493,6 +518,12 @@ void LINEAR_TILE(const linear_tile *tile)
         KERNEL_CASE(Q5_K)
         KERNEL_CASE(Q6_K)
         KERNEL_CASE(MXFP4)
+        KERNEL_CASE(AFFINE_2)
+        KERNEL_CASE(AFFINE_3)
+        KERNEL_CASE(AFFINE_4)
+        KERNEL_CASE(AFFINE_5)
+        KERNEL_CASE(AFFINE_6)
+        KERNEL_CASE(AFFINE_8)
         KERNEL_CASE(F32)
         KERNEL_CASE(F16)
         KERNEL_CASE(BF16)

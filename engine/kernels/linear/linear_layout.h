@@ -7,7 +7,8 @@
 // A tile is 32 rows of the matrix. It is a sequence of units: 32 rows times 32 inputs. Within a
 // unit everything is interleaved by row, so that a vector lane is a row (an output): scales are
 // arrays of 32, and codes come as quads: the codes of 4 inputs in 4 bytes, 32 rows in 128 bytes.
-// Types with blocks of 256 inputs have a header before each 8 units.
+// Types with blocks of 256 inputs have a header before each 8 units, affine types one for each
+// group.
 
 #include "engine/kernels/linear/linear.h"
 #include "engine/weights/mxfp4.h"
@@ -78,11 +79,48 @@ static inline linear_layout linear_layout_of(uint32_t type)
         return (linear_layout){256, 176, 2 * H + P, 0, 0, Q, 5 * Q, 0, 1, 2 * H};
     case ELEMENT_Q6_K: // header: scale; signed scales i8[2][32], high bit pairs, quads
         return (linear_layout){256, 210, H, 0, 2 * B, 2 * B + 2 * Q, 2 * B + 6 * Q, 32, 2, 0};
+    case ELEMENT_AFFINE_2: // a header for each group, linear_group_header; two quads in an array
+        return (linear_layout){32, 8, 0, 0, 0, 0, 2 * Q, 0, 1, 0};
+    case ELEMENT_AFFINE_3: // third bits, quads
+        return (linear_layout){32, 12, 0, 0, 0, Q, 3 * Q, 0, 1, 0};
+    case ELEMENT_AFFINE_4: // quads
+        return (linear_layout){32, 16, 0, 0, 0, 0, 4 * Q, 0, 1, 0};
+    case ELEMENT_AFFINE_5: // fifth bits, quads
+        return (linear_layout){32, 20, 0, 0, 0, Q, 5 * Q, 0, 1, 0};
+    case ELEMENT_AFFINE_6: // high bit pairs, quads
+        return (linear_layout){32, 24, 0, 0, 0, 2 * Q, 6 * Q, 0, 1, 0};
+    case ELEMENT_AFFINE_8: // quads
+        return (linear_layout){32, 32, 0, 0, 0, 0, 8 * Q, 0, 1, 0};
     case ELEMENT_MXFP4: // exponents u8[32], quads of the file's codes
         return (linear_layout){32, 17, 0, 0, 0, B, B + 4 * Q, MXFP4_ZERO, 1, 0};
     default:
         return (linear_layout){0};
     }
+}
+
+// Whether a type has a header for each group: scales [32] and biases [32] of the source's type.
+static inline bool linear_is_affine(uint32_t type)
+{
+    return type >= ELEMENT_AFFINE_2 && type <= ELEMENT_AFFINE_8;
+}
+
+// Bytes of an array of 32 scales.
+static inline size_t linear_scale_array(uint32_t scale_type)
+{
+    return (size_t)LINEAR_ROWS * (scale_type == ELEMENT_F32 ? 4 : 2);
+}
+
+// Where headers are: `bytes` before each `units` units, none where that is 0.
+typedef struct linear_headers {
+    size_t bytes;
+    size_t units;
+} linear_headers;
+
+static inline linear_headers linear_headers_of(uint32_t type, uint32_t scale_type, uint32_t group)
+{
+    if (linear_is_affine(type))
+        return (linear_headers){2 * linear_scale_array(scale_type), group / LINEAR_UNIT};
+    return (linear_headers){linear_layout_of(type).header, LINEAR_SUPER};
 }
 
 // The codes u that the kernels multiply by, for the codes that an MXFP4 file has.
@@ -132,8 +170,9 @@ typedef struct linear_unit {
     const unsigned char *bytes; // in the tile
 } linear_unit;
 
-// All of a unit but its codes.
-void linear_unpack_scales(uint32_t type, const unsigned char *tile, size_t unit, linear_unit *out);
+// All of a unit but its codes. `scale_type` and `group` are those of an affine matrix, else 0.
+void linear_unpack_scales(uint32_t type, uint32_t scale_type, uint32_t group,
+                          const unsigned char *tile, size_t unit, linear_unit *out);
 
 // The codes of a row (0 to 31) of a unit: codes[LINEAR_UNIT].
 void linear_unpack_codes(uint32_t type, const linear_unit *unit, size_t row, uint8_t *codes);
@@ -148,9 +187,15 @@ void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, 
 void linear_pack_tile(uint32_t type, const unsigned char *const *rows, size_t row_count,
                       size_t cols, unsigned char *tile);
 
+// The same of an affine matrix: its rows are source_rows[row_count] of the source.
+void linear_pack_affine_tile(const linear_source *source, const size_t *source_rows,
+                             size_t row_count, unsigned char *tile);
+
 // What a kernel computes: 32 rows (the first `rows` of them are written) for the tokens of a group.
 struct linear_tile {
     uint32_t type;
+    uint32_t scale_type; // of affine types
+    uint32_t group;
     linear_format format;
     const unsigned char *weights;
     size_t cols;

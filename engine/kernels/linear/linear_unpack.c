@@ -93,6 +93,14 @@ static void minimum_of_zero(int zero, linear_unit *out)
             out->minimum[half][row] = out->scale[half][row] * -(float)zero;
 }
 
+// Affine types: arrays of scales and biases.
+static void group_scales(uint32_t scale_type, const unsigned char *header, linear_unit *out)
+{
+    const unsigned char *biases = header + linear_scale_array(scale_type);
+    linear_unpack_floats(scale_type, header, 0, out->scale[0]);
+    linear_unpack_floats(scale_type, biases, 0, out->minimum[0]);
+}
+
 // What a type stores itself: one or two scales, and one or two minimums or none.
 static void stored_scales(uint32_t type, const linear_layout *layout, const unsigned char *header,
                           size_t index, linear_unit *out)
@@ -123,14 +131,19 @@ static void stored_scales(uint32_t type, const linear_layout *layout, const unsi
     }
 }
 
-void linear_unpack_scales(uint32_t type, const unsigned char *tile, size_t unit, linear_unit *out)
+void linear_unpack_scales(uint32_t type, uint32_t scale_type, uint32_t group,
+                          const unsigned char *tile, size_t unit, linear_unit *out)
 {
     const linear_layout layout = linear_layout_of(type);
-    const size_t super_bytes = layout.header + (size_t)LINEAR_SUPER * layout.unit;
-    const size_t index = layout.header ? unit % LINEAR_SUPER : unit;
-    const unsigned char *header = tile + (unit - index) / LINEAR_SUPER * super_bytes;
-    out->bytes = header + layout.header + index * layout.unit;
-    stored_scales(type, &layout, header, index, out);
+    const linear_headers headers = linear_headers_of(type, scale_type, group);
+    const size_t super_bytes = headers.bytes + headers.units * layout.unit;
+    const size_t index = headers.bytes ? unit % headers.units : unit;
+    const unsigned char *header = tile + (unit - index) / headers.units * super_bytes;
+    out->bytes = header + headers.bytes + index * layout.unit;
+    if (linear_is_affine(type))
+        group_scales(scale_type, header, out);
+    else
+        stored_scales(type, &layout, header, index, out);
     if (layout.scales == 1)
         memcpy(out->scale[1], out->scale[0], sizeof out->scale[0]);
     if (layout.zero)
@@ -161,11 +174,11 @@ static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const un
 {
     const unsigned char *codes = unit + layout->codes + 4 * row;
     const unsigned char *high = unit + layout->high_bits + 4 * row;
-    if (type == ELEMENT_Q8_0)
+    if (type == ELEMENT_Q8_0 || type == ELEMENT_AFFINE_8)
         return engine_load_u32(codes + LINEAR_QUAD * quad);
-    if (type == ELEMENT_Q2_K)
+    if (type == ELEMENT_Q2_K || type == ELEMENT_AFFINE_2)
         return bit_pairs(codes, quad);
-    if (type == ELEMENT_Q3_K)
+    if (type == ELEMENT_Q3_K || type == ELEMENT_AFFINE_3)
         return bit_pairs(codes, quad) | (engine_load_u32(high) >> quad & 0x01010101) << 2;
     const uint32_t pair = engine_load_u32(codes + LINEAR_QUAD * (quad % 4));
     const uint32_t low = pair >> (quad / 4 * 4) & 0x0f0f0f0f;
@@ -173,8 +186,10 @@ static uint32_t stored_quad(uint32_t type, const linear_layout *layout, const un
     case ELEMENT_Q5_0:
     case ELEMENT_Q5_1:
     case ELEMENT_Q5_K:
+    case ELEMENT_AFFINE_5:
         return low | (engine_load_u32(high) >> quad & 0x01010101) << 4;
     case ELEMENT_Q6_K:
+    case ELEMENT_AFFINE_6:
         return low | bit_pairs(high, quad) << 4;
     case ELEMENT_MXFP4:
         return mxfp4_quad(low);
