@@ -20,11 +20,11 @@ static const struct dtype {
     size_t bytes;
     uint32_t type;
 } DTYPES[] = {
-    {"F32", 4, ELEMENT_F32}, {"F16", 2, ELEMENT_F16}, {"BF16", 2, ELEMENT_BF16},
-    {"F64", 8, NO_TYPE},     {"I64", 8, NO_TYPE},     {"U64", 8, NO_TYPE},
-    {"I32", 4, NO_TYPE},     {"U32", 4, NO_TYPE},     {"I16", 2, NO_TYPE},
-    {"U16", 2, NO_TYPE},     {"I8", 1, NO_TYPE},      {"U8", 1, NO_TYPE},
-    {"BOOL", 1, NO_TYPE},    {"F8_E4M3", 1, NO_TYPE}, {"F8_E5M2", 1, NO_TYPE},
+    {"F32", 4, ELEMENT_F32}, {"F16", 2, ELEMENT_F16},   {"BF16", 2, ELEMENT_BF16},
+    {"F64", 8, NO_TYPE},     {"I64", 8, NO_TYPE},       {"U64", 8, NO_TYPE},
+    {"I32", 4, NO_TYPE},     {"U32", 4, ELEMENT_WORDS}, {"I16", 2, NO_TYPE},
+    {"U16", 2, NO_TYPE},     {"I8", 1, NO_TYPE},        {"U8", 1, NO_TYPE},
+    {"BOOL", 1, NO_TYPE},    {"F8_E4M3", 1, NO_TYPE},   {"F8_E5M2", 1, NO_TYPE},
 };
 
 // Where the reader is.
@@ -102,14 +102,14 @@ static kvern_status read_type(const header_reader *reader, const json_t *dtype,
         if (strcmp(name, DTYPES[i].name) == 0) {
             *element_bytes = DTYPES[i].bytes;
             tensor->type = DTYPES[i].type;
-            tensor->known = tensor->type != NO_TYPE;
+            tensor->known = tensor->type != NO_TYPE && tensor->type != ELEMENT_WORDS;
             return KVERN_OK;
         }
     }
     return fail(reader, KVERN_ERR_FORMAT, "its dtype is not known");
 }
 
-// Sets data and bytes; a tensor of an unknown type keeps where it begins, for the check of gaps.
+// Sets data and bytes.
 static kvern_status place(const header_reader *reader, const json_t *offsets, size_t element_bytes,
                           weights_tensor *tensor)
 {
@@ -205,17 +205,6 @@ static kvern_status read_tensors(header_reader *reader, safetensors_file *file)
     return check_places(reader, file);
 }
 
-// A tensor of an unknown type has no data for anyone.
-static void hide_unknown(safetensors_file *file)
-{
-    for (size_t i = 0; i < file->count; i++) {
-        if (!file->tensors[i].known) {
-            file->tensors[i].data = NULL;
-            file->tensors[i].bytes = 0;
-        }
-    }
-}
-
 static kvern_status parse(safetensors_file *file, const char *name, engine_error *error)
 {
     header_reader reader = {.file = name, .error = error};
@@ -238,9 +227,7 @@ static kvern_status parse(safetensors_file *file, const char *name, engine_error
     }
     reader.data = file->file.data + LENGTH_BYTES + length;
     reader.data_bytes = bytes - LENGTH_BYTES - length;
-    kvern_status status = read_tensors(&reader, file);
-    hide_unknown(file);
-    return status;
+    return read_tensors(&reader, file);
 }
 
 static kvern_status read_mapping(mapped_file mapping, const char *name, safetensors_file *out,

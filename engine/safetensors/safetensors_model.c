@@ -3,6 +3,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/safetensors/config_json.h"
+#include "engine/safetensors/quantized_tensors.h"
 #include "engine/safetensors/safetensors_file.h"
 #include "engine/weights/name_index.h"
 
@@ -141,6 +142,23 @@ static kvern_status list_tensors(safetensors_model *model, const char *directory
         keep_texts(model);
     }
     find_prefix(model);
+    return KVERN_OK;
+}
+
+// A tensor of an unknown type has no data for anyone.
+static void hide_unknown(safetensors_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (!model->tensors[i].known) {
+            model->tensors[i].data = NULL;
+            model->tensors[i].bytes = 0;
+        }
+    }
+}
+
+static kvern_status index_tensors(safetensors_model *model, const char *directory,
+                                  engine_error *error)
+{
     const text_view *repeated;
     if (!name_index_build(&model->index, model->tensors, sizeof *model->tensors, model->count,
                           &repeated)) {
@@ -149,6 +167,19 @@ static kvern_status list_tensors(safetensors_model *model, const char *directory
     return repeated ? engine_fail(error, KVERN_ERR_FORMAT, "%s: two files have the tensor %.*s",
                                   directory, text_view_shown(*repeated, 128), repeated->data)
                     : KVERN_OK;
+}
+
+// The tensors of a directory, quantized ones joined.
+static kvern_status take_tensors(safetensors_model *model, const char *directory,
+                                 engine_error *error)
+{
+    kvern_status status = list_tensors(model, directory, error);
+    if (status == KVERN_OK) {
+        status =
+            quantized_tensors_join(model->config, directory, model->tensors, &model->count, error);
+    }
+    hide_unknown(model);
+    return status == KVERN_OK ? index_tensors(model, directory, error) : status;
 }
 
 static kvern_status open_single(safetensors_model *model, const char *path, engine_error *error)
@@ -323,7 +354,7 @@ kvern_status safetensors_model_open(const char *directory, hf_names_find find,
         status = open_shards(model, directory, error);
     }
     if (status == KVERN_OK) {
-        status = list_tensors(model, directory, error);
+        status = take_tensors(model, directory, error);
     }
     return finish(model, status, out);
 }
@@ -350,7 +381,7 @@ kvern_status safetensors_model_read(const char *config, size_t config_bytes, con
         model->shard_count = status == KVERN_OK;
     }
     if (status == KVERN_OK) {
-        status = list_tensors(model, "memory", error);
+        status = take_tensors(model, "memory", error);
     }
     return finish(model, status, out);
 }

@@ -79,7 +79,12 @@ static const key_row COMMON[] = {
     NEUTRAL("tie_encoder_decoder", KEY_ZERO),
     NEUTRAL("pruned_heads", KEY_NULL),
     {"layer_types", .rule = KEY_NEUTRAL, .text = "full_attention", .why = "all layers are full"},
-    {"quantization*", .rule = KEY_REFUSED, .why = "quantized safetensors are not read"},
+    NEUTRAL("quantization", KEY_NULL),
+    NEUTRAL("quantization_config", KEY_NULL),
+    {"quantization.*", .rule = KEY_USED, .why = "affine codes, as MLX writes them"},
+    {"quantization_config.quant_method", .rule = KEY_REFUSED,
+     .why = "affine codes of MLX are read"},
+    {"quantization_config.*", .rule = KEY_USED, .why = "must be what quantization is"},
     {"auto_map*", .rule = KEY_REFUSED, .why = "it comes with code of its own"},
 
     {"vision_config*", .rule = KEY_WITHOUT_EFFECT, .why = "texts only: it is not run"},
