@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/attention_layer.h"
 
+#include <kvern/math.h>
+
 static void want_rotated(tensor_spec *spec, const model_layer_facts *facts)
 {
     spec->kind = MODEL_TENSOR_ROTATED;
     spec->head = facts->head_dim;
 }
 
+static void list_other_matrices(attention_layer *layer, const model_layer_facts *facts,
+                                size_t width, tensor_specs *list)
+{
+    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
+    size_t values = (size_t)facts->kv_heads * facts->value_dim;
+    size_t mixed = (size_t)facts->heads * facts->value_dim;
+    want_rotated(tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
+    tensor_spec_matrix(list, "attn_v.weight", values, width, &layer->v);
+    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+}
+
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
                             tensor_specs *list)
 {
     size_t queries = (size_t)facts->heads * facts->head_dim;
-    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
-    size_t values = (size_t)facts->kv_heads * facts->value_dim;
-    size_t mixed = (size_t)facts->heads * facts->value_dim;
     want_rotated(tensor_spec_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
-    want_rotated(tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
-    tensor_spec_matrix(list, "attn_v.weight", values, width, &layer->v);
-    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+    list_other_matrices(layer, facts, width, list);
 }
 
 void attention_list_fused_tensors(attention_layer *layer, const model_layer_facts *facts,
@@ -33,6 +41,23 @@ void attention_list_fused_tensors(attention_layer *layer, const model_layer_fact
     want_rotated(tensor_spec_part(list, fused, all, queries, keys, width, &layer->k), facts);
     tensor_spec_part(list, fused, all, queries + keys, values, width, &layer->v);
     tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+}
+
+void attention_list_gated_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                  size_t width, tensor_specs *list)
+{
+    const size_t dim = facts->head_dim, queries = facts->heads * dim;
+    linear *const parts[] = {&layer->q, &layer->gate};
+    layer->gated = true;
+    for (size_t i = 0; i < 2; i++) {
+        tensor_spec *spec =
+            tensor_spec_part(list, "attn_q.weight", 2 * queries, i * dim, queries, width, parts[i]);
+        spec->pieces = facts->heads;
+        if (i == 0) {
+            want_rotated(spec, facts);
+        }
+    }
+    list_other_matrices(layer, facts, width, list);
 }
 
 void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
@@ -78,18 +103,26 @@ void attention_list_scratch(const model_layer_facts *facts, model_scratch *list)
     model_scratch_need(list, SCRATCH_MIXED, (size_t)facts->heads * facts->value_dim);
 }
 
+void attention_list_gated_scratch(const model_layer_facts *facts, model_scratch *list)
+{
+    attention_list_scratch(facts, list);
+    model_scratch_need(list, SCRATCH_GATE, (size_t)facts->heads * facts->value_dim);
+}
+
 kvern_status attention_project(const attention_layer *layer, const forward_pass *pass, size_t index,
                                const float *norm, engine_error *error)
 {
     float *const *scratch = pass->workspace->array;
-    const linear *readers[] = {&layer->q, &layer->k, &layer->v};
-    forward_norm_input(pass, norm, readers, 3);
+    const size_t count = layer->gated ? 4 : 3;
+    const linear *readers[] = {&layer->q, &layer->k, &layer->v, &layer->gate};
+    forward_norm_input(pass, norm, readers, count);
     const linear_job projections[] = {
         forward_product(pass, &layer->q, layer->q_bias, scratch[SCRATCH_Q], false),
         forward_product(pass, &layer->k, layer->k_bias, scratch[SCRATCH_K], false),
         forward_product(pass, &layer->v, layer->v_bias, scratch[SCRATCH_V], false),
+        forward_product(pass, &layer->gate, NULL, scratch[SCRATCH_GATE], false),
     };
-    kvern_status status = forward_apply(pass, projections, 3, error);
+    kvern_status status = forward_apply(pass, projections, count, error);
     if (status != KVERN_OK) {
         return status;
     }
@@ -112,7 +145,12 @@ kvern_status attention_run(const attention_layer *layer, const forward_pass *pas
     if (status != KVERN_OK) {
         return status;
     }
-    forward_plain_input(pass, pass->workspace->array[SCRATCH_MIXED], &layer->output);
+    const float *mixed = pass->workspace->array[SCRATCH_MIXED];
+    if (layer->gated) {
+        forward_gated_input(pass, kvern_sigmoid_array, mixed, &layer->output);
+    } else {
+        forward_plain_input(pass, mixed, &layer->output);
+    }
     const linear_job output = forward_product(pass, &layer->output, layer->output_bias, y, add);
     return forward_apply(pass, &output, 1, error);
 }

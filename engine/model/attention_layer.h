@@ -2,8 +2,8 @@
 #ifndef KVERN_ENGINE_ATTENTION_LAYER_H
 #define KVERN_ENGINE_ATTENTION_LAYER_H
 
-// Attention between four matrices, with what families add to it: biases of the matrices, and norms
-// of every head of q and k.
+// Attention between four matrices, with what families add to it: biases of the matrices, norms of
+// every head of q and k, a gate.
 
 #include "engine/model/forward.h"
 #include "engine/model/model_tensors.h"
@@ -20,6 +20,8 @@ typedef struct attention_layer {
     float *output_bias;
     float *q_norm; // [head_dim]; NULL: heads are not normed
     float *k_norm;
+    linear gate; // [heads * value_dim, width], whose sigmoid what attention gives is multiplied by
+    bool gated;
     float *sinks; // [heads] learned logits that join the softmax; NULL: none
 } attention_layer;
 
@@ -28,6 +30,9 @@ void attention_list_tensors(attention_layer *layer, const model_layer_facts *fac
                             tensor_specs *list);
 // The same with the first three fused into attn_qkv.
 void attention_list_fused_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                  size_t width, tensor_specs *list);
+// The same with attn_q that has a gate behind the queries of each head. value_dim is head_dim.
+void attention_list_gated_tensors(attention_layer *layer, const model_layer_facts *facts,
                                   size_t width, tensor_specs *list);
 // The biases of the first three.
 void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
@@ -44,14 +49,17 @@ void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts
                           tensor_specs *list);
 
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list);
+// The same with a gate.
+void attention_list_gated_scratch(const model_layer_facts *facts, model_scratch *list);
 
 // workspace q, k, v = the projections of RMSNorm(x, norm), their heads normed where the layer has
 // norms, q and k rotated.
 KVERN_CHECK kvern_status attention_project(const attention_layer *layer, const forward_pass *pass,
                                            size_t index, const float *norm, engine_error *error);
 
-// Appends k and v to the layer, attends q, and releases the read; y [tokens, width] is the output
-// matrix times what attention gives, or with `add` y grows by that.
+// Appends k and v to the layer, attends q, and releases the read; what attention gives is gated
+// where the layer has a gate, which attention_project left in the workspace; y [tokens, width] is
+// the output matrix times what attention gives, or with `add` y grows by that.
 KVERN_CHECK kvern_status attention_run(const attention_layer *layer, const forward_pass *pass,
                                        size_t index, float *y, bool add, engine_error *error);
 

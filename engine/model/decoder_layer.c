@@ -46,8 +46,9 @@ void decoder_list_post_scratch(const model_facts *facts, size_t index, model_scr
     model_scratch_need(list, SCRATCH_BRANCH, facts->width);
 }
 
-kvern_layer decoder_plan_layer(const model_layer_facts *layer)
+kvern_layer decoder_plan_layer(const model_facts *facts, size_t index)
 {
+    const model_layer_facts *layer = &facts->layer[index];
     kvern_layer plan = kvern_layer_default(layer->kv_heads, layer->head_dim);
     if (layer->kind == MODEL_LAYER_WINDOW) {
         plan = kvern_layer_window(layer->kv_heads, layer->head_dim, (int64_t)layer->window);

@@ -32,7 +32,7 @@ void decoder_list_scratch(const model_facts *facts, size_t index, model_scratch 
 void decoder_list_post_scratch(const model_facts *facts, size_t index, model_scratch *list);
 
 // A full layer, or one with a window.
-kvern_layer decoder_plan_layer(const model_layer_facts *layer);
+kvern_layer decoder_plan_layer(const model_facts *facts, size_t index);
 
 // The two halves of a layer.
 KVERN_CHECK kvern_status decoder_run_attention(const decoder_layer *layer, size_t index,

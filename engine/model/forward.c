@@ -87,26 +87,32 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
     forward_each_token(pass, pass->tokens, matrix->cols, plain_rows, values);
 }
 
+typedef struct gated_work {
+    forward_activation activation;
+    const float *values;
+} gated_work;
+
 static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
                        float *scratch)
 {
     (void)scratch;
-    const forward_activation *activation = arg;
+    const gated_work *work = arg;
     const model_workspace *w = pass->workspace;
     size_t inner = w->input.cols;
     for (size_t t = begin; t < end; t++) {
         float *gate = w->array[SCRATCH_GATE] + t * inner;
-        (*activation)(pass->features, inner, gate, gate);
-        pass->ops->multiply(gate, w->array[SCRATCH_UP] + t * inner, inner);
+        work->activation(pass->features, inner, gate, gate);
+        pass->ops->multiply(gate, work->values + t * inner, inner);
         linear_input_row(&w->input, t, gate);
     }
 }
 
 void forward_gated_input(const forward_pass *pass, forward_activation activation,
-                         const linear *matrix)
+                         const float *values, const linear *matrix)
 {
+    const gated_work work = {activation, values};
     forward_begin_input(pass, pass->tokens, matrix->cols, &matrix, 1);
-    forward_each_token(pass, pass->tokens, matrix->cols, gated_rows, &activation);
+    forward_each_token(pass, pass->tokens, matrix->cols, gated_rows, &work);
 }
 
 typedef struct add_norm_work {

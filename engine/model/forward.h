@@ -64,9 +64,10 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
 // An activation function over an array: kvern_silu_array, kvern_gelu_array.
 typedef void (*forward_activation)(uint32_t features, size_t n, const float *x, float *y);
 
-// workspace->input = activation(gate) * up, for `matrix`, which is as wide. gate is overwritten.
+// workspace->input = activation(gate) * values, for `matrix`, which is as wide. The gate is that of
+// the workspace, and overwritten.
 void forward_gated_input(const forward_pass *pass, forward_activation activation,
-                         const linear *matrix);
+                         const float *values, const linear *matrix);
 
 // x += RMSNorm(values, weight); values [tokens, width].
 void forward_add_norm(const forward_pass *pass, const float *values, const float *weight);

@@ -85,7 +85,7 @@ static kvern_status plan_layers(model *m, engine_error *error)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for %zu layers", m->facts.layers);
     }
     for (size_t i = 0; i < m->facts.layers; i++) {
-        m->plans[i] = m->facts.family->plan_layer(&m->facts.layer[i]);
+        m->plans[i] = m->facts.family->plan_layer(&m->facts, i);
     }
     return KVERN_OK;
 }

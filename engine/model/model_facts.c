@@ -221,7 +221,7 @@ kvern_status model_composition(const model_facts *facts, kvern_context *context,
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory to plan %zu layers", facts->layers);
     }
     for (size_t i = 0; i < facts->layers; i++) {
-        layers[i] = facts->family->plan_layer(&facts->layer[i]);
+        layers[i] = facts->family->plan_layer(facts, i);
     }
     const kvern_storage plain = kvern_storage_default();
     kvern_status status = kvern_storage_apply(storage ? storage : &plain, layers, facts->layers);

@@ -153,17 +153,29 @@ static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t sha
     return dims;
 }
 
+// A matrix of one row may come as a vector, and vectors with dimensions of 1 between theirs: the
+// taps of a convolution.
+static bool same_shape(const weights_tensor *tensor, const tensor_spec *spec, const size_t *wanted,
+                       uint32_t dims)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < tensor->dims; i++) {
+        if (at < dims && tensor->shape[i] == wanted[at]) {
+            at++;
+        } else if (!spec->vector || tensor->shape[i] != 1) {
+            return false;
+        }
+    }
+    const bool row = spec->matrix && spec->rows == 1;
+    return at == dims || (row && at == 1);
+}
+
 static kvern_status check_shape(const weights_tensor *tensor, const tensor_spec *spec,
                                 size_t tensors, const char *name, engine_error *error)
 {
     size_t wanted[3];
     const uint32_t dims = wanted_shape(spec, tensors, wanted);
-    const bool row = spec->matrix && spec->rows == 1; // may come as a vector
-    bool same = tensor->dims == dims || (row && tensor->dims == 1);
-    for (uint32_t i = 0; i < dims; i++) {
-        same = same && tensor->shape[i] == wanted[i];
-    }
-    if (same) {
+    if (same_shape(tensor, spec, wanted, dims)) {
         return KVERN_OK;
     }
     char shape[96], needed[96];
@@ -214,6 +226,10 @@ static kvern_status source_of(const tensor_spec *spec, const weights_tensor *ten
         out->data = (const unsigned char *)out->data + spec->first_row * row_bytes;
         out->bytes = spec->rows * row_bytes;
         out->rows = spec->rows;
+        if (spec->pieces) {
+            out->run_rows = spec->rows / spec->pieces;
+            out->run_stride = spec->fused_rows / spec->pieces;
+        }
     }
     return status;
 }
@@ -420,7 +436,7 @@ static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
         return status;
     }
     loader->done_bytes += matrix.bytes;
-    matrix.file = loader->source;
+    matrix.file = spec->pieces ? NULL : loader->source; // whose pages others need
     matrix.interleave = interleave_of(loader, spec);
     status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
                            out, loader->error);

@@ -41,6 +41,9 @@ typedef struct tensor_spec {
     // begins with row 0. 0: the tensor is the matrix.
     size_t fused_rows;
     size_t first_row;
+    // Of a part that has some rows of each of so many equal pieces of the tensor, heads for
+    // example, in all of which it has the same place: `first_row` is that in the first piece.
+    size_t pieces;
 } tensor_spec;
 
 typedef struct tensor_specs {

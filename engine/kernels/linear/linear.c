@@ -162,11 +162,12 @@ typedef struct pack_work {
 // The row of the source that becomes row `row` of the matrix.
 static size_t source_row(const linear_source *source, size_t row)
 {
-    const size_t rows = source->interleave;
-    if (!rows)
-        return row;
-    const size_t in_head = row % rows;
-    return row - in_head + in_head % 2 * (rows / 2) + in_head / 2;
+    const size_t rows = source->interleave, run = source->run_rows;
+    if (rows) {
+        const size_t in_head = row % rows;
+        row = row - in_head + in_head % 2 * (rows / 2) + in_head / 2;
+    }
+    return run ? row / run * source->run_stride + row % run : row;
 }
 
 static void pack_tile(const pack_work *work, size_t tile)

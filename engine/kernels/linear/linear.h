@@ -88,6 +88,11 @@ typedef struct linear_source {
     // the engine wants them in turn (row i of the first half, row i of the second, i + 1 of the
     // first, ...): the rows of a head. 0: rows stay where they are.
     size_t interleave;
+    // Of a part of a matrix that is made of runs of `run_rows` rows, whose beginnings are
+    // `run_stride` rows apart in the data: `rows` and `bytes` count the part alone. 0: rows follow
+    // each other.
+    size_t run_rows;
+    size_t run_stride;
     const weights *file; // whose pages are given back once they are packed; NULL: none
 } linear_source;
 

@@ -29,7 +29,7 @@ typedef struct model_family {
     kvern_status (*read_facts)(facts_reader *reader, model_facts *facts);
 
     // What the KV cache keeps of a layer.
-    kvern_layer (*plan_layer)(const model_layer_facts *layer);
+    kvern_layer (*plan_layer)(const model_facts *facts, size_t index);
 
     // The family's own object for a layer, all zero before it is loaded, and its tensors.
     size_t layer_bytes;
