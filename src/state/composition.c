@@ -177,10 +177,11 @@ static void write_signature(const kvern_planned_layer *layer, char *text)
         char codec[KVERN_CODEC_NAME_BYTES];
         stream->type->name(&stream->codec, codec);
         text += snprintf(text, (size_t)(end - text), ":%s%zu=%s", stream->name, stream->dim, codec);
+        KVERN_ASSERT(text < end);
     }
     if (plan->start != KVERN_NO_START)
-        text += snprintf(text, (size_t)(end - text), ":start%" PRId64, plan->start);
-    KVERN_ASSERT(text < end);
+        snprintf(text, (size_t)(end - text), ":start%" PRId64, plan->start);
+    KVERN_ASSERT(strlen(text) + 1 < (size_t)(end - text)); // nothing was cut off
 }
 
 static kvern_status plan_layer(kvern_composition *composition, size_t index,

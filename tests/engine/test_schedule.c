@@ -6,9 +6,8 @@
 #include "tests/support/check.h"
 #include "tests/support/ledger.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/schedule_bed.h"
 #include "tests/support/storages.h"
-#include "tests/support/tiny_gemma3.h"
-#include "tests/support/tiny_llama.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,9 +15,7 @@
 #include <string.h>
 
 #define REQUESTS 12
-#define VOCABULARY 260
 #define LEAST_SHARED 16 // tokens that are worth to be taken over
-#define POISON 200      // a token whose embedding is NaN in some models
 
 // ---- Beds ----
 
@@ -33,53 +30,18 @@ typedef struct bed {
     asked *requests; // [REQUESTS]
 } bed;
 
-static void store(engine_fixture *f, const kvern_storage *wishes)
-{
-    engine_error error;
-    kvern_composition_release(f->composition);
-    if (model_composition(f->facts, f->context, wishes, &f->composition, &error) != KVERN_OK) {
-        fail_msg("%s", error.text);
-    }
-}
-
-static kvern_storage wishes_of(const storage *s)
-{
-    kvern_storage wishes = kvern_storage_default();
-    wishes.k = s->k_codec;
-    wishes.v = s->v_codec;
-    wishes.start = s->start;
-    return wishes;
-}
-
 static void open_engines(bed *b, const kvern_context_options *context, const kvern_storage *wishes)
 {
     engine_fixture_options options = engine_fixture_default(b->data, b->bytes);
     b->alone = engine_fixture_open(&options);
-    store(&b->alone, wishes);
+    schedule_bed_store(&b->alone, wishes);
     if (context) {
         options.context = *context;
     }
     b->engine = engine_fixture_open(&options);
-    store(&b->engine, wishes);
+    schedule_bed_store(&b->engine, wishes);
     b->requests = calloc(REQUESTS, sizeof *b->requests);
     assert_non_null(b->requests);
-}
-
-static void *llama_file(size_t *bytes)
-{
-    tiny_llama model = tiny_llama_default(GGUF_TYPE_F32);
-    model.vocabulary = VOCABULARY;
-    model.byte_tokenizer = true;
-    model.separate_output = true;
-    model.head_dim = 64;
-    return tiny_llama_build(&model, bytes);
-}
-
-static void *gemma_file(size_t *bytes)
-{
-    tiny_gemma3 model = tiny_gemma3_default(GGUF_TYPE_F32);
-    model.head_dim = 64;
-    return tiny_gemma3_build(&model, bytes);
 }
 
 static void start_with_drafts(bed *b, size_t rows, size_t chunk, size_t context_length,
@@ -115,19 +77,19 @@ static bed open_llama(const kvern_context_options *context, const kvern_storage 
 {
     const kvern_storage plain = kvern_storage_default();
     bed b = {0};
-    b.data = llama_file(&b.bytes);
+    b.data = schedule_bed_file(false, 0, 2, &b.bytes);
     open_engines(&b, context, wishes ? wishes : &plain);
     return b;
 }
 
 static bed open_with_budget(const storage *s, bool gemma, uint64_t budget_bytes)
 {
-    const kvern_storage wishes = wishes_of(s);
+    const kvern_storage wishes = schedule_bed_wishes(s);
     kvern_context_options context = kvern_context_options_default();
     bed b = {0};
     context.threads = 1;
     context.budget_bytes = budget_bytes;
-    b.data = gemma ? gemma_file(&b.bytes) : llama_file(&b.bytes);
+    b.data = schedule_bed_file(gemma, 0, 2, &b.bytes);
     open_engines(&b, &context, &wishes);
     return b;
 }
@@ -177,7 +139,7 @@ static void answers_are_those_of_requests_alone(void **state)
     (void)state;
     const uint64_t rounds = check_is_long() ? 50 : 2;
     for (size_t i = 0; i < storage_count; i++) {
-        const kvern_storage wishes = wishes_of(&storages[i]);
+        const kvern_storage wishes = schedule_bed_wishes(&storages[i]);
         bed b = open_llama(NULL, &wishes);
         for (uint64_t round = 0; round < rounds; round++) {
             check_bed(&b, check_seed() + 100 * i + round);
@@ -195,9 +157,9 @@ static void windows_too(void **state)
         if (i % 5 != 0 && storages[i].start == KVERN_NO_START) {
             continue;
         }
-        const kvern_storage wishes = wishes_of(&storages[i]);
+        const kvern_storage wishes = schedule_bed_wishes(&storages[i]);
         bed b = {0};
-        b.data = gemma_file(&b.bytes);
+        b.data = schedule_bed_file(true, 0, 2, &b.bytes);
         open_engines(&b, NULL, &wishes);
         for (uint64_t round = 0; round < rounds; round++) {
             check_bed(&b, check_seed() + 100 * i + round);
@@ -211,7 +173,7 @@ static void a_common_beginning_is_computed_once(void **state)
 {
     (void)state;
     test_random random = test_random_seed(3);
-    const kvern_storage wishes = wishes_of(&storages[storage_count - 1]); // from 70 on
+    const kvern_storage wishes = schedule_bed_wishes(&storages[storage_count - 1]); // from 70 on
     const kvern_storage *const all[] = {NULL, &wishes};
     for (size_t s = 0; s < 2; s++) {
         bed b = open_llama(NULL, all[s]);
@@ -559,7 +521,7 @@ static void refused_requests_leave_no_trace(void **state)
     assert_int_equal(schedule_submit(b.schedule, &bad, &id, &error), KVERN_ERR_RANGE);
     assert_non_null(strstr(error.text, "context of 64"));
     bad = good;
-    bad.tokens = &(int32_t){VOCABULARY};
+    bad.tokens = &(int32_t){SCHEDULE_BED_VOCABULARY};
     bad.count = 1;
     assert_int_equal(schedule_submit(b.schedule, &bad, &id, &error), KVERN_ERR_RANGE);
     bad = good;
@@ -616,22 +578,6 @@ static void a_receiver_that_refuses_leaves_alone(void **state)
     close_bed(&b);
 }
 
-// Gives one token an embedding of NaN.
-static void poison(void *data, size_t bytes)
-{
-    gguf_file *file;
-    engine_error error;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, &error), KVERN_OK);
-    const gguf_tensor *embedding = gguf_find_tensor(file, "token_embd.weight");
-    assert_non_null(embedding);
-    const size_t width = (size_t)embedding->shape[0];
-    float *row = (float *)(uintptr_t)embedding->data + POISON * width;
-    for (size_t i = 0; i < width; i++) {
-        row[i] = NAN;
-    }
-    gguf_close(file);
-}
-
 // A row whose logits are NaN cannot be sampled. It ends, and nothing of it reaches the others.
 static void logits_that_are_no_numbers_leave_alone(void **state)
 {
@@ -639,8 +585,8 @@ static void logits_that_are_no_numbers_leave_alone(void **state)
     test_random random = test_random_seed(11);
     const kvern_storage plain = kvern_storage_default();
     bed b = {0};
-    b.data = llama_file(&b.bytes);
-    poison(b.data, b.bytes);
+    b.data = schedule_bed_file(false, 0, 2, &b.bytes);
+    schedule_bed_poison(b.data, b.bytes);
     open_engines(&b, NULL, &plain);
     start(&b, 4, 32, 256);
     for (size_t i = 0; i < 4; i++) {
@@ -648,7 +594,7 @@ static void logits_that_are_no_numbers_leave_alone(void **state)
         b.requests[i].max_tokens = 20;
         b.requests[i].sampling = sampler_default_options();
     }
-    b.requests[2].prompt[11] = POISON;
+    b.requests[2].prompt[11] = SCHEDULE_BED_POISON;
     for (size_t i = 0; i < 4; i++) {
         asked_submit(&b.requests[i], b.schedule);
     }
@@ -667,13 +613,6 @@ static void logits_that_are_no_numbers_leave_alone(void **state)
 }
 
 // ---- Memory ----
-
-static kvern_memory memory_of(const bed *b)
-{
-    kvern_memory memory = {.size = sizeof memory};
-    assert_int_equal(kvern_context_memory(b->engine.context, &memory), KVERN_OK);
-    return memory;
-}
 
 // The largest number of rows at once, while everything is served.
 static size_t serve_all(bed *b)
@@ -711,7 +650,7 @@ static uint64_t budget_of(const storage *s, bool gemma, uint64_t *row_bytes)
 {
     bed b = open_with_budget(s, gemma, LARGE_BUDGET);
     start_with_drafts(&b, 6, 128, 512, 5);
-    const uint64_t bytes = memory_of(&b).held_bytes +
+    const uint64_t bytes = schedule_bed_memory(&b.engine).held_bytes +
                            asked_row_bytes(b.engine.composition, 362, b.engine.facts->heads, 6);
     *row_bytes = kvern_composition_row_bytes(b.engine.composition, 362);
     finish(&b);
@@ -724,7 +663,7 @@ static size_t serve_with_budget(const storage *s, bool gemma, uint64_t budget_by
     bed b = open_with_budget(s, gemma, budget_bytes);
     const size_t most = serve_long(&b, 6);
     expect_alone(&b, REQUESTS);
-    assert_true(memory_of(&b).peak_bytes <= budget_bytes);
+    assert_true(schedule_bed_memory(&b.engine).peak_bytes <= budget_bytes);
     finish(&b);
     close_bed(&b);
     return most;
@@ -777,7 +716,7 @@ static void what_can_never_fit_is_refused(void **state)
     context.budget_bytes = 400000;
     bed b = open_llama(&context, NULL);
     start(&b, 4, 16, 512);
-    const uint64_t before = memory_of(&b).held_bytes;
+    const uint64_t before = schedule_bed_memory(&b.engine).held_bytes;
     asked *a = &b.requests[0];
     asked_fill(a, b.engine.model, 100, 0, &random);
     a->max_tokens = -1;
@@ -790,7 +729,7 @@ static void what_can_never_fit_is_refused(void **state)
              (unsigned long long)kvern_composition_row_bytes(b.engine.composition, 512));
     assert_non_null(strstr(error.text, bytes));
     assert_non_null(strstr(error.text, "400000"));
-    assert_int_equal(memory_of(&b).held_bytes, before);
+    assert_int_equal(schedule_bed_memory(&b.engine).held_bytes, before);
     // Where only the library knows, the first of the queue is refused when it would be alone.
     size_t longest = 100;
     while (kvern_composition_row_bytes(b.engine.composition, longest + 64) <= 400000 - before) {
@@ -820,7 +759,7 @@ static void refused_allocations_leave_it_usable(void **state)
     kvern_context_options context = kvern_context_options_default();
     context.threads = 1;
     context.allocator = ledger_allocator(&books);
-    const kvern_storage wishes = wishes_of(&storages[storage_count - 1]);
+    const kvern_storage wishes = schedule_bed_wishes(&storages[storage_count - 1]);
     bed b = open_llama(&context, &wishes);
     bool refused = true;
     size_t failed = 0;

@@ -6,8 +6,8 @@
 #include "tests/support/check.h"
 #include "tests/support/ledger.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/schedule_bed.h"
 #include "tests/support/storages.h"
-#include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
 
 #include <math.h>
@@ -17,8 +17,6 @@
 #define REQUESTS 12
 #define CONTEXT 256
 #define CHUNK 32
-#define VOCABULARY 260
-#define POISON 200 // a token whose embedding is NaN in some models
 
 // ---- Beds ----
 
@@ -38,40 +36,12 @@ typedef struct bed {
     asked *requests; // [REQUESTS]
 } bed;
 
-static void *build_file(bool gemma, uint64_t seed, size_t layers, size_t *bytes)
-{
-    if (gemma) {
-        tiny_gemma3 options = tiny_gemma3_default(GGUF_TYPE_F32);
-        options.head_dim = 64;
-        options.seed += seed;
-        return tiny_gemma3_build(&options, bytes);
-    }
-    tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
-    options.vocabulary = VOCABULARY;
-    options.byte_tokenizer = options.separate_output = true;
-    options.head_dim = 64;
-    options.layers = layers;
-    options.seed += seed;
-    return tiny_llama_build(&options, bytes);
-}
-
 static kvern_composition *make_plan(const engine_fixture *f, const model *model, const storage *s)
 {
-    kvern_storage wishes = kvern_storage_default();
+    const kvern_storage wishes = schedule_bed_wishes(s);
     kvern_composition *plan;
-    if (s) {
-        wishes.k = s->k_codec;
-        wishes.v = s->v_codec;
-        wishes.start = s->start;
-    }
     assert_ok(model_composition(model_get_facts(model), f->context, &wishes, &plan, NULL));
     return plan;
-}
-
-static void store(engine_fixture *f, const storage *s)
-{
-    kvern_composition_release(f->composition);
-    f->composition = make_plan(f, f->model, s);
 }
 
 static model *load_beside(const engine_fixture *f, const void *data, size_t bytes)
@@ -82,37 +52,23 @@ static model *load_beside(const engine_fixture *f, const void *data, size_t byte
     return loaded;
 }
 
-// Gives one token an embedding of NaN.
-static void poison(void *data, size_t bytes)
-{
-    gguf_file *file;
-    assert_ok(gguf_open_memory(data, bytes, &file, NULL));
-    const gguf_tensor *embedding = gguf_find_tensor(file, "token_embd.weight");
-    assert_non_null(embedding);
-    const size_t width = (size_t)embedding->shape[0];
-    float *row = (float *)(uintptr_t)embedding->data + POISON * width;
-    for (size_t i = 0; i < width; i++) {
-        row[i] = NAN;
-    }
-    gguf_close(file);
-}
-
 static bed open_bed(bool gemma, const storage *s, drafter from,
                     const kvern_context_options *context)
 {
     bed b = {.gemma = gemma};
     size_t bytes;
-    b.data = build_file(gemma, 0, 2, &bytes);
+    const kvern_storage wishes = schedule_bed_wishes(s);
+    b.data = schedule_bed_file(gemma, 0, 2, &bytes);
     engine_fixture_options options = engine_fixture_default(b.data, bytes);
     b.alone = engine_fixture_open(&options);
-    store(&b.alone, s);
+    schedule_bed_store(&b.alone, &wishes);
     if (context) {
         options.context = *context;
     }
     b.engine = engine_fixture_open(&options);
-    store(&b.engine, s);
+    schedule_bed_store(&b.engine, &wishes);
     if (from == OTHER) {
-        b.draft_data = build_file(gemma, 7, 1, &bytes);
+        b.draft_data = schedule_bed_file(gemma, 7, 1, &bytes);
         b.other = load_beside(&b.engine, b.draft_data, bytes);
     }
     b.draft = from == NONE ? NULL : b.other ? b.other : b.engine.model;
@@ -175,13 +131,6 @@ static void expect_alone(const bed *b, size_t count)
     }
 }
 
-static kvern_memory memory_of(const bed *b)
-{
-    kvern_memory memory = {.size = sizeof memory};
-    assert_int_equal(kvern_context_memory(b->engine.context, &memory), KVERN_OK);
-    return memory;
-}
-
 static void run_all(bed *b)
 {
     size_t steps = 0;
@@ -189,7 +138,7 @@ static void run_all(bed *b)
         assert_true(steps++ < 100000);
     }
     assert_int_equal(kvern_state_rows(schedule_state(b->schedule)), 0);
-    assert_int_equal(memory_of(b).page_bytes, 0); // the drafts' too
+    assert_int_equal(schedule_bed_memory(&b->engine).page_bytes, 0); // the drafts' too
 }
 
 // ---- Same answers ----
@@ -316,7 +265,7 @@ static void a_shorter_draft_context(void **state)
     size_t bytes;
     bed b = open_bed(false, NULL, NONE, NULL);
     tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
-    options.vocabulary = VOCABULARY;
+    options.vocabulary = SCHEDULE_BED_VOCABULARY;
     options.byte_tokenizer = options.separate_output = true;
     options.head_dim = 64;
     options.context_length = 80; // everything else is as in the model
@@ -344,8 +293,8 @@ static void a_row_that_nothing_can_be_guessed_for(void **state)
     (void)state;
     size_t bytes;
     bed b = open_bed(false, NULL, NONE, NULL);
-    b.draft_data = build_file(false, 0, 2, &bytes);
-    poison(b.draft_data, bytes);
+    b.draft_data = schedule_bed_file(false, 0, 2, &bytes);
+    schedule_bed_poison(b.draft_data, bytes);
     b.draft = b.other = load_beside(&b.engine, b.draft_data, bytes);
     b.draft_plan = make_plan(&b.engine, b.draft, NULL);
     start(&b, 3, CHUNK, CONTEXT);
@@ -354,7 +303,7 @@ static void a_row_that_nothing_can_be_guessed_for(void **state)
         asked_fill(&b.requests[i], b.engine.model, 30, 0, &random);
         b.requests[i].max_tokens = 40;
         b.requests[i].sampling = sampler_default_options();
-        b.requests[i].prompt[7] = i == 1 ? POISON : 7;
+        b.requests[i].prompt[7] = i == 1 ? SCHEDULE_BED_POISON : 7;
         asked_submit(&b.requests[i], b.schedule);
     }
     run_all(&b);
@@ -391,7 +340,7 @@ static void drafts_that_cannot_be_are_refused(void **state)
     size_t bytes;
     bed b = open_bed(false, NULL, NONE, NULL);
     expect_refusal(&b, b.alone.model, b.alone.composition, KVERN_ERR_ARGUMENT, "another context");
-    b.draft_data = build_file(true, 0, 0, &bytes);
+    b.draft_data = schedule_bed_file(true, 0, 0, &bytes);
     b.other = load_beside(&b.engine, b.draft_data, bytes);
     b.draft_plan = make_plan(&b.engine, b.other, NULL);
     expect_refusal(&b, b.other, b.draft_plan, KVERN_ERR_UNSUPPORTED, "it cannot draft for it");
@@ -422,7 +371,7 @@ static uint64_t budget_of(bool gemma, const storage *s, drafter from, uint64_t m
     bed b = open_with_budget(gemma, s, SELF, (uint64_t)1 << 30);
     start(&b, 6, 128, 512);
     const size_t heads = b.engine.facts->heads;
-    uint64_t bytes = memory_of(&b).held_bytes;
+    uint64_t bytes = schedule_bed_memory(&b.engine).held_bytes;
     bytes += asked_row_bytes(b.engine.composition, 362, heads, 1 + b.options.draft_tokens);
     if (from != NONE) {
         bytes += asked_row_bytes(b.draft_plan, 362, heads, 0);
@@ -450,7 +399,7 @@ static void no_request_fails_for_the_drafts_budget(void **state)
             const uint64_t budget = least + (most - least) * at * at / (steps * steps);
             bed b = open_with_budget(gemma, s, SELF, budget);
             serve_long(&b, 6);
-            assert_true(memory_of(&b).peak_bytes <= budget);
+            assert_true(schedule_bed_memory(&b.engine).peak_bytes <= budget);
             if (at % 3 == 0) { // comparing is what takes the time
                 expect_alone(&b, REQUESTS);
             }
@@ -467,7 +416,7 @@ static uint64_t least_bytes(size_t rows)
 {
     bed b = open_with_budget(false, NULL, SELF, 0);
     start(&b, rows, CHUNK, 512);
-    const uint64_t bytes = memory_of(&b).held_bytes;
+    const uint64_t bytes = schedule_bed_memory(&b.engine).held_bytes;
     finish(&b);
     close_bed(&b);
     return bytes;

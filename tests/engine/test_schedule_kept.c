@@ -5,9 +5,8 @@
 
 #include "tests/support/asked.h"
 #include "tests/support/check.h"
+#include "tests/support/schedule_bed.h"
 #include "tests/support/storages.h"
-#include "tests/support/tiny_gemma3.h"
-#include "tests/support/tiny_llama.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #define CONTEXT 256
 #define TALKS 3
 #define TURNS 6
-#define VOCABULARY 260
 
 typedef struct bed {
     void *data;
@@ -26,43 +24,20 @@ typedef struct bed {
     uint64_t budget; // 0: none
 } bed;
 
-static void *build_file(bool gemma, size_t *bytes)
-{
-    if (gemma) {
-        tiny_gemma3 options = tiny_gemma3_default(GGUF_TYPE_F32);
-        options.head_dim = 64;
-        return tiny_gemma3_build(&options, bytes);
-    }
-    tiny_llama options = tiny_llama_default(GGUF_TYPE_F32);
-    options.vocabulary = VOCABULARY;
-    options.byte_tokenizer = options.separate_output = true;
-    options.head_dim = 64;
-    return tiny_llama_build(&options, bytes);
-}
-
-static void store(engine_fixture *f, const storage *s)
-{
-    kvern_storage wishes = kvern_storage_default();
-    wishes.k = s->k_codec;
-    wishes.v = s->v_codec;
-    wishes.start = s->start;
-    kvern_composition_release(f->composition);
-    assert_ok(model_composition(f->facts, f->context, &wishes, &f->composition, NULL));
-}
-
 static bed open_within(bool gemma, const storage *s, size_t rows, size_t draft_tokens,
                        uint64_t budget)
 {
     bed b = {0};
     size_t bytes;
-    b.data = build_file(gemma, &bytes);
+    const kvern_storage wishes = schedule_bed_wishes(s);
+    b.data = schedule_bed_file(gemma, 0, 2, &bytes);
     engine_fixture_options options = engine_fixture_default(b.data, bytes);
     b.alone = engine_fixture_open(&options);
-    store(&b.alone, s);
+    schedule_bed_store(&b.alone, &wishes);
     options.context.threads = 1;
     options.context.budget_bytes = b.budget = budget;
     b.engine = engine_fixture_open(&options);
-    store(&b.engine, s);
+    schedule_bed_store(&b.engine, &wishes);
     b.options = (schedule_options){.context_length = CONTEXT,
                                    .chunk = 16,
                                    .most_rows = rows,
@@ -227,9 +202,7 @@ static void check_bed(bed *b, uint64_t seed, ends *sums)
     }
     schedule_step(b->schedule);
     assert_int_equal(kvern_state_rows(schedule_state(b->schedule)), 0);
-    kvern_memory memory = kvern_memory_default();
-    assert_ok(kvern_context_memory(b->engine.context, &memory));
-    assert_int_equal(memory.page_bytes, 0);
+    assert_int_equal(schedule_bed_memory(&b->engine).page_bytes, 0);
     free(talks);
     free(others);
 }
@@ -257,10 +230,9 @@ static void turns_are_those_of_the_sequence_alone(void **state)
 static uint64_t empty_bytes(bool gemma, const storage *s)
 {
     bed b = open_bed(gemma, s, 2, 4);
-    kvern_memory memory = kvern_memory_default();
-    assert_ok(kvern_context_memory(b.engine.context, &memory));
+    const uint64_t bytes = schedule_bed_memory(&b.engine).held_bytes;
     close_bed(&b);
-    return memory.held_bytes;
+    return bytes;
 }
 
 // However the budget lies, from one that hardly holds a row to one that holds them all: a turn that
@@ -317,7 +289,7 @@ static void what_is_not_possible_is_refused(void **state)
     assert_int_equal(schedule_submit(b.schedule, &request, &id, &error), KVERN_ERR_ARGUMENT);
 
     a.max_tokens = 4;
-    a.vocabulary = second.vocabulary = VOCABULARY;
+    a.vocabulary = second.vocabulary = SCHEDULE_BED_VOCABULARY;
     submit_turn(&b, kept[0], &a, 3);
     request.count = 3;
     assert_int_equal(schedule_submit(b.schedule, &request, &id, &error), KVERN_ERR_BUSY);
