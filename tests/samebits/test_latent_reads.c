@@ -9,6 +9,7 @@
 #include "tests/support/feed.h"
 #include "tests/support/kernel_variants.h"
 #include "tests/support/latent_feed.h"
+#include "tests/support/latent_reference.h"
 #include "tests/support/ledger.h"
 #include "tests/support/random.h"
 #include "tests/support/storages.h"
@@ -456,59 +457,6 @@ static void materialized_reads_do_not_depend_on_chunks(void **state)
 
 // ---- Float64 ----
 
-// One head of one query by the definition of latent attention: out = Wv * sum of weights * c. Also
-// what its error is measured by: the largest |score| that its products could add up to, and the
-// sum of |Wv| |c|.
-typedef struct exact {
-    double out[128], score_size, value_size;
-} exact;
-
-static exact attend_exactly(const problem *p, const float *weights, const float *latent,
-                            const float *rope, int64_t length, const float *q, size_t head,
-                            double scale)
-{
-    exact e = {.score_size = 0};
-    double *score = malloc((size_t)length * sizeof *score), most = -INFINITY, sum = 0;
-    const float *rows = weights + head * (p->nope + p->value) * p->latent;
-    assert_non_null(score);
-    for (int64_t j = 0; j < length; j++) {
-        const float *c = latent + (size_t)j * p->latent;
-        double s = 0, size = 0;
-        for (size_t n = 0; n < p->nope; n++) {
-            for (size_t d = 0; d < p->latent; d++) {
-                s += (double)q[n] * (double)rows[n * p->latent + d] * (double)c[d];
-                size += fabs((double)q[n] * (double)rows[n * p->latent + d] * (double)c[d]);
-            }
-        }
-        for (size_t d = 0; d < p->rope; d++) {
-            s += (double)q[p->nope + d] * (double)rope[(size_t)j * p->rope + d];
-            size += fabs((double)q[p->nope + d] * (double)rope[(size_t)j * p->rope + d]);
-        }
-        score[j] = s * scale;
-        most = fmax(most, score[j]);
-        e.score_size = fmax(e.score_size, size * scale);
-    }
-    for (int64_t j = 0; j < length; j++)
-        sum += score[j] = exp(score[j] - most);
-    for (size_t v = 0; v < p->value; v++) {
-        const float *row = rows + (p->nope + v) * p->latent;
-        double size = 0;
-        for (int64_t j = 0; j < length; j++) {
-            const float *c = latent + (size_t)j * p->latent;
-            double made = 0, made_size = 0;
-            for (size_t d = 0; d < p->latent; d++) {
-                made += (double)row[d] * (double)c[d];
-                made_size += fabs((double)row[d] * (double)c[d]);
-            }
-            e.out[v] += score[j] / sum * made;
-            size += score[j] / sum * made_size;
-        }
-        e.value_size = fmax(e.value_size, size);
-    }
-    free(score);
-    return e;
-}
-
 // The absorbed read by the caller's side of it: q Wk before, Wv after, in double and rounded once.
 static void attend_absorbed(const problem *p, const world *w, const kvern_layer *layer,
                             const float *weights, const float *q, float scale, double *out)
@@ -543,16 +491,6 @@ static void attend_absorbed(const problem *p, const world *w, const kvern_layer 
     free(context);
 }
 
-// A score is off by `size` times one unit for each of its roundings (made keys and scaled products,
-// or the absorbed query and its products), a weight by twice that and what exp and the sums of
-// weights add; results by that and the roundings of their own sums. docs/arithmetic.md, "Error".
-static double tolerance(const problem *p, const exact *e)
-{
-    const double u = 0x1p-24, score = (double)(p->latent + p->nope + p->rope + 4) * u;
-    const double weight = 2 * score * e->score_size + (64 + 16 + 16) * u;
-    return e->value_size * (weight + (double)(p->latent + 64 + 16) * u) * 1.1;
-}
-
 static void both_reads_agree_with_float64(void **state)
 {
     (void)state;
@@ -579,14 +517,23 @@ static void both_reads_agree_with_float64(void **state)
         assert_ok(kvern_read_export_latent(w.read, 0, 0, p.lengths[0], latent, p.rope ? rope : NULL,
                                            NULL));
         for (size_t h = 0; h < p.heads; h++) {
-            const exact e =
-                attend_exactly(&p, rows, latent, rope, p.lengths[0], q + h * dim, h, (double)scale);
+            const float *head_rows = rows + h * (p.nope + p.value) * p.latent;
+            const latent_head head = {.latent = p.latent,
+                                      .rope = p.rope,
+                                      .nope = p.nope,
+                                      .value = p.value,
+                                      .key_rows = head_rows,
+                                      .value_rows = head_rows + p.nope * p.latent,
+                                      .latents = latent,
+                                      .ropes = rope,
+                                      .q = q + h * dim,
+                                      .scale = (double)scale};
+            const latent_result e = latent_reference(&head, NULL, p.lengths[0]);
             for (size_t v = 0; v < p.value; v++) {
-                const double most = tolerance(&p, &e);
-                assert_true(fabs((double)out[h * p.value + v] - e.out[v]) <= most);
-                assert_true(fabs(absorbed[h * p.value + v] - e.out[v]) <= most);
+                assert_true(fabs((double)out[h * p.value + v] - e.out[v]) <= e.tolerance);
+                assert_true(fabs(absorbed[h * p.value + v] - e.out[v]) <= e.tolerance);
             }
-            assert_true(tolerance(&p, &e) < 0.05 * e.value_size); // or nothing would be shown
+            assert_true(e.tolerance < 0.05 * e.value_size); // or nothing would be shown
         }
         free(rows);
         free(q);
