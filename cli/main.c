@@ -18,8 +18,8 @@ static const command *const COMMANDS[] = {&command_run,  &command_batch,    &com
                                           &command_eval, &command_pull,     &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
-static const char DESCRIPTION[] =
-    "Runs language models from GGUF files on the CPU, on the KV cache of the Kvern library.\n";
+static const char DESCRIPTION[] = "Runs language models from GGUF files and Hugging Face "
+                                  "directories on the CPU, on the KV cache of the Kvern library.\n";
 static const char FOOTNOTE[] =
     "\n'kvern COMMAND --help' or 'kvern help COMMAND' says more about a command, 'kvern help bench "
     "attention' about a measurement. The exit code is 0 for success, 1 for failure, 2 for wrong "

@@ -14,7 +14,16 @@ const char *model_name_resolve(const char *name, char path[PATH_MAX])
         return name;
     }
     const int length = snprintf(path, PATH_MAX, "%s/%s.gguf", folder, name);
-    return length < PATH_MAX && access(path, F_OK) == 0 ? path : name;
+    if (length >= PATH_MAX || access(path, F_OK) == 0) {
+        return length < PATH_MAX ? path : name;
+    }
+    char config[PATH_MAX]; // of a directory
+    const int end = snprintf(config, PATH_MAX, "%s/%s/config.json", folder, name);
+    if (end >= PATH_MAX || access(config, F_OK) != 0) {
+        return name;
+    }
+    snprintf(path, PATH_MAX, "%.*s", end - (int)sizeof "config.json", config);
+    return path;
 }
 
 bool model_name_missing(const char *name)

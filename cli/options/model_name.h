@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 // The file that a model argument stands for: itself if there is such a file or it is a path, else
-// NAME.gguf in the folder of models if that exists. Otherwise it stays what it is, and opening it
-// will fail. The result is `name` or `path`.
+// NAME.gguf in the folder of models if that exists, or a directory NAME in it with a config.json.
+// Otherwise it stays what it is, and opening it will fail. The result is `name` or `path`.
 const char *model_name_resolve(const char *name, char path[PATH_MAX]);
 
 // Whether what this made of an argument is still a name alone, and no file here has it.
