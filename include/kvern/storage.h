@@ -30,7 +30,8 @@ extern "C" {
 // reserved words.
 typedef struct kvern_layer_storage {
     size_t layer;         // its index in the array that kvern_storage_apply is given
-    kvern_codec k, v;     // of its keys and of its values; bf16 in both: no start
+    kvern_codec k, v;     // of its keys and of its values; bf16 in both: no start. In a layer of
+                          // latents: of these, and of the rotated keys
     uint64_t reserved[2]; // 0
 } kvern_layer_storage;
 
@@ -46,10 +47,13 @@ typedef struct kvern_storage {
     size_t precise_last;               // so many at the end stay in bf16
     const kvern_layer_storage *layers; // exceptions, which win over everything above; borrowed
     size_t layer_count;
+    // Of all layers of latents (kvern/latent.h), to which k, v, start and the precise layers do not
+    // apply: of the latents, of the rotated keys, and of index keys, where a layer has them.
+    kvern_codec latent, rope, index;
 } kvern_storage;
 
-// Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer, no
-// start, no exceptions.
+// Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer,
+// f32 in layers of latents, no start, no exceptions.
 KVERN_API void kvern_storage_init(kvern_storage *storage, size_t size);
 
 // The same as a value.
@@ -67,14 +71,16 @@ static inline kvern_storage kvern_storage_default(void)
 KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,
                                                      kvern_codec *out);
 
-// Writes codecs and starts (k_codec, v_codec, start) into `count` layers, and replaces what they
-// had; of their other fields only the kind is looked at: recurrent layers, which have one storage,
-// stay as they are, and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout
-// has no start. `storage` and its exceptions are borrowed for the call. On failure no layer
-// changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers of several sizes),
-// KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved ones, are set),
-// KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one layer; more precise
-// layers than layers). Whether codecs suit the layers, kvern_composition_create says.
+// Writes codecs and starts (k_codec, v_codec, start; in layers of latents latent_codec, rope_codec
+// and index_codec) into `count` layers, and replaces what they
+// had; of their other fields only the kind and the dims of latents are looked at: recurrent layers,
+// which have one storage, stay as they are, and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A
+// layer in bf16 throughout has no start. `storage` and its exceptions are borrowed for the call. On
+// failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers
+// of several sizes), KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved
+// ones, are set), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one
+// layer; more precise layers than layers). Whether codecs suit the layers, kvern_composition_create
+// says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

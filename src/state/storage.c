@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-static const kvern_sized STORAGE_SIZES =
-    KVERN_SIZED(kvern_storage, KVERN_SIZE_TO(kvern_storage, layer_count));
+static const kvern_sized STORAGE_SIZES = KVERN_SIZED(
+    kvern_storage, KVERN_SIZE_TO(kvern_storage, layer_count), KVERN_SIZE_TO(kvern_storage, index));
 
 void kvern_storage_init(kvern_storage *storage, size_t size)
 {
@@ -16,6 +16,9 @@ void kvern_storage_init(kvern_storage *storage, size_t size)
         .k = kvern_codec_dense(KVERN_BF16),
         .v = kvern_codec_dense(KVERN_BF16),
         .start = KVERN_NO_START,
+        .latent = kvern_codec_dense(KVERN_F32),
+        .rope = kvern_codec_dense(KVERN_F32),
+        .index = kvern_codec_dense(KVERN_F32),
     };
     kvern_sized_init(&STORAGE_SIZES, &defaults, storage, size);
 }
@@ -36,6 +39,10 @@ static kvern_status check(const kvern_storage *storage, size_t count)
 {
     if (kvern_codec_has_reserved(&storage->k) || kvern_codec_has_reserved(&storage->v))
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "a reserved word of k or v is not 0");
+    if (kvern_codec_has_reserved(&storage->latent) || kvern_codec_has_reserved(&storage->rope) ||
+        kvern_codec_has_reserved(&storage->index))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "a reserved word of latent, rope or index is not 0");
     if (!storage->layers && storage->layer_count)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
                           storage->layer_count);
@@ -79,17 +86,43 @@ static kvern_status check_layers(const kvern_storage *storage, const kvern_layer
     return KVERN_OK;
 }
 
-// Recurrent layers have one storage.
+// Of a size that has no fields of latents, a layer of them is refused where it is planned.
+static void store_latents(kvern_layer *layer, kvern_codec latent, kvern_codec rope)
+{
+    if (layer->size < KVERN_SIZE_TO(kvern_layer, index_codec))
+        return;
+    layer->latent_codec = latent;
+    layer->rope_codec = layer->rope_dim ? rope : kvern_codec_dense(KVERN_F32);
+}
+
+// Recurrent layers have one storage, and layers of latents fields of their own.
 static void store_as(kvern_layer *layers, size_t index, kvern_codec k, kvern_codec v, int64_t start)
 {
     kvern_layer *layer = (kvern_layer *)layer_at(layers, index);
-    if (layer->kind == KVERN_LAYER_RECURRENT)
+    if (layer->kind == KVERN_LAYER_RECURRENT || layer->kind == KVERN_LAYER_LATENT)
         return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     layer->k_codec = k;
     layer->v_codec = v;
     layer->start =
         kvern_codec_equal(&k, &bf16) && kvern_codec_equal(&v, &bf16) ? KVERN_NO_START : start;
+}
+
+static void store_all_latents(const kvern_storage *storage, kvern_layer *layers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        kvern_layer *layer = (kvern_layer *)layer_at(layers, i);
+        if (layer->kind != KVERN_LAYER_LATENT)
+            continue;
+        store_latents(layer, storage->latent, storage->rope);
+        if (layer->size >= KVERN_SIZE_TO(kvern_layer, index_codec))
+            layer->index_codec = layer->index_dim ? storage->index : kvern_codec_dense(KVERN_F32);
+    }
+    for (size_t i = 0; i < storage->layer_count; i++) {
+        kvern_layer *layer = (kvern_layer *)layer_at(layers, storage->layers[i].layer);
+        if (layer->kind == KVERN_LAYER_LATENT)
+            store_latents(layer, storage->layers[i].k, storage->layers[i].v);
+    }
 }
 
 kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers, size_t count)
@@ -105,6 +138,7 @@ kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers
     if (status)
         return status;
     const kvern_codec precise = kvern_codec_dense(KVERN_BF16);
+    store_all_latents(&storage, layers, count);
     for (size_t i = 0; i < count; i++) {
         if (i < storage.precise_first || i >= count - storage.precise_last)
             store_as(layers, i, precise, precise, KVERN_NO_START);

@@ -244,6 +244,22 @@ static void add_output(digest *d, const options *o, const tensors *t)
     }
 }
 
+// Latents and the rotated keys behind them are what others have for keys.
+static void append_latents(const server *s, const kvern_tokens *tokens, kvern_read **read)
+{
+    const kvern_layer *layer = &s->o.layer;
+    kvern_latent_tokens t = kvern_latent_tokens_default(layer);
+    t.latent = tokens->k;
+    if (layer->rope_dim)
+        t.rope = (const char *)tokens->k + layer->latent_dim * in_bytes(&s->o);
+    t.index = layer->index_dim ? tokens->v : NULL;
+    t.latent_type = t.rope_type = t.index_type = tokens->k_type;
+    t.latent_token_stride = t.rope_token_stride = (int64_t)layer->k_dim;
+    t.index_token_stride = (int64_t)layer->v_dim;
+    t.counts = tokens->counts;
+    CHECK(kvern_cache_append_latent(s->cache, KVERN_PHASE_WINDOW, &t, read));
+}
+
 // Appends counts[r] tokens to each row and, when d is not NULL, adds what they attend to it.
 static void serve(server *s, const int64_t *counts, digest *d)
 {
@@ -262,7 +278,10 @@ static void serve(server *s, const int64_t *counts, digest *d)
     queries.softcap = o->softcap;
     queries.sinks = o->sinks;
     queries.scale = o->scale != 0 ? o->scale : queries.scale;
-    CHECK(kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, d ? &read : NULL));
+    if (o->layer.kind == KVERN_LAYER_LATENT)
+        append_latents(s, &tokens, d ? &read : NULL);
+    else
+        CHECK(kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, d ? &read : NULL));
     if (d) {
         CHECK(kvern_read_attend(read, &queries));
         add_output(d, o, &t);
@@ -723,6 +742,51 @@ static void sparse_latents(kvern_codec codec, size_t threads, const char *name)
     free(q), free(out), free(rows), free(positions);
 }
 
+// One line per codec of the latents; heads that fill a tile, half of one, and neither.
+static void latents(void)
+{
+    static const size_t heads[] = {1, 16, 20, 32, 40};
+    for (size_t i = 0; i < 9; i++) {
+        static const uint32_t bits[] = {2, 3, 4, 5, 6, 8};
+        const kvern_codec codec = i < 3 ? kvern_codec_dense((kvern_type)i)
+                                        : kvern_codec_affine(bits[i - 3], i % 2 ? 64 : 32);
+        char name[64];
+        digest d = digest_begin();
+        for (size_t j = 0; j < 5; j++) {
+            options o = options_default(1, 8, heads[j]);
+            o.layer = kvern_layer_latent(j == 4 ? 512 : 64 * (j + 1), 32 * (j % 3), 8 * (j % 2));
+            o.layer.latent_codec = codec;
+            if (j % 3)
+                o.layer.rope_codec = kvern_codec_dense((kvern_type)(j % 3));
+            o.in_type = (kvern_type)(j % 3);
+            o.softcap = j == 1 ? 20 : 0;
+            serve_once(&o, 70, j == 4 ? 2 : 9, &d);
+        }
+        if (i < 3)
+            snprintf(name, sizeof name, "latents, dense %zu", i);
+        else
+            snprintf(name, sizeof name, "latents of %u bits", (unsigned)bits[i - 3]);
+        report(name, d);
+    }
+}
+
+// A long row, one append and decodes, cut by spans and not: the same number each time.
+static void latent_rows(void)
+{
+    for (int how = 0; how < 4; how++) {
+        digest d = digest_begin();
+        options o = options_default(1, 8, 16);
+        o.layer = kvern_layer_latent(64, 8, 0);
+        o.threads = how % 2 ? 5 : 1;
+        server s = server_create(&o);
+        serve(&s, (int64_t[]){3000}, NULL);
+        for (int i = 0; i < (how < 2 ? 1 : 4); i++)
+            serve(&s, (int64_t[]){how < 2 ? 4 : 1}, &d);
+        server_destroy(&s);
+        report(how < 2 ? "latents, a long row" : "latents, a long row by decodes", d);
+    }
+}
+
 static void run_all(void)
 {
     facts();
@@ -751,6 +815,8 @@ static void run_all(void)
     sparse_latents(kvern_codec_dense(KVERN_F32), 1, "sparse latents, f32");
     sparse_latents(kvern_codec_dense(KVERN_BF16), 5, "sparse latents, bf16");
     sparse_latents(kvern_codec_affine(8, 32), 3, "sparse latents, 8 bits");
+    latents();
+    latent_rows();
 }
 
 int main(int count, char **arguments)

@@ -31,25 +31,33 @@ typedef struct shape {
     float softcap;
     bool sinks;
     int64_t window, keep; // 0: none
+    // Latents of v_dim numbers and rotated keys of the rest of k_dim; the codec of these is
+    // v_codec.
+    bool latents;
 } shape;
 
 static const shape shapes[] = {
-    {1, 8, 8, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0},
-    {3, 64, 64, 9, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0},
-    {2, 72, 40, 14, STORAGE_F16, STORAGE_BF16, 30, true, 0, 0},
-    {1, 192, 128, 5, STORAGE_BF16, STORAGE_F16, 0, true, 0, 0},
-    {4, 16, 24, 4, STORAGE_BF16, STORAGE_F32, 1.5f, false, 0, 0},
-    {1, 576, 512, 2, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0},
-    {1, 40, 16, 40, STORAGE_F32, STORAGE_F16, 0, true, 0, 0},
-    {2, 64, 64, 6, STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0, false, 0, 0},
-    {1, 64, 32, 4, STORAGE_AFFINE(4, 32), STORAGE_AFFINE(2, 32), 20, true, 0, 0},
-    {2, 128, 64, 2, STORAGE_AFFINE(6, 128), STORAGE_AFFINE(5, 32), 0, false, 0, 0},
-    {1, 32, 64, 9, STORAGE_AFFINE(3, 32), STORAGE_BF16, 0, false, 0, 0},
-    {2, 16, 16, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 60, 0},
-    {1, 24, 8, 3, STORAGE_F32, STORAGE_F16, 0, true, 100, 5},
-    {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 0, false, 64, 3},
-    {1, 8, 8, 2, STORAGE_F32, STORAGE_F32, 0, false, 1, 0},
-    {1, 32, 32, 2, STORAGE_AFFINE(8, 32), STORAGE_F32, 0, false, 129, 128},
+    {1, 8, 8, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0, false},
+    {3, 64, 64, 9, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0, false},
+    {2, 72, 40, 14, STORAGE_F16, STORAGE_BF16, 30, true, 0, 0, false},
+    {1, 192, 128, 5, STORAGE_BF16, STORAGE_F16, 0, true, 0, 0, false},
+    {4, 16, 24, 4, STORAGE_BF16, STORAGE_F32, 1.5f, false, 0, 0, false},
+    {1, 576, 512, 2, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0, false},
+    {1, 40, 16, 40, STORAGE_F32, STORAGE_F16, 0, true, 0, 0, false},
+    {2, 64, 64, 6, STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0, false, 0, 0, false},
+    {1, 64, 32, 4, STORAGE_AFFINE(4, 32), STORAGE_AFFINE(2, 32), 20, true, 0, 0, false},
+    {2, 128, 64, 2, STORAGE_AFFINE(6, 128), STORAGE_AFFINE(5, 32), 0, false, 0, 0, false},
+    {1, 32, 64, 9, STORAGE_AFFINE(3, 32), STORAGE_BF16, 0, false, 0, 0, false},
+    {2, 16, 16, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 60, 0, false},
+    {1, 24, 8, 3, STORAGE_F32, STORAGE_F16, 0, true, 100, 5, false},
+    {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 0, false, 64, 3, false},
+    {1, 8, 8, 2, STORAGE_F32, STORAGE_F32, 0, false, 1, 0, false},
+    {1, 32, 32, 2, STORAGE_AFFINE(8, 32), STORAGE_F32, 0, false, 129, 128, false},
+    {1, 40, 32, 16, STORAGE_F32, STORAGE_F32, 0, false, 0, 0, true},
+    {1, 576, 512, 6, STORAGE_BF16, STORAGE_F32, 0, true, 0, 0, true},
+    {1, 72, 72, 40, STORAGE_F16, STORAGE_F32, 20, false, 0, 0, true},
+    {1, 136, 128, 3, STORAGE_AFFINE(4, 64), STORAGE_BF16, 0, false, 0, 0, true},
+    {1, 96, 64, 32, STORAGE_AFFINE(8, 32), STORAGE_AFFINE(6, 32), 1.5f, true, 0, 0, true},
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
@@ -83,6 +91,11 @@ static server server_create(const shape *s, const setting *at, size_t rows, size
     layer.v_dim = s->v_dim;
     layer.k_codec = s->k_codec;
     layer.v_codec = s->v_codec;
+    if (s->latents) {
+        layer = kvern_layer_latent(s->v_dim, s->k_dim - s->v_dim, 0);
+        layer.latent_codec = s->k_codec;
+        layer.rope_codec = s->v_codec;
+    }
     if (s->window) {
         layer.kind = KVERN_LAYER_WINDOW;
         layer.window = s->window;
@@ -309,10 +322,12 @@ static void long_rows_are_equal_on_any_threads(void **state)
 {
     (void)state;
     static const shape long_shapes[] = {
-        {1, 64, 64, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0}, // one tile: cut by spans
-        {2, 32, 48, 10, STORAGE_F16, STORAGE_F32, 20, true, 0, 0},
-        {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(8, 32), 0, false, 0, 0},
-        {1, 32, 32, 4, STORAGE_AFFINE(8, 32), STORAGE_BF16, 0, true, 3000, 1100},
+        {1, 64, 64, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0, false}, // one tile: cut by spans
+        {2, 32, 48, 10, STORAGE_F16, STORAGE_F32, 20, true, 0, 0, false},
+        {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(8, 32), 0, false, 0, 0, false},
+        {1, 32, 32, 4, STORAGE_AFFINE(8, 32), STORAGE_BF16, 0, true, 3000, 1100, false},
+        {1, 40, 32, 16, STORAGE_F32, STORAGE_F32, 0, false, 0, 0, true},
+        {1, 72, 64, 5, STORAGE_AFFINE(8, 32), STORAGE_BF16, 0, true, 0, 0, true},
     };
     const kernel_variants variants = kernel_variants_here();
     const uint32_t best = variants.features[variants.count - 1];
@@ -343,7 +358,7 @@ static void fault_V1_split_count_by_batch(void **state)
 {
     (void)state;
     const kernel_variants variants = kernel_variants_here();
-    const shape s = {2, 32, 32, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0};
+    const shape s = {2, 32, 32, 4, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0, false};
     const setting at = {"shuffled", variants.features[variants.count - 1], executor_shuffled(4), 0};
     const size_t sizes[] = {1, 2, 8, 32};
     float alone[4 * 32], beside[4 * 32];
@@ -366,7 +381,7 @@ static void fault_V3_row_count_threshold(void **state)
 {
     (void)state;
     const size_t sizes[] = {1, 2, 8, 16, 32, 44, 64};
-    const shape s = {2, 64, 64, 8, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0};
+    const shape s = {2, 64, 64, 8, STORAGE_BF16, STORAGE_BF16, 0, false, 0, 0, false};
     const kernel_variants variants = kernel_variants_here();
     const setting at = {"", variants.features[variants.count - 1], executor_shuffled(4), 0};
     float *wanted = serve(&s, &at, 70, RANDOM_CHUNKS, 1, 1);
@@ -512,7 +527,7 @@ static void zeros_keep_their_sign_at_the_border_of_a_span(void **state)
 {
     (void)state;
     enum { DIM = 8, TOKENS = 1040, FIRST = 1010, QUERIES = TOKENS - FIRST };
-    const shape sh = {1, DIM, DIM, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0};
+    const shape sh = {1, DIM, DIM, 1, STORAGE_F32, STORAGE_F32, 0, false, 0, 0, false};
     const setting fast = fast_alone();
     server s = server_create(&sh, &fast, 1, 0);
     feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, 1);
@@ -573,6 +588,19 @@ static what_is_stored stored_stream(const kvern_codec *codec, float *x, size_t t
     return s;
 }
 
+// Replaces the latents and rotated keys at x by the numbers that they are read as.
+static what_is_stored stored_latents(const shape *sh, float *x, size_t tokens)
+{
+    const size_t latent = sh->v_dim, rope = sh->k_dim - sh->v_dim;
+    for (size_t i = 0; i < tokens; i++) {
+        stored_values(&sh->k_codec, x + i * sh->k_dim, latent, x + i * sh->k_dim);
+        if (rope)
+            stored_values(&sh->v_codec, x + i * sh->k_dim + latent, rope,
+                          x + i * sh->k_dim + latent);
+    }
+    return (what_is_stored){x, 1, sh->k_dim, 0, new_floats(0), new_floats(0)};
+}
+
 static reference_stream stream_of(const what_is_stored *s, size_t head)
 {
     return (reference_stream){
@@ -602,8 +630,11 @@ static void results_are_those_of_the_arithmetic_page(void **state)
         feed f = feed_create(s.cache, &(uint64_t){ROW_X}, &(int64_t){TOKENS}, sh->query_heads);
         kvern_read *read;
         assert_ok(feed_append(s.cache, KVERN_PHASE_WINDOW, &f, &read));
-        const what_is_stored k = stored_stream(&sh->k_codec, f.k, TOKENS, sh->kv_heads, sh->k_dim);
-        const what_is_stored v = stored_stream(&sh->v_codec, f.v, TOKENS, sh->kv_heads, sh->v_dim);
+        const what_is_stored k =
+            sh->latents ? stored_latents(sh, f.k, TOKENS)
+                        : stored_stream(&sh->k_codec, f.k, TOKENS, sh->kv_heads, sh->k_dim);
+        const kvern_codec v_codec = sh->latents ? (kvern_codec)STORAGE_F32 : sh->v_codec;
+        const what_is_stored v = stored_stream(&v_codec, f.v, TOKENS, sh->kv_heads, sh->v_dim);
         for (size_t j = 0; j < sizeof positions / sizeof positions[0]; j++) {
             kvern_queries queries = options_of(&s, &f);
             const int64_t one = 1;
@@ -612,7 +643,11 @@ static void results_are_those_of_the_arithmetic_page(void **state)
             assert_ok(kvern_read_attend(read, &queries));
             for (size_t h = 0; h < sh->query_heads; h++) {
                 const size_t head = h / (sh->query_heads / sh->kv_heads);
-                const reference_head stored = {stream_of(&k, head), stream_of(&v, head)};
+                reference_head stored = {stream_of(&k, head), stream_of(&v, head)};
+                if (sh->latents) { // the keys, as far as they are latents, are the values
+                    stored.v = stored.k;
+                    stored.v.dim = (int64_t)sh->v_dim;
+                }
                 const reference_query query = {
                     .position = positions[j],
                     .recent = sh->window - sh->keep,
@@ -648,9 +683,10 @@ static void equal_appends_of_a_row_that_converts_are_equal(void **state)
     enum { APPENDS = 9, TOKENS = 7 + 1 + 1 + 60 + 1 + 1 + 50 + 1 + 13 };
     static const int64_t counts[APPENDS] = {7, 1, 1, 60, 1, 1, 50, 1, 13};
     const kernel_variants variants = kernel_variants_here();
-    const shape sh = {2, 64, 64, 6, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(6, 32), 0, false, 0, 0};
-    const shape windowed = {2, 64,    64, 6, STORAGE_AFFINE(8, 32), STORAGE_AFFINE(2, 64),
-                            0, false, 30, 3};
+    const shape sh = {2,     64, 64, 6,    STORAGE_AFFINE(4, 64), STORAGE_AFFINE(6, 32), 0,
+                      false, 0,  0,  false};
+    const shape windowed = {2,     64, 64, 6,    STORAGE_AFFINE(8, 32), STORAGE_AFFINE(2, 64), 0,
+                            false, 30, 3,  false};
     for (int kind = 0; kind < 4; kind++) {
         const shape *at_shape = kind % 2 ? &windowed : &sh;
         float *wanted = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Latent layers: what their appends and exports refuse.
+// Latent layers: their plans and storages, and what their calls refuse.
 
 #include "tests/support/check.h"
 
@@ -60,6 +60,86 @@ static void other_kinds_refuse_fields_of_latents(void **state)
     }
 }
 
+static void expect_refused(const world *w, kvern_status wanted, kvern_layer layer, const char *why)
+{
+    kvern_composition *none;
+    assert_status(wanted, kvern_composition_create(w->context, &layer, 1, &none));
+    assert_null(none);
+    if (!strstr(kvern_error_detail(), why))
+        fail_msg("\"%s\" without \"%s\"", kvern_error_detail(), why);
+}
+
+// What a layer of latents cannot be is refused by the name of its field.
+static void plans_are_refused_by_name(void **state)
+{
+    const world *w = *state;
+    const kvern_layer good = kvern_layer_latent(R, ROPE, 32);
+    const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
+#define REFUSED(status, change, why)                                                               \
+    do {                                                                                           \
+        kvern_layer layer = good;                                                                  \
+        change;                                                                                    \
+        expect_refused(w, status, layer, why);                                                     \
+    } while (0)
+    REFUSED(KVERN_ERR_ARGUMENT, layer.kv_heads = 2, "kv_heads");
+    REFUSED(KVERN_ERR_ARGUMENT, layer.k_dim = R, "k_dim");
+    REFUSED(KVERN_ERR_ARGUMENT, layer.v_dim = R + ROPE, "v_dim");
+    REFUSED(KVERN_ERR_ARGUMENT, layer.rope_dim = SIZE_MAX - 7, "rope_dim");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.k_codec = bf16, "k_codec");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.v_codec = bf16, "latent_codec");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.window = 100, "window");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.start = 0, "start");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.latent_codec = kvern_codec_affine(7, 64), "latent_codec");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.rope_codec = kvern_codec_affine(4, 64), "rope_dim");
+    REFUSED(KVERN_ERR_UNSUPPORTED, layer.index_codec.reserved[0] = 1, "index_codec");
+#undef REFUSED
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(0, 8, 0), "latent_dim");
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(1032, 8, 0), "latent_dim");
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(60, 8, 0), "latent_dim");
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(64, 264, 0), "rope_dim");
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(64, 4, 0), "rope_dim");
+    expect_refused(w, KVERN_ERR_ARGUMENT, kvern_layer_latent(64, 8, 264), "index_dim");
+    kvern_layer other = kvern_layer_latent(64, 0, 0);
+    other.rope_codec = bf16;
+    expect_refused(w, KVERN_ERR_ARGUMENT, other, "lane without numbers");
+}
+
+// Dense codecs and affine ones, each lane its own; f32 unless it is asked for.
+static void storages_are_asked_for(void **state)
+{
+    const world *w = *state;
+    kvern_layer layers[3] = {kvern_layer_latent(64, 0, 0), kvern_layer_latent(64, 32, 64),
+                             kvern_layer_default(1, 64)};
+    kvern_storage storage = kvern_storage_default();
+    kvern_composition *c;
+    storage.k = storage.v = kvern_codec_affine(4, 64);
+    storage.precise_first = 1;
+    storage.start = 100;
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    assert_ok(kvern_composition_create(w->context, layers, 3, &c));
+    assert_string_equal(kvern_composition_signature(c, 0), "latent:latent64=f32");
+    assert_string_equal(kvern_composition_signature(c, 1),
+                        "latent:latent64=f32:rope32=f32:index64=f32");
+    assert_string_equal(kvern_composition_signature(c, 2),
+                        "full:h1:k64=affine4g64bf16:v64=affine4g64bf16:start100");
+    kvern_composition_release(c);
+    storage.latent = storage.rope = kvern_codec_dense(KVERN_BF16);
+    storage.index = kvern_codec_affine(8, 32);
+    const kvern_layer_storage exception = {
+        .layer = 1, .k = kvern_codec_affine(6, 64), .v = kvern_codec_dense(KVERN_F16)};
+    storage.layers = &exception;
+    storage.layer_count = 1;
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    assert_ok(kvern_composition_create(w->context, layers, 3, &c));
+    assert_string_equal(kvern_composition_signature(c, 0), "latent:latent64=bf16");
+    assert_string_equal(kvern_composition_signature(c, 1),
+                        "latent:latent64=affine6g64bf16:rope32=f16:index64=affine8g32bf16");
+    for (kvern_capability can = KVERN_CAN_DECODE; can <= KVERN_CAN_RECUR; can++)
+        assert_int_equal(kvern_composition_can(c, 0, can),
+                         can <= KVERN_CAN_FORK || can == KVERN_CAN_LATENT);
+    kvern_composition_release(c);
+}
+
 // ---- Calls ----
 
 static void other_kinds_refuse_latents(void **state)
@@ -93,6 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(other_kinds_refuse_fields_of_latents, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(plans_are_refused_by_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(storages_are_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_kinds_refuse_latents, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
