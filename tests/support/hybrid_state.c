@@ -81,7 +81,8 @@ static kvern_status serve_attention(kvern_state *s, size_t layer, const uint64_t
     kvern_status status = kvern_step_append(s, layer, &f.tokens, out ? &read : NULL);
     if (!status && out) {
         f.queries.out = *out;
-        assert_ok(kvern_read_attend(read, &f.queries));
+        if (kvern_read_attend(read, &f.queries)) // for its memory, of which there is more now
+            assert_ok(kvern_read_attend(read, &f.queries));
         *out += f.out_count;
     }
     kvern_read_release(read);
