@@ -283,26 +283,34 @@ LANES_INLINE void convolve_lanes(size_t c, int count, size_t taps, const float *
     store_some(out + c, silu ? lanes_silu(sum) : sum, count);
 }
 
-LANES_INLINE void convolve_taps(size_t channels, size_t taps, const float *const *rows,
-                                const float *weight, size_t weight_stride, const float *bias,
-                                bool silu, float *out)
+// The four taps and the silu that models have, without loops in the loop.
+static void convolve_four(size_t channels, const float *const *rows, const float *weight,
+                          size_t weight_stride, const float *bias, float *out)
 {
-    size_t c = 0;
-    for (; c + 16 <= channels; c += 16)
-        convolve_lanes(c, 16, taps, rows, weight, weight_stride, bias, silu, out);
-    if (c < channels)
-        convolve_lanes(c, (int)(channels - c), taps, rows, weight, weight_stride, bias, silu, out);
+    const float *x0 = rows[0], *x1 = rows[1], *x2 = rows[2], *x3 = rows[3];
+    const float *w0 = weight, *w1 = w0 + weight_stride, *w2 = w1 + weight_stride;
+    const float *w3 = w2 + weight_stride;
+    for (size_t c = 0; c < channels; c += 16) {
+        lanes sum = bias ? lanes_load(bias + c) : lanes_zero();
+        sum = lanes_fma(lanes_load(w0 + c), lanes_load(x0 + c), sum);
+        sum = lanes_fma(lanes_load(w1 + c), lanes_load(x1 + c), sum);
+        sum = lanes_fma(lanes_load(w2 + c), lanes_load(x2 + c), sum);
+        sum = lanes_fma(lanes_load(w3 + c), lanes_load(x3 + c), sum);
+        lanes_store(out + c, lanes_silu(sum));
+    }
 }
 
 static void convolve(size_t channels, size_t taps, const float *const *rows, const float *weight,
                      size_t weight_stride, const float *bias, bool silu, float *out)
 {
-    const float *const four[4] = {rows[0], rows[taps > 1], rows[taps > 2 ? 2 : 0],
-                                  rows[taps > 3 ? 3 : 0]};
-    if (taps == 4 && silu) // what models have
-        convolve_taps(channels, 4, four, weight, weight_stride, bias, true, out);
-    else
-        convolve_taps(channels, taps, rows, weight, weight_stride, bias, silu, out);
+    size_t c = 0;
+    if (taps == 4 && silu) {
+        c = channels / 16 * 16;
+        convolve_four(c, rows, weight, weight_stride, bias, out);
+    }
+    for (; c < channels; c += 16)
+        convolve_lanes(c, channels - c < 16 ? (int)(channels - c) : 16, taps, rows, weight,
+                       weight_stride, bias, silu, out);
 }
 
 static void rms_scale(size_t n, const float *x, float eps, float factor, const float *weight,
