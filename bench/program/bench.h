@@ -7,6 +7,7 @@ int bench_attention(int argc, char **argv);
 int bench_draft(int argc, char **argv);
 int bench_model(int argc, char **argv);
 int bench_overhead(int argc, char **argv);
+int bench_recurrent(int argc, char **argv);
 int bench_select(int argc, char **argv);
 int bench_sharing(int argc, char **argv);
 

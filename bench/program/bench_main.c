@@ -24,6 +24,8 @@ static const measurement MEASUREMENTS[] = {
     {"model", (char[]){"kvern bench model"}, "a model's prompt and generation", bench_model},
     {"overhead", (char[]){"kvern bench overhead"}, "loading, and the calls around the arithmetic",
      bench_overhead},
+    {"recurrent", (char[]){"kvern bench recurrent"},
+     "recurrent layers, beside what the machine can do at most", bench_recurrent},
     {"select", (char[]){"kvern bench select"}, "selections of positions, and reads of them",
      bench_select},
     {"sharing", (char[]){"kvern bench sharing"}, "what rows gain that share a prefix",
@@ -52,7 +54,9 @@ static int fail_measurement(const char *word)
     }
     const char *meant = word ? nearest_name(word, names, MEASUREMENT_COUNT) : NULL;
     if (!word) {
-        report_error("no measurement given: attention, draft, model, overhead, select or sharing");
+        report_error(
+            "no measurement given: attention, draft, model, overhead, recurrent, select or "
+            "sharing");
     } else {
         report_error("unknown measurement '%s'%s%s%s", word, meant ? ", did you mean '" : "",
                      meant ? meant : "", meant ? "'?" : "");

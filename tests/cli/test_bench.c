@@ -424,6 +424,46 @@ static void test_select(void **state)
     program_free(&result);
 }
 
+static void test_recurrent(void **state)
+{
+    (void)state;
+    json_t *run = program_json(
+        &(program_call){.arguments = {"bench", "recurrent", "--key-heads", "2", "--value-heads",
+                                      "4", "--head-dim", "24", "--new", "5,40", "-t", "2", "--runs",
+                                      "2", "--json"}},
+        0);
+    static const char *const KINDS[] = {"delta", "channels", "ssd"};
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 9);
+    for (size_t i = 0; i < 9; i++) {
+        static const double TOKENS[] = {1, 5, 40};
+        const json_t *cell = json_array_get(cells, i);
+        const double numbers = 4 * 24 * 24, each = i / 3 == 2 ? 3 : 4;
+        assert_string_equal(json_string_value(json_object_get(cell, "kind")), KINDS[i / 3]);
+        assert_string_equal(json_string_value(json_object_get(cell, "phase")),
+                            i % 3 ? "window" : "decode");
+        assert_true(json_number_at(cell, "new_tokens") == TOKENS[i % 3]);
+        assert_true(json_number_at(cell, "fma") == each * TOKENS[i % 3] * numbers);
+        assert_true(json_number_at(cell, "bytes") == 8 * numbers);
+        assert_true(json_number_at(cell, "ms") > 0 && json_number_at(cell, "loops_ms") > 0);
+        assert_true(json_number_at(cell, "roofline_share") > 0);
+        assert_true(json_number_at(cell, "difference") < 1e-4);
+    }
+    json_decref(run);
+    program_result result = program_run(&(program_call){
+        .arguments = {"bench", "recurrent", "--kind", "ssd", "--phase", "window", "--key-heads",
+                      "1", "--value-heads", "3", "--head-dim", "16", "-t", "1", "--runs", "1"}});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "loops ms");
+    program_expect_part(result.out, "window  ssd");
+    program_free(&result);
+    program_expect_usage(&(program_call){.arguments = {"bench", "recurrent", "--kind", "rwkv"}},
+                         "--kind knows delta, channels and ssd, not 'rwkv'");
+    program_expect_usage(
+        &(program_call){.arguments = {"bench", "recurrent", "--value-heads", "24"}},
+        "--value-heads is no multiple of --key-heads");
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -496,8 +536,8 @@ static void test_program_of_its_own(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const WHAT[] = {"attention", "draft",  "model",
-                                       "overhead",  "select", "sharing"};
+    static const char *const WHAT[] = {"attention", "draft",  "model",  "overhead",
+                                       "recurrent", "select", "sharing"};
     for (size_t i = 0; i < sizeof WHAT / sizeof WHAT[0]; i++) {
         program_result result =
             program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
@@ -524,19 +564,13 @@ int main(void)
     if (mode)
         return be_peer(mode);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention_json),
-        cmocka_unit_test(test_attention_from_cache),
-        cmocka_unit_test(test_attention_csv),
-        cmocka_unit_test(test_bad_peers),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_batch),
-        cmocka_unit_test(test_model_storage),
-        cmocka_unit_test(test_model_peers),
-        cmocka_unit_test(test_overhead),
-        cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_select),
-        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_program_of_its_own),
+        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_from_cache),
+        cmocka_unit_test(test_attention_csv),  cmocka_unit_test(test_bad_peers),
+        cmocka_unit_test(test_model),          cmocka_unit_test(test_model_batch),
+        cmocka_unit_test(test_model_storage),  cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_select),         cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_program_of_its_own),
         cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_BENCH_RECURRENT_TIMING_H
+#define KVERN_BENCH_RECURRENT_TIMING_H
+
+// Timing of recurrent layers through the public interface: one layer, states enough that a decode
+// reads and writes memory and not a cache, the machine's limits measured in between, and plain
+// loops beside it.
+
+#include "bench/measure/roofline.h"
+
+#include <kvern/kvern.h>
+
+typedef struct recurrent_case {
+    kvern_layer layer;
+    int64_t new_tokens; // 1: a decode, of another row each time
+    size_t threads;
+} recurrent_case;
+
+// Seconds of timed runs: the median and the quartiles.
+typedef struct recurrent_times {
+    double median, low, high;
+} recurrent_times;
+
+typedef struct recurrent_result {
+    recurrent_times times; // all of it: convolution, norms, gates, steps
+    recurrent_times naive; // the same by plain loops, on the same threads
+    double difference;     // of their results: norm of the difference over the norm of ours
+    // What one run needs. Bytes: S once from memory and once back. Multiply-adds: for every token
+    // and every number of S one for each thing that is done to it: the decay, m (delta), the outer
+    // product, y.
+    double bytes, fma;
+    roofline limits;
+    double share; // of the roofline, at the median
+} recurrent_result;
+
+// Results further apart are not the same computation.
+#define RECURRENT_MOST_DIFFERENCE 1e-3
+
+// Measures a cell: `runs` timed calls of each kind, in turns. Decodes cycle through `cold_bytes` of
+// states. Errors: those of the library, KVERN_ERR_MEMORY.
+kvern_status recurrent_measure(const recurrent_case *cell, size_t runs,
+                               const roofline_buffer *buffer, size_t cold_bytes,
+                               recurrent_result *result);
+
+#endif
