@@ -634,6 +634,74 @@ static void arrays(void)
 #define CHANNELS ((size_t)328)
 #define INPUTS ((size_t)37)
 
+// Tokens first to first + count - 1 of two rows, the second one a token behind.
+static void take_tokens(server *s, const kvern_recur_weights *weights, size_t first, int64_t count,
+                        digest *d)
+{
+    const kvern_layer *layer = &s->o.layer;
+    const size_t heads = layer->value_heads, y_floats = heads * layer->v_dim;
+    const size_t a =
+        layer->recurrence == KVERN_RECURRENCE_DELTA_CHANNELS ? heads * layer->k_dim : heads;
+    const int64_t counts[2] = {count, count - (first == 0)};
+    float *x[3], *y = take(2 * (size_t)count * y_floats, sizeof *y);
+    const size_t dims[3] = {layer->conv_dim, a, heads};
+    for (int i = 0; i < 3; i++) {
+        x[i] = take(2 * (size_t)count * dims[i], sizeof(float));
+        for (int64_t t = 0; t < 2 * count; t++) {
+            const int64_t row = t / count, at = (int64_t)first + t % count - (first && row);
+            fill(x[i] + (size_t)t * dims[i], 40 + (uint64_t)i, (size_t)row, at, dims[i], 3);
+        }
+    }
+    kvern_recur_tokens tokens = kvern_recur_tokens_default(layer);
+    tokens.x = x[0], tokens.a = x[1];
+    tokens.b = layer->recurrence == KVERN_RECURRENCE_SSD ? NULL : x[2];
+    tokens.y = y, tokens.counts = counts, tokens.weights = weights;
+    tokens.start = (int64_t[]){0, count};
+    CHECK(kvern_cache_recur(s->cache, KVERN_PHASE_WINDOW, &tokens));
+    for (size_t i = 0; i < 2 * (size_t)count * y_floats; i++)
+        add_float(d, y[i]);
+    free(x[0]), free(x[1]), free(x[2]), free(y);
+}
+
+// Outputs of windows and decodes, and the matrices behind them.
+static void recurrence(kvern_recurrence rule, size_t threads, const char *name)
+{
+    static const int64_t counts[] = {70, 1, 1, 9};
+    options o = {
+        .layer = kvern_layer_recurrent(rule, 2, 6, 40, 72, 4), .rows = 2, .threads = threads};
+    server s = server_create(&o);
+    const size_t channels = o.layer.conv_dim, numbers = 6 * 40 * 72;
+    float *learned = take(4 * channels + 600, sizeof *learned),
+          *matrices = take(numbers, sizeof(float));
+    digest d = digest_begin();
+    fill(learned, 43, 0, 0, 4 * channels + 600, 1);
+    kvern_recur_weights weights = kvern_recur_weights_default(&o.layer);
+    weights.conv_weight = learned, weights.a_log = learned + 4 * channels;
+    weights.dt_bias = weights.a_log + 6;
+    if (rule == KVERN_RECURRENCE_SSD)
+        weights.d = weights.a_log + 300, weights.dt_low = 0.01f, weights.dt_high = 2;
+    size_t first = 0;
+    for (size_t i = 0; i < 4; first += (size_t)counts[i++])
+        take_tokens(&s, &weights, first, counts[i], &d);
+    kvern_recur_state state = {.size = sizeof state, .s = matrices};
+    for (size_t row = 0; row < 2; row++) {
+        CHECK(kvern_cache_export_recurrent(s.cache, row, &state));
+        for (size_t i = 0; i < numbers; i++)
+            add_float(&d, matrices[i]);
+    }
+    report(name, d);
+    server_destroy(&s);
+    free(learned), free(matrices);
+}
+
+static void recurrences(void)
+{
+    recurrence(KVERN_RECURRENCE_DELTA, 1, "gated delta");
+    recurrence(KVERN_RECURRENCE_DELTA, 5, "gated delta, by heads");
+    recurrence(KVERN_RECURRENCE_DELTA_CHANNELS, 5, "gated delta, decays of channels");
+    recurrence(KVERN_RECURRENCE_SSD, 5, "state space duality");
+}
+
 // What surrounds a recurrence: convolution, gates, norms.
 static void recurrent_math(void)
 {
@@ -812,6 +880,7 @@ static void run_all(void)
     far_window(5, "window and kept positions, by spans");
     starts();
     recurrent_math();
+    recurrences();
     sparse_latents(kvern_codec_dense(KVERN_F32), 1, "sparse latents, f32");
     sparse_latents(kvern_codec_dense(KVERN_BF16), 5, "sparse latents, bf16");
     sparse_latents(kvern_codec_affine(8, 32), 3, "sparse latents, 8 bits");
