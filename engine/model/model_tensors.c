@@ -222,10 +222,7 @@ static kvern_status source_of(const tensor_spec *spec, const weights_tensor *ten
 {
     kvern_status status = linear_source_of(tensor, index, out, error);
     if (status == KVERN_OK && spec->fused_rows) {
-        const size_t row_bytes = out->bytes / out->rows;
-        out->data = (const unsigned char *)out->data + spec->first_row * row_bytes;
-        out->bytes = spec->rows * row_bytes;
-        out->rows = spec->rows;
+        linear_source_narrow(out, spec->first_row, spec->rows);
         if (spec->pieces) {
             out->run_rows = spec->rows / spec->pieces;
             out->run_stride = spec->fused_rows / spec->pieces;

@@ -14,6 +14,7 @@
 // How a matrix is quantized.
 typedef struct scheme {
     bool quantized;
+    bool mxfp4; // else affine
     uint64_t bits;
     uint64_t group;
 } scheme;
@@ -63,10 +64,16 @@ static kvern_status read_scheme(const joining *j, const json_t *object, scheme *
     if (status != KVERN_OK) {
         return status;
     }
-    if (!name || strcmp(name, "affine") != 0) {
+    out->mxfp4 = name && strcmp(name, "mxfp4") == 0;
+    if (!name || (strcmp(name, "affine") != 0 && !out->mxfp4)) {
         return engine_fail(j->error, KVERN_ERR_UNSUPPORTED,
-                           "%s: quantization.mode \"%.40s\" is not supported; affine is", j->name,
-                           name ? name : "");
+                           "%s: quantization.mode \"%.40s\" is not supported; affine and mxfp4 are",
+                           j->name, name ? name : "");
+    }
+    if (out->mxfp4) {
+        return out->bits == 4 && out->group == 32 ? KVERN_OK
+                                                  : fail_key(j, KVERN_ERR_UNSUPPORTED, "mode",
+                                                             "mxfp4 has 4 bits, in groups of 32");
     }
     if (element_type_affine_bits(ELEMENT_AFFINE_2 - 2 + (uint32_t)(out->bits & 15)) != out->bits) {
         return fail_key(j, KVERN_ERR_UNSUPPORTED, "bits", "is none of 2, 3, 4, 5, 6 and 8");
@@ -118,7 +125,9 @@ static kvern_status scheme_of(const joining *j, const char *module, scheme *out)
     if (json_is_boolean(own)) {
         out->quantized = json_is_true(own);
     } else if (own) {
-        *out = (scheme){true, 4, 64}; // what MLX takes for what is not said
+        const char *mode = json_string_value(json_object_get(own, "mode"));
+        const bool affine = !mode || strcmp(mode, "mxfp4") != 0;
+        *out = (scheme){true, false, 4, affine ? 64 : 32}; // what MLX takes for what is not said
         return read_scheme(j, own, out);
     }
     return KVERN_OK;
@@ -134,7 +143,7 @@ static kvern_status fail_tensor(const joining *j, const weights_tensor *tensor, 
 
 static weights_tensor *find_part(const joining *j, const char *module, const char *part)
 {
-    char name[MOST_NAME_BYTES];
+    char name[MOST_NAME_BYTES + 16];
     snprintf(name, sizeof name, "%s%s", module, part);
     return (weights_tensor *)name_index_find(&j->index, text_view_of(name));
 }
@@ -143,8 +152,7 @@ static weights_tensor *find_part(const joining *j, const char *module, const cha
 static bool fits(const weights_tensor *part, const weights_tensor *tensor, uint64_t cols,
                  uint64_t group)
 {
-    bool right =
-        part && part->known && part->dims == tensor->dims && part->shape[0] * group == cols;
+    bool right = part && part->dims == tensor->dims && part->shape[0] * group == cols;
     for (size_t i = 1; right && i < WEIGHTS_MAX_DIMS; i++) {
         right = part->shape[i] == tensor->shape[i];
     }
@@ -157,6 +165,37 @@ static void take_part(joining *j, const weights_tensor *part, weights_tensor *te
     tensor->bytes += part->bytes;
 }
 
+static kvern_status join_affine(joining *j, weights_tensor *tensor, const char *module,
+                                const scheme *how)
+{
+    const uint64_t cols = tensor->shape[0];
+    const weights_tensor *scales = find_part(j, module, ".scales");
+    const weights_tensor *biases = find_part(j, module, ".biases");
+    if (!fits(scales, tensor, cols, how->group) || !fits(biases, tensor, cols, how->group) ||
+        !scales->known || scales->type != biases->type) {
+        return fail_tensor(j, tensor,
+                           "lacks scales and biases, or they do not fit its bits and groups");
+    }
+    tensor->type = ELEMENT_AFFINE_2 - 2 + (uint32_t)how->bits;
+    tensor->groups =
+        (weights_groups){scales->data, biases->data, scales->type, (uint32_t)how->group};
+    take_part(j, scales, tensor);
+    take_part(j, biases, tensor);
+    return KVERN_OK;
+}
+
+static kvern_status join_mxfp4(joining *j, weights_tensor *tensor, const char *module)
+{
+    const weights_tensor *scales = find_part(j, module, ".scales");
+    if (!fits(scales, tensor, tensor->shape[0], 32) || scales->type != ELEMENT_BYTES) {
+        return fail_tensor(j, tensor, "lacks scales of bytes, or they do not fit it");
+    }
+    tensor->type = ELEMENT_MXFP4;
+    tensor->groups = (weights_groups){scales->data, NULL, ELEMENT_BYTES, 32};
+    take_part(j, scales, tensor);
+    return KVERN_OK;
+}
+
 static kvern_status join(joining *j, weights_tensor *tensor, const char *module)
 {
     scheme how;
@@ -167,24 +206,14 @@ static kvern_status join(joining *j, weights_tensor *tensor, const char *module)
     if (!how.quantized) {
         return fail_tensor(j, tensor, "has words, but config.json says that it is not quantized");
     }
-    const weights_tensor *scales = find_part(j, module, ".scales");
-    const weights_tensor *biases = find_part(j, module, ".biases");
     const uint64_t cols = tensor->shape[0] * 32 / how.bits; // words of four bytes are in the file
-    if (tensor->dims < 2 || tensor->shape[0] * 32 % how.bits ||
-        !fits(scales, tensor, cols, how.group) || !fits(biases, tensor, cols, how.group) ||
-        scales->type != biases->type) {
-        return fail_tensor(j, tensor,
-                           "lacks scales and biases, or they do not fit its bits and groups");
+    if (tensor->dims < 2 || tensor->shape[0] * 32 % how.bits) {
+        return fail_tensor(j, tensor, "does not fit its bits");
     }
-    tensor->type = ELEMENT_AFFINE_2 - 2 + (uint32_t)how.bits;
     tensor->known = true;
     tensor->elements = tensor->elements / tensor->shape[0] * cols;
     tensor->shape[0] = cols;
-    tensor->groups =
-        (weights_groups){scales->data, biases->data, scales->type, (uint32_t)how.group};
-    take_part(j, scales, tensor);
-    take_part(j, biases, tensor);
-    return KVERN_OK;
+    return how.mxfp4 ? join_mxfp4(j, tensor, module) : join_affine(j, tensor, module, &how);
 }
 
 static bool module_of(const weights_tensor *tensor, char module[MOST_NAME_BYTES])

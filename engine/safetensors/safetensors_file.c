@@ -23,7 +23,7 @@ static const struct dtype {
     {"F32", 4, ELEMENT_F32}, {"F16", 2, ELEMENT_F16},   {"BF16", 2, ELEMENT_BF16},
     {"F64", 8, NO_TYPE},     {"I64", 8, NO_TYPE},       {"U64", 8, NO_TYPE},
     {"I32", 4, NO_TYPE},     {"U32", 4, ELEMENT_WORDS}, {"I16", 2, NO_TYPE},
-    {"U16", 2, NO_TYPE},     {"I8", 1, NO_TYPE},        {"U8", 1, NO_TYPE},
+    {"U16", 2, NO_TYPE},     {"I8", 1, NO_TYPE},        {"U8", 1, ELEMENT_BYTES},
     {"BOOL", 1, NO_TYPE},    {"F8_E4M3", 1, NO_TYPE},   {"F8_E5M2", 1, NO_TYPE},
 };
 
@@ -102,7 +102,7 @@ static kvern_status read_type(const header_reader *reader, const json_t *dtype,
         if (strcmp(name, DTYPES[i].name) == 0) {
             *element_bytes = DTYPES[i].bytes;
             tensor->type = DTYPES[i].type;
-            tensor->known = tensor->type != NO_TYPE && tensor->type != ELEMENT_WORDS;
+            tensor->known = tensor->type != NO_TYPE && tensor->type < ELEMENT_WORDS;
             return KVERN_OK;
         }
     }

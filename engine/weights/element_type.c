@@ -55,7 +55,7 @@ static const struct named_type {
     {ELEMENT_AFFINE_2, "affine 2", 2}, {ELEMENT_AFFINE_3, "affine 3", 3},
     {ELEMENT_AFFINE_4, "affine 4", 4}, {ELEMENT_AFFINE_5, "affine 5", 5},
     {ELEMENT_AFFINE_6, "affine 6", 6}, {ELEMENT_AFFINE_8, "affine 8", 8},
-    {ELEMENT_WORDS, "U32", 0},
+    {ELEMENT_WORDS, "U32", 0},         {ELEMENT_BYTES, "U8", 0},
 };
 
 static const struct named_type *find_named(uint32_t type)

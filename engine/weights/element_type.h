@@ -33,8 +33,9 @@ typedef enum element_type {
     ELEMENT_AFFINE_5 = 1005,
     ELEMENT_AFFINE_6 = 1006,
     ELEMENT_AFFINE_8 = 1008,
-    // and words of 32 bits, which mean something together with other tensors only.
-    ELEMENT_WORDS = 1032
+    // and words of 32 bits and bytes, which mean something together with other tensors only.
+    ELEMENT_WORDS = 1032,
+    ELEMENT_BYTES = 1033
 } element_type;
 
 // The bits of a code of an affine type; 0 for any other type.

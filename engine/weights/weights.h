@@ -16,13 +16,15 @@
 
 #define WEIGHTS_MAX_DIMS 4
 
-// Of an affine type: every `inputs` elements of a row share a scale and a bias, an element is
-// scale * code + bias. Both have rows as the tensor has, of shape[0] / inputs elements.
+// Of types whose scales are apart from their codes: every `inputs` elements of a row share one. Of
+// affine types an element is scale * code + bias; of ELEMENT_MXFP4, whose blocks in a GGUF file
+// have their scales in them, scales are bytes with exponents and there are no biases. Scales and
+// biases have rows as the tensor has, of shape[0] / inputs elements.
 typedef struct weights_groups {
     const void *scales;
     const void *biases;
-    uint32_t type;   // of both: ELEMENT_F32, _F16 or _BF16
-    uint32_t inputs; // 32, 64 or 128; 0: the type has no groups
+    uint32_t type;   // of both: ELEMENT_F32, _F16 or _BF16, or ELEMENT_BYTES
+    uint32_t inputs; // 32, 64 or 128; 0: nothing is apart
 } weights_groups;
 
 typedef struct weights_tensor {
@@ -34,8 +36,8 @@ typedef struct weights_tensor {
     uint64_t elements;
     const void *data;
     size_t bytes;          // with those of its groups
-    weights_groups groups; // of affine types, whose data are codes: a row is a stream of bits, the
-                           // lowest first
+    weights_groups groups; // where they are, data are codes: a row is a stream of bits, the lowest
+                           // first
 } weights_tensor;
 
 // What a format does; `file` is its own open model.

@@ -270,6 +270,18 @@ static void plain_is_near_float64(void **state)
     }
 }
 
+static linear create(linear_arena **arena, const linear_source *source)
+{
+    linear weights;
+    size_t bytes;
+    engine_error error;
+    assert_int_equal(linear_packed_bytes(source, &bytes, &error), KVERN_OK);
+    assert_int_equal(linear_arena_create(bytes, arena, &error), KVERN_OK);
+    assert_int_equal(linear_create(*arena, source, LINEAR_INT16, 0, NULL, &weights, &error),
+                     KVERN_OK);
+    return weights;
+}
+
 // One of several matrices that lie behind each other, as experts do.
 static void stacks_are_taken_apart(void **state)
 {
@@ -284,15 +296,9 @@ static void stacks_are_taken_apart(void **state)
     for (size_t i = 0; i < 3; i++) {
         linear_source source;
         linear_arena *arena;
-        linear weights;
-        size_t bytes;
         float one[128], other[128];
-        engine_error error;
-        assert_int_equal(linear_source_of(&stack, i, &source, &error), KVERN_OK);
-        assert_int_equal(linear_packed_bytes(&source, &bytes, &error), KVERN_OK);
-        assert_int_equal(linear_arena_create(bytes, &arena, &error), KVERN_OK);
-        assert_int_equal(linear_create(arena, &source, LINEAR_INT16, 0, NULL, &weights, &error),
-                         KVERN_OK);
+        assert_int_equal(linear_source_of(&stack, i, &source, NULL), KVERN_OK);
+        linear weights = create(&arena, &source);
         for (size_t r = 0; r < 10; r++) {
             linear_row(&weights, r, one);
             linear_row(&whole.weights, 10 * i + r, other);
@@ -304,6 +310,63 @@ static void stacks_are_taken_apart(void **state)
     assert_int_equal(linear_source_of(&stack, 3, &source, NULL), KVERN_ERR_RANGE);
     linear_arena_destroy(whole.arena);
     matrix_free(&m);
+}
+
+// Rows of a fused matrix have their own scales.
+static void parts_keep_their_scales(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(15);
+    affine_matrix m = random_matrix(ELEMENT_AFFINE_5, ELEMENT_F16, 32, 50, 96, false, &random);
+    packed whole = pack(&m.tensor, LINEAR_INT16, 0, NULL);
+    linear_source source;
+    linear_arena *arena;
+    float one[96], other[96];
+    assert_int_equal(linear_source_of(&m.tensor, 0, &source, NULL), KVERN_OK);
+    linear_source_narrow(&source, 13, 30);
+    linear weights = create(&arena, &source);
+    assert_int_equal(weights.rows, 30);
+    for (size_t r = 0; r < 30; r++) {
+        linear_row(&weights, r, one);
+        linear_row(&whole.weights, 13 + r, other);
+        assert_memory_equal(one, other, sizeof one);
+    }
+    linear_arena_destroy(arena);
+    linear_arena_destroy(whole.arena);
+    matrix_free(&m);
+}
+
+// MXFP4 with exponents apart, as MLX has it, is the same matrix as in blocks, as GGUF has it.
+static void mxfp4_may_have_its_scales_apart(void **state)
+{
+    (void)state;
+    enum { ROWS = 37, COLS = 96, BLOCKS = ROWS * COLS / 32 };
+    static unsigned char blocks[BLOCKS * 17], codes[BLOCKS * 16], exponents[BLOCKS];
+    test_random random = test_random_seed(16);
+    for (size_t b = 0; b < BLOCKS; b++) {
+        exponents[b] = (unsigned char)(120 + test_random_next(&random) % 10);
+        blocks[17 * b] = exponents[b];
+        for (size_t i = 0; i < 32; i++) {
+            const unsigned code = (unsigned)(test_random_next(&random) >> 30 & 15);
+            codes[16 * b + i / 2] |= (unsigned char)(code << (i % 2 * 4));
+            blocks[17 * b + 1 + i % 16] |= (unsigned char)(code << (i / 16 * 4));
+        }
+    }
+    const weights_tensor whole = {.name = {"m", 1},
+                                  .type = ELEMENT_MXFP4,
+                                  .known = true,
+                                  .dims = 2,
+                                  .shape = {COLS, ROWS, 1, 1},
+                                  .data = blocks,
+                                  .bytes = sizeof blocks};
+    weights_tensor apart = whole;
+    apart.data = codes;
+    apart.groups = (weights_groups){exponents, NULL, ELEMENT_BYTES, 32};
+    packed one = pack(&whole, LINEAR_INT16, 0, NULL), two = pack(&apart, LINEAR_INT16, 0, NULL);
+    assert_int_equal(one.weights.tile_bytes, two.weights.tile_bytes);
+    assert_memory_equal(one.weights.tiles, two.weights.tiles, 2 * one.weights.tile_bytes);
+    linear_arena_destroy(one.arena);
+    linear_arena_destroy(two.arena);
 }
 
 static void bad_groups_are_refused(void **state)
@@ -332,8 +395,12 @@ static void bad_groups_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_are_those_of_mlx), cmocka_unit_test(vector_kernels_equal_plain),
-        cmocka_unit_test(plain_is_near_float64),     cmocka_unit_test(stacks_are_taken_apart),
+        cmocka_unit_test(elements_are_those_of_mlx),
+        cmocka_unit_test(vector_kernels_equal_plain),
+        cmocka_unit_test(plain_is_near_float64),
+        cmocka_unit_test(stacks_are_taken_apart),
+        cmocka_unit_test(parts_keep_their_scales),
+        cmocka_unit_test(mxfp4_may_have_its_scales_apart),
         cmocka_unit_test(bad_groups_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

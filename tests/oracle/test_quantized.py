@@ -74,9 +74,11 @@ def exact_logits(network):
 
 
 class Quantized(unittest.TestCase):
-    def check(self, config, bits, group, dtype=mx.float32, predicate=None):
+    def check(self, config, bits, group, dtype=mx.float32, predicate=None, mode="affine"):
         plain = network_of(config, dtype)
-        network, quantized = utils.quantize_model(plain, dict(config), group, bits, quant_predicate=predicate)
+        network, quantized = utils.quantize_model(
+            plain, dict(config), group, bits, mode=mode, quant_predicate=predicate
+        )
         with tempfile.TemporaryDirectory() as folder:
             utils.save_model(folder, network)
             utils.save_config(quantized, pathlib.Path(folder, "config.json"))
@@ -85,7 +87,7 @@ class Quantized(unittest.TestCase):
             logits = np.load(out)
         exact = exact_logits(network)
         off = np.abs(logits - exact).max() / np.abs(exact).max()
-        print(f"{config['model_type']}, {bits} bits, groups of {group}, {dtype}: off by {off:.2g}")
+        print(f"{config['model_type']}, {mode}, {bits} bits, groups of {group}, {dtype}: off by {off:.2g}")
         self.assertEqual(logits.shape, exact.shape)
         self.assertLessEqual(off, TOLERANCE)
 
@@ -109,6 +111,22 @@ class Quantized(unittest.TestCase):
             return "q_proj" not in path and hasattr(module, "to_quantized")
 
         self.check(LLAMA, 3, 64, predicate=predicate)
+
+    def test_fused(self):
+        fused = {**COMMON, "model_type": "phi3", "rope_scaling": None}
+        del fused["head_dim"]
+        self.check({**fused, "tie_word_embeddings": False}, 4, 32)
+
+    def test_mxfp4(self):
+        self.check(LLAMA, 4, 32, mode="mxfp4")
+        self.check(EXPERTS, 4, 32, mode="mxfp4")
+
+        def predicate(path, module):
+            if "mlp" in path:
+                return hasattr(module, "to_quantized")
+            return {"bits": 8, "group_size": 64} if hasattr(module, "to_quantized") else False
+
+        self.check(EXPERTS, 4, 32, mx.bfloat16, predicate, "mxfp4")
 
     def test_experts(self):
         self.check(EXPERTS, 4, 64)

@@ -35,16 +35,17 @@ static const void *forward(const void *data, size_t bytes)
 }
 
 // One of the matrices of a tensor of codes, with its part of the scales and biases.
-static kvern_status affine_source(const weights_tensor *tensor, size_t index, linear_source *out,
-                                  engine_error *error)
+static kvern_status grouped_source(const weights_tensor *tensor, size_t index, linear_source *out,
+                                   engine_error *error)
 {
     const size_t cols = (size_t)tensor->shape[0], rows = (size_t)tensor->shape[1];
     const weights_groups *groups = &tensor->groups;
     size_t bytes, scales;
+    const size_t bits = linear_is_affine(tensor->type) ? element_type_affine_bits(tensor->type) : 4;
     if (groups->inputs == 0 || cols % groups->inputs ||
-        __builtin_mul_overflow(cols / 8 * rows, element_type_affine_bits(tensor->type), &bytes) ||
-        __builtin_mul_overflow(cols / groups->inputs * rows,
-                               linear_scale_array(groups->type) / LINEAR_ROWS, &scales))
+        __builtin_mul_overflow(cols / 8 * rows, bits, &bytes) ||
+        __builtin_mul_overflow(cols / groups->inputs * rows, linear_scale_bytes(groups->type),
+                               &scales))
         return bad_matrix(error, KVERN_ERR_FORMAT, tensor->name, "its groups do not fit its rows");
     *out = (linear_source){
         .name = tensor->name,
@@ -71,8 +72,8 @@ kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear
         return bad_matrix(error, KVERN_ERR_RANGE, tensor->name, "it has fewer matrices");
     if (shape[0] > SIZE_MAX || shape[1] > SIZE_MAX || shape[2] > SIZE_MAX)
         return bad_matrix(error, KVERN_ERR_OVERFLOW, tensor->name, "its shape does not fit");
-    if (linear_is_affine(tensor->type))
-        return affine_source(tensor, index, out, error);
+    if (tensor->groups.inputs || linear_is_affine(tensor->type))
+        return grouped_source(tensor, index, out, error);
     const size_t bytes = tensor->bytes / (size_t)shape[2];
     *out = (linear_source){
         .name = tensor->name,
@@ -85,21 +86,38 @@ kvern_status linear_source_of(const weights_tensor *tensor, size_t index, linear
     return KVERN_OK;
 }
 
+static void advance(const void **data, size_t bytes)
+{
+    *data = forward(*data, bytes);
+}
+
+void linear_source_narrow(linear_source *source, size_t first, size_t rows)
+{
+    weights_groups *groups = &source->groups;
+    const size_t row_bytes = source->bytes / source->rows;
+    const size_t scales =
+        groups->inputs ? source->cols / groups->inputs * linear_scale_bytes(groups->type) : 0;
+    advance(&source->data, first * row_bytes);
+    advance(&groups->scales, first * scales);
+    advance(&groups->biases, first * scales);
+    source->bytes = rows * row_bytes;
+    source->rows = rows;
+}
+
 // Everything that is derived from rows and cols; false when it does not fit.
 static bool measure(const linear_source *source, shape *shape)
 {
     const linear_layout *layout = &shape->layout;
     const weights_groups *groups = &source->groups;
-    const size_t headers =
-        groups->inputs ? shape->cols / groups->inputs *
-                             linear_headers_of(source->type, groups->type, groups->inputs).bytes
-                       : 0;
-    shape->tiles = shape->rows / LINEAR_ROWS + (shape->rows % LINEAR_ROWS != 0);
     const size_t blocks = shape->cols / layout->source_inputs;
+    const size_t apart = source->type == ELEMENT_MXFP4 && groups->inputs ? 1 : 0;
+    const size_t each = linear_scale_bytes(groups->type) * (linear_is_affine(source->type) ? 2 : 1);
+    const size_t scales = groups->inputs ? shape->cols / groups->inputs * each : 0; // of a row
     size_t padded;
-    if (__builtin_mul_overflow(blocks, layout->source_bytes, &shape->row_bytes) ||
-        __builtin_mul_overflow(shape->row_bytes, LINEAR_ROWS, &shape->tile_bytes) ||
-        __builtin_add_overflow(shape->tile_bytes, headers, &shape->tile_bytes) ||
+    shape->tiles = shape->rows / LINEAR_ROWS + (shape->rows % LINEAR_ROWS != 0);
+    if (__builtin_mul_overflow(blocks, layout->source_bytes - apart, &shape->row_bytes) ||
+        __builtin_add_overflow(shape->row_bytes, scales, &shape->tile_bytes) ||
+        __builtin_mul_overflow(shape->tile_bytes, LINEAR_ROWS, &shape->tile_bytes) ||
         __builtin_mul_overflow(shape->tile_bytes, shape->tiles, &padded) ||
         __builtin_add_overflow(padded, LINEAR_ARENA_ALIGNMENT - 1, &padded))
         return false;
@@ -107,10 +125,12 @@ static bool measure(const linear_source *source, shape *shape)
     return true;
 }
 
-// Affine types have groups, and no others.
+// Affine types have groups, MXFP4 may have some, and no others.
 static bool has_groups(const linear_source *source)
 {
     const weights_groups *groups = &source->groups;
+    if (source->type == ELEMENT_MXFP4 && groups->inputs)
+        return groups->inputs == 32 && groups->type == ELEMENT_BYTES;
     if (!linear_is_affine(source->type))
         return groups->inputs == 0;
     return (groups->inputs == 32 || groups->inputs == 64 || groups->inputs == 128) &&
@@ -182,8 +202,8 @@ static void pack_tile(const pack_work *work, size_t tile)
         source_rows[i] = source_row(work->source, first + i);
         rows[i] = (const unsigned char *)work->source->data + source_rows[i] * shape->row_bytes;
     }
-    if (linear_is_affine(work->source->type))
-        linear_pack_affine_tile(work->source, source_rows, count, to);
+    if (work->source->groups.inputs)
+        linear_pack_grouped_tile(work->source, source_rows, count, to);
     else
         linear_pack_tile(work->source->type, rows, count, shape->cols, to);
 }
@@ -277,8 +297,8 @@ kvern_status linear_create(linear_arena *arena, const linear_source *source,
         .rows = shape.rows,
         .cols = shape.cols,
         .type = source->type,
-        .scale_type = source->groups.type,
-        .group = source->groups.inputs,
+        .scale_type = linear_is_affine(source->type) ? source->groups.type : 0,
+        .group = linear_is_affine(source->type) ? source->groups.inputs : 0,
         .format = shape.layout.source_inputs == 1 ? LINEAR_FORMAT_F32
                   : precision == LINEAR_INT16     ? LINEAR_FORMAT_INT16
                                                   : LINEAR_FORMAT_INT8,

@@ -83,7 +83,7 @@ typedef struct linear_source {
     size_t bytes; // of data
     size_t rows;
     size_t cols;
-    weights_groups groups; // of affine types
+    weights_groups groups; // of affine types, and of MXFP4 with scales of its own
     // Of q and k, where the file has the two halves of a head's rotating rows behind each other and
     // the engine wants them in turn (row i of the first half, row i of the second, i + 1 of the
     // first, ...): the rows of a head. 0: rows stay where they are.
@@ -102,6 +102,9 @@ typedef struct linear_source {
 // KVERN_ERR_RANGE (no such index), KVERN_ERR_OVERFLOW.
 KVERN_CHECK kvern_status linear_source_of(const weights_tensor *tensor, size_t index,
                                           linear_source *out, engine_error *error);
+
+// Narrows a source to `rows` rows from row `first` on.
+void linear_source_narrow(linear_source *source, size_t first, size_t rows);
 
 // Bytes that a matrix takes in an arena: those of the file, rows rounded up to a multiple of 32,
 // and the whole to a multiple of 64. Errors: KVERN_ERR_UNSUPPORTED (a type that has no products),

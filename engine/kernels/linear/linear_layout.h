@@ -104,10 +104,15 @@ static inline bool linear_is_affine(uint32_t type)
     return type >= ELEMENT_AFFINE_2 && type <= ELEMENT_AFFINE_8;
 }
 
+static inline size_t linear_scale_bytes(uint32_t scale_type)
+{
+    return scale_type == ELEMENT_F32 ? 4 : scale_type == ELEMENT_BYTES ? 1 : 2;
+}
+
 // Bytes of an array of 32 scales.
 static inline size_t linear_scale_array(uint32_t scale_type)
 {
-    return (size_t)LINEAR_ROWS * (scale_type == ELEMENT_F32 ? 4 : 2);
+    return LINEAR_ROWS * linear_scale_bytes(scale_type);
 }
 
 // Where headers are: `bytes` before each `units` units, none where that is 0.
@@ -187,9 +192,9 @@ void linear_unpack_floats(uint32_t type, const unsigned char *tile, size_t col, 
 void linear_pack_tile(uint32_t type, const unsigned char *const *rows, size_t row_count,
                       size_t cols, unsigned char *tile);
 
-// The same of an affine matrix: its rows are source_rows[row_count] of the source.
-void linear_pack_affine_tile(const linear_source *source, const size_t *source_rows,
-                             size_t row_count, unsigned char *tile);
+// The same of a matrix whose scales are apart: its rows are source_rows[row_count] of the source.
+void linear_pack_grouped_tile(const linear_source *source, const size_t *source_rows,
+                              size_t row_count, unsigned char *tile);
 
 // What a kernel computes: 32 rows (the first `rows` of them are written) for the tokens of a group.
 struct linear_tile {

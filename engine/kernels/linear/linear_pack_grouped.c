@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Repacks affine codes, whose rows are streams of bits with scales and biases apart from them.
+// Repacks codes whose rows are streams of bits, with scales and biases apart from them.
 #include "engine/kernels/linear/linear_layout.h"
 
 #include <string.h>
@@ -85,6 +85,20 @@ static void put_scales(const weights_groups *groups, size_t index, place header)
     memcpy(header.at + array + bytes * header.row, biases + bytes * index, bytes);
 }
 
+// MXFP4: a unit is a group.
+static void pack_mxfp4_row(const linear_source *source, size_t row, place to)
+{
+    const size_t units = source->cols / LINEAR_UNIT, unit_bytes = LINEAR_UNIT / 2;
+    const unsigned char *stream = (const unsigned char *)source->data + row * units * unit_bytes;
+    const unsigned char *exponents = (const unsigned char *)source->groups.scales + row * units;
+    uint8_t codes[LINEAR_UNIT];
+    for (size_t unit = 0; unit < units; unit++, to.at += linear_layout_of(source->type).unit) {
+        to.at[to.row] = exponents[unit];
+        read_codes(stream + unit * unit_bytes, 4, codes);
+        put_nibbles(to, LINEAR_BYTES, codes);
+    }
+}
+
 static void pack_row(const linear_source *source, size_t row, place to)
 {
     const linear_layout layout = linear_layout_of(source->type);
@@ -105,9 +119,10 @@ static void pack_row(const linear_source *source, size_t row, place to)
     }
 }
 
-void linear_pack_affine_tile(const linear_source *source, const size_t *source_rows,
-                             size_t row_count, unsigned char *tile)
+void linear_pack_grouped_tile(const linear_source *source, const size_t *source_rows,
+                              size_t row_count, unsigned char *tile)
 {
     for (size_t i = 0; i < row_count; i++)
-        pack_row(source, source_rows[i], (place){tile, i});
+        (source->type == ELEMENT_MXFP4 ? pack_mxfp4_row : pack_row)(source, source_rows[i],
+                                                                    (place){tile, i});
 }
