@@ -247,6 +247,26 @@ static kvern_status check_shard(const safetensors_file *shard, const char *name,
     return KVERN_OK;
 }
 
+// Some listed tensor is in none of the files.
+static kvern_status fail_missing(const safetensors_model *model, const char *path,
+                                 const json_t *map, engine_error *error)
+{
+    const char *tensor;
+    json_t *file;
+    json_object_foreach((json_t *)map, tensor, file)
+    {
+        bool found = false;
+        for (size_t i = 0; i < model->shard_count && !found; i++) {
+            found = json_object_get(model->shards[i].header, tensor) != NULL;
+        }
+        if (!found) {
+            return engine_fail(error, KVERN_ERR_FORMAT, "%s: %.128s has no tensor %.128s", path,
+                               json_string_value(file), tensor);
+        }
+    }
+    return engine_fail(error, KVERN_ERR_FORMAT, "%s: its files have other tensors", path);
+}
+
 static kvern_status open_listed(safetensors_model *model, const char *directory, const char *path,
                                 const json_t *map, json_t *shards, engine_error *error)
 {
@@ -274,11 +294,7 @@ static kvern_status open_listed(safetensors_model *model, const char *directory,
             return status;
         }
     }
-    return tensors == json_object_size(map)
-               ? KVERN_OK
-               : engine_fail(error, KVERN_ERR_FORMAT,
-                             "%s: it lists %zu tensors, but its files have %zu", path,
-                             json_object_size(map), tensors);
+    return tensors == json_object_size(map) ? KVERN_OK : fail_missing(model, path, map, error);
 }
 
 static kvern_status open_index(safetensors_model *model, const char *directory, const char *path,

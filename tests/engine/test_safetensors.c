@@ -331,7 +331,7 @@ static void a_config_is_honoured_or_refused(void **state)
         kvern_status status;
         const char *text;
     } cases[] = {
-        {"\"llama\"", "\"mistral\"", KVERN_ERR_UNSUPPORTED, "\"mistral\" is not supported"},
+        {"\"llama\"", "\"strange\"", KVERN_ERR_UNSUPPORTED, "\"strange\" is not supported"},
         {"\"silu\"", "\"gelu\"", KVERN_ERR_UNSUPPORTED, "hidden_act"},
         {"\"attention_bias\": false", "\"attention_bias\": true", KVERN_ERR_FORMAT,
          "attention_bias says that there are biases"},
@@ -595,6 +595,25 @@ static void directories_may_have_one_file_or_several(void **state)
 
     save(folder, SECOND, hf.shard[0], hf.shard_bytes[0]);
     expect_directory(folder, KVERN_ERR_FORMAT, "which is not listed there");
+    save(folder, SECOND, hf.shard[1], hf.shard_bytes[1] - 1);
+    expect_directory(folder, KVERN_ERR_FORMAT, SECOND);
+    save(folder, SECOND, hf.shard[1], hf.shard_bytes[1]);
+    char *more = malloc(strlen(hf.index) + 200);
+    assert_non_null(more);
+    sprintf(more, "%.*s, \"strange.weight\": \"" FIRST "\"}}", (int)strlen(hf.index) - 2, hf.index);
+    save_text(folder, INDEX, more);
+    expect_directory(folder, KVERN_ERR_FORMAT, FIRST " has no tensor strange.weight");
+    sprintf(more, "%.*s, \"strange.weight\": \"model-3.safetensors\"}}", (int)strlen(hf.index) - 2,
+            hf.index);
+    save_text(folder, INDEX, more);
+    expect_directory(folder, KVERN_ERR_IO, "model-3.safetensors: No such file");
+    sprintf(more, "%.*s, \"lm_head.weight\": \"" FIRST "\", \"lm_head.weight\": \"" FIRST "\"}}",
+            (int)strlen(hf.index) - 2, hf.index);
+    save_text(folder, INDEX, more);
+    expect_directory(folder, KVERN_ERR_FORMAT, "duplicate");
+    free(more);
+    save_text(folder, INDEX, "[]");
+    expect_directory(folder, KVERN_ERR_FORMAT, "no weight_map");
     save_text(folder, INDEX, "{\"weight_map\": {\"a\": \"../" FIRST "\"}}");
     expect_directory(folder, KVERN_ERR_FORMAT, "not in a file beside it");
     save_text(folder, INDEX, "{\"weight_map\": {\"a\": 1}}");
