@@ -144,11 +144,11 @@ static void show_string(const char *name, gguf_string string)
     text_buffer_free(&text);
 }
 
-static size_t count_window_layers(const model_facts *facts)
+static size_t count_layers(const model_facts *facts, model_layer_kind kind)
 {
     size_t count = 0;
     for (size_t i = 0; i < facts->layers; i++) {
-        count += facts->layer[i].kind == MODEL_LAYER_WINDOW;
+        count += facts->layer[i].kind == kind;
     }
     return count;
 }
@@ -225,8 +225,13 @@ static void show_geometry(const model_facts *facts)
     show("context", "%zu tokens", facts->context_length);
     if (windowed) {
         show("window", "%" PRIu32 " tokens in %zu of %zu layers, rotary base %g", windowed->window,
-             count_window_layers(facts), facts->layers,
+             count_layers(facts, MODEL_LAYER_WINDOW), facts->layers,
              number_of_float(facts->rope[windowed->rope].base));
+    }
+    if (facts->delta.key_heads > 0) {
+        show("delta rule", "in %zu of %zu layers, %zu key heads of %zu, %zu value heads of %zu",
+             count_layers(facts, MODEL_LAYER_DELTA), facts->layers, facts->delta.key_heads,
+             facts->delta.key_dim, facts->delta.value_heads, facts->delta.value_dim);
     }
     static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3",
                                           ", scaled by yarn", ", scaled by longrope"};
@@ -389,8 +394,21 @@ static json_t *window_json(const model_facts *facts)
         return json_null();
     }
     return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)windowed->window, "layers",
-                     (json_int_t)count_window_layers(facts), "rope_base",
+                     (json_int_t)count_layers(facts, MODEL_LAYER_WINDOW), "rope_base",
                      number_of_float(facts->rope[windowed->rope].base));
+}
+
+static json_t *delta_json(const model_facts *facts)
+{
+    const model_delta *delta = &facts->delta;
+    if (delta->key_heads == 0) {
+        return json_null();
+    }
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "layers",
+                     (json_int_t)count_layers(facts, MODEL_LAYER_DELTA), "key_heads",
+                     (json_int_t)delta->key_heads, "value_heads", (json_int_t)delta->value_heads,
+                     "key_dim", (json_int_t)delta->key_dim, "value_dim",
+                     (json_int_t)delta->value_dim, "conv_kernel", (json_int_t)delta->taps);
 }
 
 // A number, or where layers differ a list with one for each.
@@ -422,7 +440,7 @@ static json_t *rope_json(const model_rope *rope)
 static json_t *geometry_json(const model_facts *facts)
 {
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:o}", "layers",
+        "{s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:o, s:o}", "layers",
         (json_int_t)facts->layers, "width", (json_int_t)facts->width, "heads",
         layers_json(facts, number_of_heads), "kv_heads", layers_json(facts, number_of_kv_heads),
         "head_dim", (json_int_t)facts->layer[0].head_dim, "value_dim",
@@ -430,7 +448,7 @@ static json_t *geometry_json(const model_facts *facts)
         layers_json(facts, feed_forward_width), "vocabulary", (json_int_t)facts->vocabulary,
         "context_length", (json_int_t)facts->context_length, "norm_epsilon",
         number_of_float(facts->norm_epsilon), "tied_output", (int)facts->tied_output, "rope",
-        rope_json(&facts->rope[0]), "window", window_json(facts));
+        rope_json(&facts->rope[0]), "window", window_json(facts), "delta", delta_json(facts));
 }
 
 static json_t *types_json(const model_facts *facts)

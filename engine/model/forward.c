@@ -167,6 +167,28 @@ static void norm_heads_rows(const forward_pass *pass, const void *arg, size_t be
                scratch);
 }
 
+typedef struct norm_parts_work {
+    float *values;
+    size_t heads;
+    size_t dim;
+    const float *weight;
+} norm_parts_work;
+
+static void norm_parts_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                            float *scratch)
+{
+    const norm_parts_work *work = arg;
+    norm_heads(pass, work->values + begin * work->heads * work->dim, (end - begin) * work->heads,
+               work->dim, work->weight, scratch);
+}
+
+void forward_norm_parts(const forward_pass *pass, float *values, size_t heads, size_t dim,
+                        const float *weight)
+{
+    const norm_parts_work work = {values, heads, dim, weight};
+    forward_each_token(pass, pass->tokens, heads * dim, norm_parts_rows, &work);
+}
+
 static size_t rotating_elements(const model_layer_facts *layer)
 {
     return ((size_t)layer->heads + layer->kv_heads) * layer->head_dim;
@@ -202,7 +224,7 @@ void forward_rotate(const forward_pass *pass, size_t layer)
     forward_each_token(pass, pass->tokens, rotating_elements(facts), rotate_rows, facts);
 }
 
-static const kvern_layer *plan_of(const forward_pass *pass, size_t layer)
+const kvern_layer *forward_plan(const forward_pass *pass, size_t layer)
 {
     return kvern_composition_layer(kvern_state_composition(pass->state), layer);
 }
@@ -211,7 +233,7 @@ kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read *
                             engine_error *error)
 {
     const model_workspace *w = pass->workspace;
-    kvern_tokens tokens = kvern_tokens_default(plan_of(pass, layer));
+    kvern_tokens tokens = kvern_tokens_default(forward_plan(pass, layer));
     tokens.k = w->array[SCRATCH_K];
     tokens.v = w->array[SCRATCH_V];
     kvern_status status = kvern_step_append(pass->state, layer, &tokens, read);
@@ -224,7 +246,7 @@ kvern_status forward_attend(const forward_pass *pass, size_t layer, kvern_read *
 {
     const model_workspace *w = pass->workspace;
     kvern_queries queries =
-        kvern_queries_default(plan_of(pass, layer), pass->facts->layer[layer].heads);
+        kvern_queries_default(forward_plan(pass, layer), pass->facts->layer[layer].heads);
     queries.scale = pass->facts->attention_scale;
     queries.softcap = pass->facts->attention_softcap;
     queries.sinks = sinks;

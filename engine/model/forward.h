@@ -76,8 +76,15 @@ void forward_add_norm(const forward_pass *pass, const float *values, const float
 void forward_norm_heads(const forward_pass *pass, size_t layer, const float *q_weight,
                         const float *k_weight);
 
+// Norms `heads` vectors of `dim` values of every token by themselves, in place.
+void forward_norm_parts(const forward_pass *pass, float *values, size_t heads, size_t dim,
+                        const float *weight);
+
 // Rotates q and k to the positions of the step, as the layer does.
 void forward_rotate(const forward_pass *pass, size_t layer);
+
+// What the KV cache keeps of a layer.
+const kvern_layer *forward_plan(const forward_pass *pass, size_t layer);
 
 // Appends k and v to a layer of the state. On success *read is the caller's (kvern_read_release).
 KVERN_CHECK kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read **read,

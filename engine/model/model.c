@@ -51,6 +51,10 @@ static kvern_status load_parts(model *m, model_loader *loader)
     kvern_status status = KVERN_OK;
     for (long i = -1; i < (long)count && status == KVERN_OK; i++) {
         status = model_load_tensors(loader, &m->parts, i);
+        if (status == KVERN_OK && i >= 0 && m->facts.family->finish_layer) {
+            status =
+                m->facts.family->finish_layer(&m->facts, model_layer(m, (size_t)i), loader->error);
+        }
     }
     return status;
 }

@@ -30,9 +30,24 @@
 #define MODEL_MAX_LAYERS 1024
 
 typedef enum model_layer_kind {
-    MODEL_LAYER_FULL = 0,  // attention to everything
-    MODEL_LAYER_WINDOW = 1 // attention to the newest `window` positions
+    MODEL_LAYER_FULL = 0,   // attention to everything
+    MODEL_LAYER_WINDOW = 1, // attention to the newest `window` positions
+    MODEL_LAYER_DELTA = 2   // a gated delta rule instead of attention: model_facts.delta
 } model_layer_kind;
+
+// The gated delta rule of layers that have it, all alike: engine/model/delta_layer.h.
+typedef struct model_delta {
+    size_t key_heads; // of queries and keys; 0: no layer has it
+    size_t value_heads;
+    size_t key_dim;
+    size_t value_dim;
+    size_t taps; // of the convolution
+    // How a file keeps them.
+    bool fused_inputs; // q, k, v and z in one matrix, key head after key head
+    bool fused_gates;  // likewise b and a
+    bool tiled;        // value head i belongs to key head i % key_heads, not to i / (their ratio)
+    bool decays;       // -exp(A) in place of A
+} model_delta;
 
 // How the scores of experts become a choice and its weights: engine/model/router.h.
 typedef enum model_router_kind {
@@ -95,6 +110,7 @@ typedef struct model_facts {
     float attention_softcap; // of these; 0: none
     float logit_softcap;     // of the logits; 0: none
     model_experts experts;
+    model_delta delta;
     size_t ropes;
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding

@@ -71,7 +71,9 @@ static bool same_layer(const kvern_layer *plan, const kvern_layer *wanted)
 {
     return plan->kind == wanted->kind && plan->kv_heads == wanted->kv_heads &&
            plan->k_dim == wanted->k_dim && plan->v_dim == wanted->v_dim &&
-           plan->window == wanted->window && plan->keep == wanted->keep;
+           plan->window == wanted->window && plan->keep == wanted->keep &&
+           plan->recurrence == wanted->recurrence && plan->key_heads == wanted->key_heads &&
+           plan->value_heads == wanted->value_heads && plan->conv_kernel == wanted->conv_kernel;
 }
 
 static kvern_status check_geometry(const model *model, const kvern_composition *composition,

@@ -4,31 +4,14 @@
 // gives the same table everywhere.
 #include "engine/model/rope_facts.h"
 
+#include "engine/kernels/natural_log.h"
+
 #include <kvern/math.h>
 #include <math.h>
 
 #define TWO_PI 6.283185307179586
-#define LOG_2 0.6931471805599453
 #define YARN_BETA_FAST 32
 #define YARN_BETA_SLOW 1
-
-// The natural logarithm of x > 0, to some 1e-16 of it: 2 atanh((m - 1) / (m + 1)) of the mantissa,
-// as a series.
-static double natural_log(double x)
-{
-    int exponent;
-    double mantissa = frexp(x, &exponent);
-    if (mantissa < 0.7071067811865476) {
-        mantissa *= 2;
-        exponent--;
-    }
-    const double t = (mantissa - 1) / (mantissa + 1), square = t * t;
-    double sum = 0;
-    for (int n = 23; n >= 1; n -= 2) {
-        sum = sum * square + 1.0 / n;
-    }
-    return 2 * t * sum + exponent * LOG_2;
-}
 
 // The frequencies are those that engine_rope_create makes.
 static double frequency_of(const model_rope *rope, size_t pair)

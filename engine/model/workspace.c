@@ -58,10 +58,11 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
                                  model->formats, model->most_cols);
 }
 
-// A row of scratch holds what is normed: the stream, or a head.
+// A row of scratch holds what is normed, the stream or a head, or what is put in another order: the
+// value heads of a delta rule.
 static size_t scratch_stride(const model_facts *facts)
 {
-    size_t stride = facts->width;
+    size_t stride = larger(facts->width, facts->delta.value_heads * facts->delta.value_dim);
     for (size_t i = 0; i < facts->layers; i++) {
         stride = larger(stride, facts->layer[i].head_dim);
     }

@@ -22,13 +22,14 @@ static const char *folder(void)
     return others ? others : KVERN_TESTS_DIR "/golden/families";
 }
 
-static bool has_window(const model_facts *facts)
+// A window takes no more back than its slack, and a recurrent state nothing.
+static bool can_be_trimmed(const model_facts *facts)
 {
-    bool window = false;
+    bool full = true;
     for (size_t i = 0; i < facts->layers; i++) {
-        window = window || facts->layer[i].kind == MODEL_LAYER_WINDOW;
+        full = full && facts->layer[i].kind == MODEL_LAYER_FULL;
     }
-    return window;
+    return full;
 }
 
 static void serve_all_ways(const engine_fixture *f, const served_sequence *s)
@@ -39,7 +40,7 @@ static void serve_all_ways(const engine_fixture *f, const served_sequence *s)
     serve_random_chunks(f, s, 40, 7);
     serve_in_batch(f, s, 8);
     serve_in_rounds(f, s, 9);
-    if (!has_window(f->facts)) { // a window takes no more back than its slack
+    if (can_be_trimmed(f->facts)) {
         serve_after_trim(f, s);
     }
 }
@@ -89,7 +90,7 @@ static void check_gguf(const family_case *c, const float *logits)
     const engine_fixture_options options = engine_fixture_default(file, bytes);
     engine_fixture f = engine_fixture_open(&options);
     float *others = serve_window_of(&f, c);
-    if (family_case_has_extra(c)) { // made by other code than ours
+    if (family_case_is_rounded(c)) {
         family_case_expect(c, others);
     } else if (memcmp(logits, others, c->count * c->vocabulary * sizeof *logits) != 0) {
         fail_msg("%s: the GGUF file has other logits than the directory", c->name);

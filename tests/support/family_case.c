@@ -247,17 +247,58 @@ static uint32_t gguf_type_of(const char *dtype)
                                        : GGUF_TYPE_BF16;
 }
 
+// The rows or the columns that a list names, in its order. Dimensions of 1 between them go.
+static void pick(checkpoint_tensor *tensor, const json_t *list, bool columns)
+{
+    const size_t rows = (size_t)tensor->shape[0], cols = tensor->count / rows;
+    const size_t picked = json_array_size(list);
+    const size_t new_rows = columns ? rows : picked, new_cols = columns ? picked : cols;
+    float *values = must_allocate(new_rows * new_cols, sizeof *values);
+    for (size_t r = 0; r < new_rows; r++) {
+        for (size_t c = 0; c < new_cols; c++) {
+            size_t at = (size_t)json_integer_value(json_array_get(list, columns ? c : r));
+            assert_true(at < (columns ? cols : rows));
+            values[r * new_cols + c] =
+                tensor->values[(columns ? r : at) * cols + (columns ? at : c)];
+        }
+    }
+    free(tensor->values);
+    tensor->values = values;
+    tensor->count = new_rows * new_cols;
+    tensor->shape[0] = new_rows;
+    tensor->shape[1] = new_cols;
+    tensor->dims = tensor->dims > 1 ? 2 : 1;
+}
+
+// What GGUF has in place of a tensor's values, and in which order.
+static void convert_tensor(checkpoint_tensor *tensor, const json_t *entry)
+{
+    const size_t pairs = (size_t)json_integer_value(json_object_get(entry, "pairs"));
+    const float plus = (float)json_number_value(json_object_get(entry, "plus"));
+    const bool minus_exp = json_is_true(json_object_get(entry, "minus_exp"));
+    const json_t *rows = json_object_get(entry, "rows"),
+                 *columns = json_object_get(entry, "columns");
+    if (pairs) {
+        pair_rows(tensor, pairs);
+    }
+    if (rows) {
+        pick(tensor, rows, false);
+    }
+    if (columns) {
+        pick(tensor, columns, true);
+    }
+    for (size_t i = 0; i < tensor->count; i++) {
+        float value = tensor->values[i];
+        tensor->values[i] = minus_exp   ? -(float)exp((double)value)
+                            : plus != 0 ? value + plus
+                                        : value;
+    }
+}
+
 static void add_gguf_tensor(const family_case *c, gguf_builder *builder, const json_t *entry)
 {
     checkpoint_tensor tensor = gather(c, member(entry, "from"));
-    size_t pairs = (size_t)json_integer_value(json_object_get(entry, "pairs"));
-    float plus = (float)json_number_value(json_object_get(entry, "plus"));
-    if (pairs) {
-        pair_rows(&tensor, pairs);
-    }
-    for (size_t i = 0; plus != 0 && i < tensor.count; i++) {
-        tensor.values[i] += plus;
-    }
+    convert_tensor(&tensor, entry);
     uint64_t shape[MOST_DIMS];
     for (size_t i = 0; i < tensor.dims; i++) {
         shape[i] = tensor.shape[tensor.dims - 1 - i];
@@ -312,9 +353,17 @@ void *family_case_gguf(const family_case *c, size_t *bytes)
     return file;
 }
 
-bool family_case_has_extra(const family_case *c)
+bool family_case_is_rounded(const family_case *c)
 {
-    return json_object_size(member(member(c->description, "gguf"), "extra")) > 0;
+    const json_t *made = member(c->description, "gguf");
+    bool rounded = json_object_size(member(made, "extra")) > 0;
+    size_t i;
+    json_t *entry;
+    json_array_foreach(member(made, "tensors"), i, entry)
+    {
+        rounded = rounded || json_object_get(entry, "minus_exp");
+    }
+    return rounded;
 }
 
 // ---- Logits. ----

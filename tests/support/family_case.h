@@ -31,8 +31,9 @@ void *family_case_safetensors(const family_case *c, size_t *bytes);
 // The same model as a GGUF file; free(). NULL when the case has none.
 void *family_case_gguf(const family_case *c, size_t *bytes);
 
-// Whether the GGUF file has tensors that the directory leaves to be computed.
-bool family_case_has_extra(const family_case *c);
+// Whether the GGUF file has results of functions where the directory has what they are made from,
+// or the other way round: then both files are equal but for roundings.
+bool family_case_is_rounded(const family_case *c);
 
 // Fails the test when `logits`, [tokens, vocabulary], are not those of the description.
 void family_case_expect(const family_case *c, const float *logits);

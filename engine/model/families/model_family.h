@@ -35,6 +35,10 @@ typedef struct model_family {
     size_t layer_bytes;
     void (*list_tensors)(const model_facts *facts, size_t index, void *layer, tensor_specs *list);
 
+    // Called once a layer's tensors are loaded, for what is not kept as the file has it; NULL: that
+    // is nothing. Errors: KVERN_ERR_MEMORY.
+    kvern_status (*finish_layer)(const model_facts *facts, void *layer, engine_error *error);
+
     // Scratch of the layer, besides x. Called for every layer; the most of each counts.
     void (*list_scratch)(const model_facts *facts, size_t index, model_scratch *list);
 

@@ -53,6 +53,8 @@ class Gguf:
     top_names: dict = dataclasses.field(default_factory=lambda: dict(TOP_NAMES))
     pairs: bool = False  # rows of q and k are kept for rotation of neighbours
     norm_offset: float = 0  # what is added to every norm
+    # Makes the list of gguf_tensors where names alone do not say it.
+    tensors: object = None
     # GGUF name -> values of a tensor that has no counterpart.
     extra: dict = dataclasses.field(default_factory=dict)
     llama_cpp: bool = True  # whether llama.cpp computes what mlx-lm does
@@ -212,7 +214,9 @@ def head_dim_of(config):
 
 
 def gguf_tensors(case, tensors):
-    """A list of dictionaries: name, from (a tensor of the directory), pairs, plus."""
+    """A list of dictionaries: the name, and what it is made from by gguf_array."""
+    if case.gguf.tensors:
+        return case.gguf.tensors(case, tensors)
     listed = []
     for name in tensors:
         made, part = gguf_name(case.gguf, name)
@@ -232,9 +236,19 @@ def paired(array, head_dim):
 
 
 def gguf_array(entry, weights):
-    array = weights[entry["from"]]
+    """`from` is a tensor of the directory, or a list of tensors that are stacked; then, where the entry has them: its
+    rows and columns in another order, or some of them; minus the exponential of its values; something added."""
+    source = entry["from"]
+    array = weights[source] if isinstance(source, str) else np.stack([weights[name] for name in source])
     if "pairs" in entry:
         array = paired(array, entry["pairs"])
+    if "rows" in entry:
+        array = array.reshape(array.shape[0], -1) if array.ndim > 2 else array
+        array = array[entry["rows"]]
+    if "columns" in entry:
+        array = array[:, entry["columns"]]
+    if entry.get("minus_exp"):
+        array = -np.exp(array)
     return array + np.float32(entry.get("plus", 0))
 
 
