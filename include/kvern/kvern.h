@@ -13,6 +13,7 @@
 //   kvern_latent_...   layers of latents (MLA): appends, exports          kvern/latent.h
 //   kvern_plan         what rows take at most, and room for it            kvern/plan.h
 //   kvern_recur_...    recurrent layers: linear attention, SSMs, lanes    kvern/recurrent.h
+//   checkpoints        rows as they were, to go back to                   kvern/checkpoint.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_selection    which positions queries attend: sparse attention   kvern/select.h
@@ -52,6 +53,7 @@
 // examples/attend.c is a complete program of about thirty lines.
 
 #include <kvern/cache.h>
+#include <kvern/checkpoint.h>
 #include <kvern/composition.h>
 #include <kvern/context.h>
 #include <kvern/cpu.h>

@@ -38,6 +38,9 @@
 extern "C" {
 #endif
 
+// Checkpoints of a row in a plan, at most.
+#define KVERN_MAX_CHECKPOINTS 65536
+
 // What rows do at most. Each field may be more than what is done; bytes grow with it.
 typedef struct kvern_plan {
     size_t size;    // sizeof(kvern_plan); set by kvern_plan_init
@@ -54,6 +57,10 @@ typedef struct kvern_plan {
     // row's queries in one call are then no more than tokens of its longest append or round.
     int64_t selected;   // positions that a query selects at most: top_k
     size_t index_heads; // heads of the indexer, where kvern_read_select is called
+
+    // Checkpoints (kvern/checkpoint.h) that a row has at once, KVERN_MAX_CHECKPOINTS at most; 0, as
+    // at first: none. Bytes count them, while a reservation is for the row alone.
+    size_t checkpoints;
 } kvern_plan;
 
 // Writes a plan of one row that decodes to `size` bytes, sizeof(kvern_plan) of the caller.

@@ -19,7 +19,8 @@ _Static_assert(ROW_BYTES % _Alignof(kvern_row) == 0 && sizeof(kvern_row) % _Alig
                "arrays behind arrays of one row's parts are aligned");
 
 // Of one row besides that: what all caches know of it, and scratch.
-#define SHARED_BYTES (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(bool))
+#define SHARED_BYTES                                                                               \
+    (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(kvern_checkpoint *) + sizeof(bool))
 
 // Far from overflow: there are at most KVERN_MAX_ROWS rows, and caches exist in memory.
 static size_t memory_bytes(size_t caches, size_t capacity)
@@ -38,7 +39,8 @@ static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
     batch->counts = batch->lengths + capacity;
     batch->round_begin = batch->counts + capacity;
     batch->round_most = batch->round_begin + capacity;
-    batch->named = (bool *)(batch->round_most + capacity);
+    batch->checkpoints = (kvern_checkpoint **)(batch->round_most + capacity);
+    batch->named = (bool *)(batch->checkpoints + capacity);
     KVERN_ASSERT((char *)(batch->named + capacity) ==
                  (char *)memory + memory_bytes(batch->caches, capacity));
 }
@@ -120,6 +122,7 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
         memcpy(kvern_batch_rows(&larger, c).rows, kvern_batch_rows(batch, c).rows,
                batch->row_count * sizeof(kvern_row));
     memcpy(larger.lengths, batch->lengths, batch->row_count * sizeof larger.lengths[0]);
+    memcpy(larger.checkpoints, batch->checkpoints, batch->row_count * sizeof larger.checkpoints[0]);
     KVERN_ASSERT(rows <= larger.capacity);
     kvern_batch_free(heap, batch);
     *batch = larger;

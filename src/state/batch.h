@@ -12,6 +12,8 @@
 
 #include <kvern/cache.h>
 
+typedef struct kvern_checkpoint kvern_checkpoint; // src/state/checkpoint.h
+
 typedef struct kvern_batch {
     size_t caches; // that share it
     bool of_state; // only the state's steps and row operations change the caches
@@ -27,6 +29,10 @@ typedef struct kvern_batch {
     bool round_open;
     int64_t *round_begin; // lengths when the open round began
     int64_t *round_most;  // tokens that a row may receive in it
+
+    kvern_checkpoint **checkpoints;               // of a row, the largest position first
+    uint64_t checkpoint_budget, checkpoint_bytes; // those that they may have, and have
+    uint64_t checkpoint_age;                      // of the next one
 
     kvern_reservation *reservation; // memory for reads and attends; NULL: none
 } kvern_batch;

@@ -3,6 +3,7 @@
 // share a batch: those of a state, or one that stands alone.
 #include "src/base/assert.h"
 #include "src/base/fail.h"
+#include "src/state/checkpoint.h"
 #include "src/state/walk.h"
 
 #include <string.h>
@@ -107,6 +108,7 @@ static kvern_status add_rows(kvern_cache *caches, size_t count)
         memset(caches[c].rows + batch->row_count, 0, count * sizeof caches[c].rows[0]);
     KVERN_ASSERT(batch->row_count + count <= batch->capacity);
     memset(batch->lengths + batch->row_count, 0, count * sizeof batch->lengths[0]);
+    memset(batch->checkpoints + batch->row_count, 0, count * sizeof batch->checkpoints[0]);
     batch->row_count += count;
     KVERN_ASSERT(!kvern_caches_walk(caches));
     return KVERN_OK;
@@ -167,6 +169,20 @@ static void choose_lengths(kvern_batch *batch, const size_t *rows, size_t count)
     batch->row_count = count;
 }
 
+// Likewise, in the memory of the spare rows.
+static void choose_checkpoints(kvern_cache *caches, const size_t *rows, size_t count)
+{
+    kvern_batch *batch = caches[0].batch;
+    kvern_checkpoint **old = (kvern_checkpoint **)batch->spare;
+    for (size_t r = 0; r < batch->row_count; r++) {
+        if (!batch->named[r])
+            kvern_checkpoints_drop(caches, r, -1);
+    }
+    memcpy(old, batch->checkpoints, batch->row_count * sizeof old[0]);
+    for (size_t i = 0; i < count; i++)
+        batch->checkpoints[i] = old[rows[i]];
+}
+
 static kvern_status keep_rows(kvern_cache *caches, const size_t *rows, size_t count)
 {
     kvern_batch *batch = caches[0].batch;
@@ -175,6 +191,7 @@ static kvern_status keep_rows(kvern_cache *caches, const size_t *rows, size_t co
         return status;
     for (size_t c = 0; c < batch->caches; c++)
         choose_rows(&caches[c], rows, count);
+    choose_checkpoints(caches, rows, count);
     choose_lengths(batch, rows, count);
     KVERN_ASSERT(!kvern_caches_walk(caches));
     return KVERN_OK;
@@ -253,8 +270,12 @@ static void move_rows(kvern_cache *to, kvern_cache *from)
         memcpy(to[c].rows + batch->row_count, from[c].rows, left->row_count * sizeof to[c].rows[0]);
     memcpy(batch->lengths + batch->row_count, left->lengths,
            left->row_count * sizeof left->lengths[0]);
+    memcpy(batch->checkpoints + batch->row_count, left->checkpoints,
+           left->row_count * sizeof left->checkpoints[0]);
+    batch->checkpoint_bytes += left->checkpoint_bytes;
     batch->row_count += left->row_count;
     left->row_count = 0;
+    left->checkpoint_bytes = 0;
     KVERN_ASSERT(batch->row_count <= batch->capacity);
 }
 
@@ -274,6 +295,7 @@ static kvern_status join(kvern_cache *to, others_at *at, const void *others, siz
         return status;
     for (size_t i = 0; i < count; i++)
         move_rows(to, at(others, i));
+    kvern_checkpoints_fit(to, NULL);
     KVERN_ASSERT(!kvern_caches_walk(to));
     return KVERN_OK;
 }

@@ -6,6 +6,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
+#include "src/state/checkpoint.h"
 #include "src/state/state.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 
 static const kvern_sized PLAN_SIZES = KVERN_SIZED(
-    kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors), KVERN_SIZE_TO(kvern_plan, index_heads));
+    kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors), KVERN_SIZE_TO(kvern_plan, checkpoints));
 
 void kvern_plan_init(kvern_plan *plan, size_t size)
 {
@@ -36,6 +37,9 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
         return kvern_fail(KVERN_ERR_RANGE,
                           "a plan of %" PRId64 " tokens, chunks of %" PRId64 ", rounds of %" PRId64,
                           plan->tokens, plan->chunk, plan->round);
+    if (plan->checkpoints > KVERN_MAX_CHECKPOINTS)
+        return kvern_fail(KVERN_ERR_RANGE, "a plan of %zu checkpoints, more than %d",
+                          plan->checkpoints, KVERN_MAX_CHECKPOINTS);
     if (plan->selected < 0 || plan->index_heads > KVERN_MAX_INDEX_HEADS)
         return kvern_fail(KVERN_ERR_RANGE,
                           "a plan of %" PRId64 " selected positions by %zu index heads",
@@ -69,6 +73,16 @@ static bool add_tables(uint64_t *sum, size_t rows, const kvern_row_room *room)
            (room->later == 0 || add(sum, rows, kvern_table_bytes(pages)));
 }
 
+// A row's pages in one form, and those of its checkpoints. A page of records has none.
+static size_t with_checkpoints(const kvern_planned_layer *layer, const kvern_plan *plan, bool later,
+                               size_t pages)
+{
+    if (layer->geometry.whole)
+        return later ? pages : pages + kvern_min_size(pages, 1) * plan->checkpoints;
+    const bool converted = later || !layer->first_pool;
+    return pages + kvern_checkpoint_pages(layer, converted, pages) * plan->checkpoints;
+}
+
 // Pages of one pool for a row of each layer that takes them there.
 static size_t pages_of_pool(const kvern_composition *composition, const kvern_plan *plan,
                             const kvern_pool *pool)
@@ -77,9 +91,9 @@ static size_t pages_of_pool(const kvern_composition *composition, const kvern_pl
     for (size_t l = 0; l < composition->count; l++) {
         const kvern_row_room room = fresh_room(&composition->layers[l], plan);
         if (pool == room.pool)
-            pages += room.pages;
+            pages += with_checkpoints(&composition->layers[l], plan, false, room.pages);
         if (pool == room.later_pool)
-            pages += room.later;
+            pages += with_checkpoints(&composition->layers[l], plan, true, room.later);
     }
     return pages;
 }
@@ -128,7 +142,7 @@ static size_t scratch_of_selected(const kvern_planned_layer *layer, const kvern_
         .window = layer->window,
     };
     size_t all_queries, all_vectors;
-    if (plan->selected == 0 || plan->query_vectors == 0 || queries == 0 ||
+    if (layer->geometry.whole || plan->selected == 0 || plan->query_vectors == 0 || queries == 0 ||
         kvern_visibility_is_limited(&layer->window))
         return 0;
     if (!kvern_size_mul(plan->rows, (size_t)queries, &all_queries) ||
@@ -168,6 +182,20 @@ static size_t most_scratch(const kvern_composition *composition, const kvern_pla
     return scratch;
 }
 
+// What checkpoints take besides their pages.
+static bool add_checkpoints(const kvern_composition *composition, const kvern_plan *plan,
+                            uint64_t *sum)
+{
+    size_t most = 0;
+    uint64_t count;
+    for (size_t l = 0; l < composition->count; l++) {
+        const kvern_row_room room = fresh_room(&composition->layers[l], plan);
+        most = kvern_max_size(most, 2 * kvern_max_size(room.pages, room.later));
+    }
+    return kvern_u64_mul(plan->rows, plan->checkpoints, &count) &&
+           add(sum, count, kvern_checkpoint_rest_bytes(composition, most));
+}
+
 kvern_status kvern_composition_plan_bytes(const kvern_composition *composition,
                                           const kvern_plan *given, uint64_t *bytes)
 {
@@ -183,6 +211,7 @@ kvern_status kvern_composition_plan_bytes(const kvern_composition *composition,
         scratch != SIZE_MAX && add(&sum, 1, kvern_read_reserved_bytes(layers, plan.rows, scratch));
     for (size_t l = 0; l < layers && fits; l++)
         fits = add_layer(composition, &plan, l, &sum);
+    fits = fits && add_checkpoints(composition, &plan, &sum);
     if (!fits)
         return kvern_fail(KVERN_ERR_OVERFLOW, "the bytes of %zu rows of %" PRId64 " tokens",
                           plan.rows, plan.tokens);

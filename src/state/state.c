@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "src/state/checkpoint.h"
 #include "src/state/walk.h"
 
 #include "src/base/assert.h"
@@ -71,6 +72,8 @@ void kvern_state_destroy(kvern_state *state)
         return;
     kvern_composition *composition = state->composition;
     kvern_heap *heap = &composition->context->heap;
+    for (size_t r = 0; r < state->batch.row_count; r++)
+        kvern_checkpoints_drop(state->caches, r, -1);
     for (size_t l = 0; l < composition->count; l++) {
         const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
         for (size_t r = 0; r < rows.count; r++) {
@@ -229,6 +232,7 @@ kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
             return status;
     }
     state->batch.lengths[row] -= tokens;
+    kvern_checkpoints_drop(state->caches, row, state->batch.lengths[row]);
     for (size_t l = 0; l < state->composition->count; l++)
         cut_row(&state->caches[l], row);
     KVERN_ASSERT(!kvern_state_walk(state));
@@ -256,6 +260,7 @@ kvern_status kvern_state_reset(kvern_state *state, size_t row)
     if (row >= kvern_state_rows(state))
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, kvern_state_rows(state));
     state->batch.lengths[row] = 0;
+    kvern_checkpoints_drop(state->caches, row, -1);
     for (size_t l = 0; l < state->composition->count; l++)
         kvern_row_reset(&state->caches[l].rows[row]);
     kvern_batch_unreserve(state->composition->context, &state->batch);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "src/state/walk.h"
 
+#include "src/state/checkpoint.h"
+
 // One invariant.
 #define HOLDS(condition, words)                                                                    \
     do {                                                                                           \
@@ -147,6 +149,11 @@ const char *kvern_caches_walk(const kvern_cache *caches)
 {
     const kvern_batch *batch = caches[0].batch;
     const char *wrong = walk_batch(batch);
+    uint64_t bytes = 0;
+    for (size_t r = 0; r < batch->row_count && !wrong; r++)
+        wrong = kvern_checkpoints_walk(caches, r, &bytes);
+    if (!wrong && (bytes != batch->checkpoint_bytes || bytes > batch->checkpoint_budget))
+        wrong = "checkpoints have other bytes than counted, or more than they may";
     for (size_t c = 0; c < batch->caches && !wrong; c++)
         wrong = walk_layer(&caches[c]);
     return wrong;

@@ -29,9 +29,19 @@ typedef struct item {
     int64_t count; // 0: all of it was trimmed
 } item;
 
+// A checkpoint: how many items made the row what it was there.
+typedef struct mark {
+    int64_t position;
+    size_t items;
+} mark;
+
+#define MOST_MARKS 64
+
 typedef struct row {
     item *items;
     size_t count, capacity;
+    mark marks[MOST_MARKS];
+    size_t mark_count;
     kvern_state *solo;
 } row;
 
@@ -152,6 +162,10 @@ static void fill_batch(world *w, batch *b)
     for (size_t r = 0; r < b->count; r++)
         b->rows[r] = new_row(w);
     b->state = hybrid_state(&w->own, b->count);
+    if (below(w, 2)) // enough for all, or for some
+        assert_ok(kvern_state_checkpoint_budget(b->state, UINT64_MAX));
+    else
+        assert_ok(kvern_state_checkpoint_budget(b->state, 60000 + below(w, 200000)));
 }
 
 static void world_open(world *w, uint64_t seed)
@@ -393,6 +407,7 @@ static void fork_some(world *w, batch *b)
     for (size_t i = 0; i < fork->count; i++)
         rows[i] = below(w, b->count);
     assert_ok_again(w, kvern_state_fork(b->state, rows, fork->count, &fork->state));
+    assert_ok(kvern_state_checkpoint_budget(fork->state, 60000 + below(w, 200000)));
     for (size_t i = 0; i < fork->count; i++)
         fork->rows[i] = repeat_row(w, b->rows[rows[i]]);
 }
@@ -416,6 +431,7 @@ static void trim(world *w, batch *b, size_t r)
         return;
     assert_ok(kvern_state_trim(b->state, r, length));
     note(b->rows[r], 0, 0);
+    b->rows[r]->mark_count = 0;
     act_alone(b->rows[r]->solo, (item){0, 0}, NULL);
 }
 
@@ -440,18 +456,80 @@ static void reset(world *w, batch *b, size_t r)
     b->rows[r] = new_row(w);
 }
 
+// The state may have dropped some of the row's checkpoints, and has no others.
+static void look_at_checkpoints(const batch *b, size_t r)
+{
+    const row *own = b->rows[r];
+    int64_t positions[MOST_MARKS];
+    const size_t count = kvern_state_checkpoints(b->state, r, positions, MOST_MARKS);
+    assert_true(count <= own->mark_count);
+    for (size_t i = 0; i < count; i++) {
+        bool found = false;
+        for (size_t m = 0; m < own->mark_count; m++)
+            found = found || own->marks[m].position == positions[i];
+        assert_true(found);
+    }
+}
+
+static void make_checkpoint(world *w, batch *b, size_t r)
+{
+    row *own = b->rows[r];
+    const int64_t position = kvern_state_length(b->state, r);
+    if (own->mark_count == MOST_MARKS)
+        return;
+    arm(w);
+    kvern_status status = kvern_state_checkpoint(b->state, r);
+    if (ledger_relent(&w->own.books) && status == KVERN_ERR_MEMORY)
+        status = kvern_state_checkpoint(b->state, r);
+    if (status == KVERN_ERR_BUDGET) // it is too large alone
+        return;
+    assert_ok(status);
+    if (position == 0)
+        return;
+    assert_int_equal(kvern_state_checkpoint_below(b->state, r, position), position);
+    own->marks[own->mark_count++] = (mark){position, own->count};
+}
+
+// Back to a checkpoint that there still is: the solo run is done again up to there.
+static void go_back(world *w, batch *b, size_t r)
+{
+    row *own = b->rows[r];
+    const int64_t length = kvern_state_length(b->state, r);
+    const int64_t to =
+        kvern_state_checkpoint_below(b->state, r, (int64_t)below(w, (uint64_t)length + 1));
+    size_t m = 0;
+    while (m < own->mark_count && own->marks[m].position != to)
+        m++;
+    if (to == 0 || to == length || m == own->mark_count)
+        return;
+    arm(w); // takes no memory
+    assert_ok(kvern_state_return(b->state, r, to));
+    (void)ledger_relent(&w->own.books);
+    own->count = own->marks[m].items;
+    row *again = repeat_row(w, own);
+    memcpy(again->marks, own->marks, sizeof again->marks);
+    again->mark_count = m + 1;
+    drop_row(own);
+    b->rows[r] = again;
+}
+
 static void work_on_a_row(world *w, batch *b)
 {
     if (b->count == 0)
         return;
     const size_t r = below(w, b->count);
-    const uint64_t what = below(w, 6);
+    const uint64_t what = below(w, 12);
     if (what == 0)
         reset(w, b, r);
-    else if (what < 4)
+    else if (what < 3)
         reserve(w, b, r);
-    else
+    else if (what < 4)
         trim(w, b, r);
+    else if (what < 9)
+        make_checkpoint(w, b, r);
+    else
+        go_back(w, b, r);
+    look_at_checkpoints(b, r);
 }
 
 static void operate(world *w)
@@ -466,7 +544,7 @@ static void operate(world *w)
         fork_some(w, b);
     else if (what == 3)
         add_rows(w, b);
-    else if (what < 6)
+    else if (what < 7)
         work_on_a_row(w, b);
     else if (what < 11)
         speculate(w, b);
