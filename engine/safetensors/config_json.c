@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/safetensors/config_json.h"
 
+#include "engine/safetensors/json_text.h"
 #include "engine/weights/name_index.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 typedef struct config_entry {
@@ -202,15 +202,11 @@ kvern_status config_json_read(const char *text, size_t bytes, const char *name, 
     if (!config) {
         return engine_fail(error, KVERN_ERR_MEMORY, "%s: no memory to read it", name);
     }
-    json_error_t fault;
-    config->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &fault);
-    kvern_status status = KVERN_OK;
-    if (!config->root) {
-        status =
-            engine_fail(error, KVERN_ERR_FORMAT, "%s: line %d: %s", name, fault.line, fault.text);
-    } else if (!json_is_object(config->root)) {
+    kvern_status status = json_text_read(text, bytes, name, &config->root, error);
+    if (status == KVERN_OK && !json_is_object(config->root)) {
         status = engine_fail(error, KVERN_ERR_FORMAT, "%s: it is not a JSON object", name);
-    } else {
+    }
+    if (status == KVERN_OK) {
         status = index_keys(config, name, error);
     }
     if (status != KVERN_OK) {

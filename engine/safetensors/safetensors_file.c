@@ -2,6 +2,7 @@
 #include "engine/safetensors/safetensors_file.h"
 
 #include "engine/base/little_endian.h"
+#include "engine/safetensors/json_text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -216,11 +217,12 @@ static kvern_status parse(safetensors_file *file, const char *name, engine_error
     if (length > MOST_HEADER_BYTES || length > bytes - LENGTH_BYTES) {
         return fail(&reader, KVERN_ERR_FORMAT, "its header is longer than the file or 100 MB");
     }
-    json_error_t fault;
-    file->header = json_loadb((const char *)file->file.data + LENGTH_BYTES, (size_t)length,
-                              JSON_REJECT_DUPLICATES, &fault);
-    if (!file->header) {
-        return fail(&reader, KVERN_ERR_FORMAT, fault.text);
+    json_t *header;
+    kvern_status status = json_text_read((const char *)file->file.data + LENGTH_BYTES,
+                                         (size_t)length, name, &header, error);
+    file->header = header;
+    if (status != KVERN_OK) {
+        return status;
     }
     if (!json_is_object((json_t *)file->header)) {
         return fail(&reader, KVERN_ERR_FORMAT, "its header is not a JSON object");

@@ -3,6 +3,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/safetensors/config_json.h"
+#include "engine/safetensors/json_text.h"
 #include "engine/safetensors/quantized_tensors.h"
 #include "engine/safetensors/safetensors_file.h"
 #include "engine/weights/name_index.h"
@@ -301,17 +302,16 @@ static kvern_status open_index(safetensors_model *model, const char *directory, 
                                engine_error *error)
 {
     mapped_file file;
-    json_error_t fault;
+    json_t *root = NULL;
     kvern_status status = mapped_file_open(path, &file, error);
     if (status != KVERN_OK) {
         return status;
     }
-    json_t *root = json_loadb(file.data ? (const char *)file.data : "", file.bytes,
-                              JSON_REJECT_DUPLICATES, &fault);
+    status =
+        json_text_read(file.data ? (const char *)file.data : "", file.bytes, path, &root, error);
     mapped_file_close(&file);
-    if (!root) {
-        return engine_fail(error, KVERN_ERR_FORMAT, "%s: line %d: %s", path, fault.line,
-                           fault.text);
+    if (status != KVERN_OK) {
+        return status;
     }
     json_t *shards = json_object();
     json_t *map = json_object_get(root, "weight_map");

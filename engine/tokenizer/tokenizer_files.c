@@ -3,8 +3,8 @@
 #include "engine/tokenizer/tokenizer_files_internal.h"
 
 #include "engine/base/mapped_file.h"
+#include "engine/safetensors/json_text.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,14 +73,12 @@ static kvern_status take_chat_of(tokenizer_files *files, const char *name, const
 static kvern_status read_chat_json(tokenizer_files *files, text_view text, engine_error *error)
 {
     static const char name[] = "chat_template.json";
-    json_error_t fault;
+    json_t *root;
     if (!text.data || files->has_chat)
         return KVERN_OK;
-    json_t *root = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &fault);
-    if (!root)
-        return engine_fail(error, KVERN_ERR_FORMAT, "%s: line %d: %s", name, fault.line,
-                           fault.text);
-    const kvern_status status = take_chat_of(files, name, root, error);
+    kvern_status status = json_text_read(text.data, text.size, name, &root, error);
+    if (status == KVERN_OK)
+        status = take_chat_of(files, name, root, error);
     json_decref(root);
     return status;
 }

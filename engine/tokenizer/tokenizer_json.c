@@ -3,6 +3,7 @@
 // about special tokens.
 #include "engine/tokenizer/tokenizer_json.h"
 
+#include "engine/safetensors/json_text.h"
 #include "engine/tokenizer/tokenizer_files_internal.h"
 
 #include <inttypes.h>
@@ -415,13 +416,10 @@ static kvern_status load(tokenizer *t, const tokenizer_files *files, const json_
 
 static kvern_status parse(const tokenizer_files *files, json_t **out, engine_error *error)
 {
-    json_error_t fault;
     if (!tokenizer_files_present(files))
         return engine_fail(error, KVERN_ERR_UNSUPPORTED, "the directory has no tokenizer.json");
-    *out = json_loadb(files->tokenizer.data, files->tokenizer.size, JSON_REJECT_DUPLICATES, &fault);
-    return *out ? KVERN_OK
-                : engine_fail(error, KVERN_ERR_FORMAT, "tokenizer.json: line %d: %s", fault.line,
-                              fault.text);
+    return json_text_read(files->tokenizer.data, files->tokenizer.size, "tokenizer.json", out,
+                          error);
 }
 
 kvern_status tokenizer_create_from_files(const tokenizer_files *files, const char *pre,

@@ -70,7 +70,8 @@ static kvern_status fail_pcre2(engine_error *error, int code)
 {
     char message[128];
     pcre2_get_error_message(code, (PCRE2_UCHAR *)message, sizeof message);
-    const bool memory = code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAPLIMIT;
+    const bool memory = code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED ||
+                        code == PCRE2_ERROR_HEAPLIMIT;
     return engine_fail(error, memory ? KVERN_ERR_MEMORY : KVERN_ERR_UNSUPPORTED,
                        "the tokenizer's regular expression: %s", message);
 }

@@ -11,6 +11,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/stop.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "tests/support/json_tokenizer.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/tiny_sentencepiece.h"
 #include "tests/support/tiny_tokenizer.h"
@@ -131,6 +132,33 @@ static kvern_status create_pieces_tokenizer(void)
     return create_from(pieces_file);
 }
 
+// The files of a tokenizer with every part that takes memory.
+static const char json_config[] =
+    "{\"bos_token\": \"<s>\", \"chat_template\": \"{{ x }}<tool>\", \"added_tokens_decoder\": "
+    "{\"6\": {\"content\": \"<s>\", \"special\": true}}}";
+static const char json_tokenizer[] =
+    "{\"added_tokens\": [{\"id\": 6, \"content\": \"<s>\", \"special\": true}, {\"id\": 7, "
+    "\"content\": \"he \", \"normalized\": true}], \"normalizer\": {\"type\": \"Sequence\", "
+    "\"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Replace\", \"pattern\": {\"Regex\": "
+    "\"x+\"}, \"content\": \"a\"}]}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": "
+    "\"\u2581\", \"prepend_scheme\": \"always\"}, \"decoder\": {\"type\": \"Metaspace\", "
+    "\"replacement\": \"\u2581\"}, \"model\": {\"type\": \"BPE\", \"unk_token\": \"u\", "
+    "\"ignore_merges\": true, \"vocab\": {\"a\": 0, \"aa\": 1, \"\u2581\": 2, \"h\": 3, \"ha\": 4, "
+    "\"u\": 5}, \"merges\": [\"a a\", [\"h\", \"a\"]]}}";
+static tokenizer *json_shared;
+
+static kvern_status create_json_tokenizer(void)
+{
+    const tokenizer_texts texts = {.tokenizer = {json_tokenizer, sizeof json_tokenizer - 1},
+                                   .config = {json_config, sizeof json_config - 1}};
+    tokenizer *t;
+    const kvern_status status = json_tokenizer_try(&texts, NULL, &t, NULL);
+    if ((status == KVERN_OK) != (t != NULL))
+        return KVERN_ERR_BUSY;
+    tokenizer_destroy(t);
+    return status;
+}
+
 static kvern_status encode_with(const tokenizer *t)
 {
     static const char text[] =
@@ -155,6 +183,11 @@ static kvern_status encode_text(void)
 static kvern_status encode_pieces(void)
 {
     return encode_with(pieces_tokenizer);
+}
+
+static kvern_status encode_json(void)
+{
+    return encode_with(json_shared);
 }
 
 static kvern_status detect_template(void)
@@ -252,6 +285,7 @@ static void creating_a_tokenizer(void **state)
     (void)state;
     fail_each_allocation(create_tokenizer, 14);
     fail_each_allocation(create_pieces_tokenizer, 14);
+    fail_each_allocation(create_json_tokenizer, 50);
 }
 
 static void encoding(void **state)
@@ -259,6 +293,7 @@ static void encoding(void **state)
     (void)state;
     fail_each_allocation(encode_text, 5);
     fail_each_allocation(encode_pieces, 5);
+    fail_each_allocation(encode_json, 20);
 }
 
 static void recognising_a_template(void **state)
@@ -333,10 +368,16 @@ int main(void)
         gguf_open_memory(pieces_data, pieces_bytes, &pieces_file, NULL) != KVERN_OK ||
         tokenizer_create(pieces_file, NULL, &pieces_tokenizer, NULL) != KVERN_OK)
         return 1;
+    const tokenizer_texts texts = {.tokenizer = {json_tokenizer, sizeof json_tokenizer - 1}};
+    // jansson's reader goes on where its buffer could not grow, and writes behind it.
+    json_set_alloc_funcs(__libc_malloc, __libc_free);
     shared_tokenizer = tiny_tokenizer_create("llama-bpe");
+    if (json_tokenizer_try(&texts, NULL, &json_shared, NULL) != KVERN_OK)
+        return 1;
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);
     tokenizer_destroy(shared_tokenizer);
     tokenizer_destroy(pieces_tokenizer);
+    tokenizer_destroy(json_shared);
     gguf_close(file);
     gguf_close(pieces_file);
     free(data);
