@@ -153,7 +153,7 @@ static inline kvern_latent_weights kvern_latent_weights_default(const kvern_laye
 // model uses one of the two for all of its tokens. Sinks, softcap and selections work as in
 // kvern_read_attend, with its errors and what they leave unchanged; besides: KVERN_ERR_UNSUPPORTED
 // (a layer of another kind), KVERN_ERR_ARGUMENT (weights, or their dims), KVERN_ERR_RANGE (a stride
-// is negative). Scratch is not part of a plan (kvern/plan.h).
+// is negative).
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend_materialized(
     const kvern_read *read, const kvern_queries *queries, const kvern_latent_weights *weights);
 

@@ -61,6 +61,12 @@ typedef struct kvern_plan {
     // Checkpoints (kvern/checkpoint.h) that a row has at once, KVERN_MAX_CHECKPOINTS at most; 0, as
     // at first: none. Bytes count them, while a reservation is for the row alone.
     size_t checkpoints;
+
+    // Materialized reads of latents (kvern/latent.h) with weights of these dims, selected ones
+    // among them where `selected` is set; 0, as at first: none. A row has no more queries in one
+    // call than tokens in its longest append or round.
+    size_t nope_dim;
+    size_t value_dim;
 } kvern_plan;
 
 // Writes a plan of one row that decodes to `size` bytes, sizeof(kvern_plan) of the caller.

@@ -108,7 +108,7 @@ kvern_status kvern_materialized_weights(const kvern_geometry *geometry,
     kvern_status status = kvern_sized_read(&WEIGHTS_SIZES, given, known);
     if (status)
         return status;
-    if (!kvern_values_are_keys(geometry))
+    if (!kvern_stream_find(geometry, KVERN_ROLE_VALUE) || !kvern_values_are_keys(geometry))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "a materialized read of a layer that has no latents");
     if (!known->weights)
@@ -192,13 +192,16 @@ static bool scratch_parts(const shape *s, size_t *tiles, size_t *bytes)
 
 size_t kvern_materialized_scratch_bytes(const kvern_context *context,
                                         const kvern_geometry *geometry,
-                                        const kvern_latent_weights *weights, size_t rows)
+                                        const kvern_latent_weights *dims, size_t rows,
+                                        int64_t queries)
 {
-    shape s = shape_of(geometry, weights);
+    shape s = shape_of(geometry, dims);
     size_t tiles, bytes;
-    s.most_queries = 1;
-    s.tiles = rows;
+    s.most_queries = queries < MOST_QUERIES ? (size_t)queries : MOST_QUERIES;
     s.workers = context->executor.threads;
+    if (queries == 0 ||
+        !kvern_size_mul(rows, kvern_ceil_div((size_t)queries, s.most_queries), &s.tiles))
+        return queries ? SIZE_MAX : 0;
     return scratch_parts(&s, &tiles, &bytes) ? bytes : SIZE_MAX;
 }
 
@@ -475,6 +478,6 @@ void kvern_attend_materialized_within(kvern_context *context, const kvern_view *
         return;
     KVERN_ASSERT(m.size.most_queries == 1 &&
                  bytes <= kvern_materialized_scratch_bytes(context, view->geometry, weights,
-                                                           view->row_count));
+                                                           view->row_count, 1));
     run(&m, context, tiles, scratch);
 }

@@ -30,14 +30,16 @@ KVERN_CHECK kvern_status kvern_attend_materialized(kvern_context *context,
                                                    const kvern_latent_weights *weights);
 
 // The same of at most one query per row, with scratch of the caller, aligned to a cache line, of
-// kvern_materialized_scratch_bytes for as many rows.
+// kvern_materialized_scratch_bytes for as many rows of one query.
 void kvern_attend_materialized_within(kvern_context *context, const kvern_view *view,
                                       const kvern_queries *queries,
                                       const kvern_latent_weights *weights, void *scratch);
 
-// SIZE_MAX when it does not fit.
+// Scratch that attends with weights of these dims take at most, with up to `queries` queries in
+// each of `rows` rows. SIZE_MAX when it does not fit.
 size_t kvern_materialized_scratch_bytes(const kvern_context *context,
                                         const kvern_geometry *geometry,
-                                        const kvern_latent_weights *weights, size_t rows);
+                                        const kvern_latent_weights *dims, size_t rows,
+                                        int64_t queries);
 
 #endif

@@ -166,7 +166,7 @@ static kvern_status measure(const kvern_context *context, const kvern_view *view
     const kvern_view compact = compact_view(view, NULL, size->rows);
     size->attend_bytes =
         weights
-            ? kvern_materialized_scratch_bytes(context, view->geometry, weights, size->rows)
+            ? kvern_materialized_scratch_bytes(context, view->geometry, weights, size->rows, 1)
             : kvern_attend_scratch_bytes(context, &compact, queries->query_heads, size->longest);
     if (size->attend_bytes == SIZE_MAX)
         return kvern_fail(KVERN_ERR_OVERFLOW, "a selection of %zu queries does not fit memory",
@@ -176,7 +176,7 @@ static kvern_status measure(const kvern_context *context, const kvern_view *view
 
 size_t kvern_selected_scratch_bytes(const kvern_context *context, const kvern_view *view,
                                     size_t queries, size_t vectors, int64_t positions,
-                                    int64_t selected)
+                                    int64_t selected, const kvern_latent_weights *dims)
 {
     layout at;
     extent size = {.page_bytes = view->geometry->page_bytes, .longest = positions};
@@ -192,6 +192,10 @@ size_t kvern_selected_scratch_bytes(const kvern_context *context, const kvern_vi
         return SIZE_MAX;
     size.attend_bytes =
         kvern_attend_scratch_bytes(context, &one, heads - heads % kv_heads, positions);
+    if (dims)
+        size.attend_bytes = kvern_max_size(
+            size.attend_bytes,
+            kvern_materialized_scratch_bytes(context, view->geometry, dims, size.rows, 1));
     return size.attend_bytes == SIZE_MAX || !lay_out(&size, &at) ? SIZE_MAX : at.bytes;
 }
 

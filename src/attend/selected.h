@@ -24,9 +24,10 @@ KVERN_CHECK kvern_status kvern_attend_selected(kvern_context *context,
 
 // Scratch that such an attend takes at most, with up to `queries` queries of `vectors` query heads
 // altogether in rows of up to `positions` positions, of which each query selects `selected` at
-// most. view->rows is not looked at. SIZE_MAX when it does not fit.
+// most. view->rows is not looked at. `dims`: also of materialized reads with weights of these dims;
+// or NULL. SIZE_MAX when it does not fit.
 size_t kvern_selected_scratch_bytes(const kvern_context *context, const kvern_view *view,
                                     size_t queries, size_t vectors, int64_t positions,
-                                    int64_t selected);
+                                    int64_t selected, const kvern_latent_weights *dims);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What rows take at most, by arithmetic, and reservations of as much.
 #include "src/attend/index_scan.h"
+#include "src/attend/materialized.h"
 #include "src/attend/selected.h"
 #include "src/base/assert.h"
 #include "src/base/fail.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 static const kvern_sized PLAN_SIZES = KVERN_SIZED(
-    kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors), KVERN_SIZE_TO(kvern_plan, checkpoints));
+    kvern_plan, KVERN_SIZE_TO(kvern_plan, query_vectors), KVERN_SIZE_TO(kvern_plan, value_dim));
 
 void kvern_plan_init(kvern_plan *plan, size_t size)
 {
@@ -44,6 +45,9 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
         return kvern_fail(KVERN_ERR_RANGE,
                           "a plan of %" PRId64 " selected positions by %zu index heads",
                           plan->selected, plan->index_heads);
+    if (plan->nope_dim > KVERN_MAX_HEAD_DIM || plan->value_dim > KVERN_MAX_HEAD_DIM)
+        return kvern_fail(KVERN_ERR_RANGE, "a plan of weights with nope_dim %zu, value_dim %zu",
+                          plan->nope_dim, plan->value_dim);
     return KVERN_OK;
 }
 
@@ -129,49 +133,75 @@ static bool add_layer(const kvern_composition *composition, const kvern_plan *pl
            add_pool(composition, plan, l, layer->record_pool, sum);
 }
 
-// Scratch of an attend of selected positions; 0 where there are none.
-static size_t scratch_of_selected(const kvern_planned_layer *layer, const kvern_plan *plan,
-                                  int64_t queries)
+// ---- Scratch ----
+
+// Queries of a row in one call.
+static int64_t queries_of(const kvern_plan *plan)
 {
+    return kvern_min_i64(kvern_max_i64(plan->chunk, plan->round), plan->tokens);
+}
+
+// What a plan says of materialized reads of a layer; NULL: there are none.
+static const kvern_latent_weights *materialized_of(const kvern_planned_layer *layer,
+                                                   const kvern_plan *plan,
+                                                   kvern_latent_weights *dims)
+{
+    *dims = (kvern_latent_weights){.nope_dim = plan->nope_dim, .value_dim = plan->value_dim};
+    return plan->value_dim && kvern_values_are_keys(&layer->geometry) ? dims : NULL;
+}
+
+// Of an attend of selected positions; 0 where there are none.
+static size_t scratch_of_selected(const kvern_planned_layer *layer, const kvern_plan *plan)
+{
+    const kvern_geometry *planned = &layer->geometry, *first = &layer->first;
     const kvern_view view = {
-        .geometry = kvern_max_size(layer->geometry.page_bytes, layer->first.page_bytes) ==
-                            layer->geometry.page_bytes
-                        ? &layer->geometry
-                        : &layer->first,
-        .query_floats = kvern_max_size(layer->geometry.query_floats, layer->first.query_floats),
+        .geometry = planned->page_bytes >= first->page_bytes ? planned : first,
+        .query_floats = kvern_max_size(planned->query_floats, first->query_floats),
         .window = layer->window,
     };
-    size_t all_queries, all_vectors;
-    if (layer->geometry.whole || plan->selected == 0 || plan->query_vectors == 0 || queries == 0 ||
+    kvern_latent_weights dims;
+    size_t queries, vectors;
+    if (plan->selected == 0 || plan->query_vectors == 0 || queries_of(plan) == 0 ||
         kvern_visibility_is_limited(&layer->window))
         return 0;
-    if (!kvern_size_mul(plan->rows, (size_t)queries, &all_queries) ||
-        !kvern_size_mul(plan->rows, plan->query_vectors, &all_vectors))
+    if (!kvern_size_mul(plan->rows, (size_t)queries_of(plan), &queries) ||
+        !kvern_size_mul(plan->rows, plan->query_vectors, &vectors))
         return SIZE_MAX;
-    return kvern_selected_scratch_bytes(layer->context, &view, all_queries, all_vectors,
-                                        plan->tokens, plan->selected);
+    return kvern_selected_scratch_bytes(layer->context, &view, queries, vectors, plan->tokens,
+                                        plan->selected, materialized_of(layer, plan, &dims));
 }
 
-// Scratch of a selection by index keys; 0 where there are none.
-static size_t scratch_of_index(const kvern_planned_layer *layer, const kvern_plan *plan,
-                               int64_t queries)
+// Of a selection by index keys; 0 where there are none.
+static size_t scratch_of_index(const kvern_planned_layer *layer, const kvern_plan *plan)
 {
-    if (plan->index_heads == 0 || queries == 0 ||
+    if (plan->index_heads == 0 || queries_of(plan) == 0 ||
         !kvern_stream_find(&layer->geometry, KVERN_ROLE_INDEX))
         return 0;
-    return kvern_index_scan_scratch_bytes(layer->context, &layer->geometry, plan->rows, queries,
-                                          plan->index_heads, plan->tokens);
+    return kvern_index_scan_scratch_bytes(layer->context, &layer->geometry, plan->rows,
+                                          queries_of(plan), plan->index_heads, plan->tokens);
 }
 
-// Scratch of a call on a read of the layer.
+// Of a materialized read; 0 where there are none.
+static size_t scratch_of_materialized(const kvern_planned_layer *layer, const kvern_plan *plan)
+{
+    kvern_latent_weights dims;
+    if (!materialized_of(layer, plan, &dims))
+        return 0;
+    return kvern_materialized_scratch_bytes(layer->context, &layer->geometry, &dims, plan->rows,
+                                            queries_of(plan));
+}
+
+// Of the call on a read of the layer that needs the most.
 static size_t scratch_of(const kvern_composition *composition, size_t index, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = &composition->layers[index];
-    const int64_t queries = kvern_min_i64(kvern_max_i64(plan->chunk, plan->round), plan->tokens);
-    const size_t dense =
+    size_t scratch =
         layer->ops->scratch_bytes(layer, plan->rows, plan->query_vectors, plan->tokens);
-    return kvern_max_size(dense, kvern_max_size(scratch_of_selected(layer, plan, queries),
-                                                scratch_of_index(layer, plan, queries)));
+    if (layer->geometry.whole)
+        return scratch; // a layer that is not attended
+    scratch = kvern_max_size(scratch, scratch_of_selected(layer, plan));
+    scratch = kvern_max_size(scratch, scratch_of_index(layer, plan));
+    return kvern_max_size(scratch, scratch_of_materialized(layer, plan));
 }
 
 static size_t most_scratch(const kvern_composition *composition, const kvern_plan *plan)

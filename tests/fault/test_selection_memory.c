@@ -245,6 +245,8 @@ static kvern_plan plan_of(int64_t chunk)
     plan.query_vectors = HEADS * (size_t)chunk;
     plan.selected = TOP_K;
     plan.index_heads = INDEX_HEADS;
+    plan.nope_dim = NOPE;
+    plan.value_dim = VALUE;
     return plan;
 }
 
@@ -257,8 +259,8 @@ static void run_plan(world *w, int64_t chunk)
         if (length + next > 3 * TOP_K && length + chunk < TOKENS)
             next = chunk;
         step(w, next);
-        assert_ok(select_positions(w));
-        assert_ok(attend_selected(w));
+        for (size_t c = 0; c < CALLS; c++)
+            assert_ok(calls[c].call(w));
         end_step(w);
     }
 }
@@ -288,7 +290,7 @@ static void a_budget_of_the_plan_is_enough(void **state)
         const kvern_plan plan = plan_of(chunks[i]);
         uint64_t bytes, without;
         kvern_plan dense = plan;
-        dense.selected = 0, dense.index_heads = 0;
+        dense.selected = 0, dense.index_heads = 0, dense.value_dim = 0;
         world *probe = world_create(0, 2);
         const uint64_t base = probe->books.held_bytes;
         assert_ok(kvern_composition_plan_bytes(probe->composition, &plan, &bytes));
@@ -307,7 +309,7 @@ static void a_budget_of_the_plan_is_enough(void **state)
 static world *world_under(uint64_t budget)
 {
     kvern_plan plan = plan_of(CHUNK);
-    plan.selected = 0, plan.index_heads = 0, plan.query_vectors = 0;
+    plan.selected = 0, plan.index_heads = 0, plan.query_vectors = 0, plan.value_dim = 0;
     world *w = world_create(budget, 2);
     open_state(w, &plan);
     for (int64_t length = 0; length < 560; length += CHUNK) {
@@ -352,6 +354,9 @@ static void plans_out_of_range_are_refused(void **state)
     assert_status(KVERN_ERR_RANGE, kvern_composition_plan_bytes(w->composition, &plan, &bytes));
     plan = plan_of(1);
     plan.index_heads = KVERN_MAX_INDEX_HEADS + 1;
+    assert_status(KVERN_ERR_RANGE, kvern_composition_plan_bytes(w->composition, &plan, &bytes));
+    plan = plan_of(1);
+    plan.value_dim = KVERN_MAX_HEAD_DIM + 8;
     assert_status(KVERN_ERR_RANGE, kvern_composition_plan_bytes(w->composition, &plan, &bytes));
     plan = plan_of(1);
     plan.query_vectors = SIZE_MAX / 2;

@@ -10,6 +10,7 @@
 #include "tests/support/latent_feed.h"
 #include "tests/support/ledger.h"
 #include "tests/support/random.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/storages.h"
 
 #include <math.h>
@@ -289,7 +290,7 @@ static void selections_equal_naive_ones(void **state)
 {
     (void)state;
     test_random random = test_random_seed(check_seed());
-    for (size_t number = 0; number < (check_is_long() ? 3000 : 90); number++) {
+    for (size_t number = 0; number < (check_is_long() ? 3000 : HAS_SANITIZER ? 24 : 90); number++) {
         static const uint64_t sequences[MOST_ROWS] = {1, 2, 3, 4};
         const problem p = random_problem(&random, number);
         int64_t begin[MOST_ROWS];
@@ -312,7 +313,7 @@ static void ties_and_specials_have_their_place(void **state)
     (void)state;
     static const float specials[] = {NAN, INFINITY, -INFINITY, 0, -0.0f, 1, 1, -1, 1e-45f, 3e38f};
     test_random random = test_random_seed(check_seed() + 1);
-    for (size_t number = 0; number < 60; number++) {
+    for (size_t number = 0; number < (HAS_SANITIZER ? 20 : 60); number++) {
         const int64_t length = 100 + (int64_t)test_random_below(&random, 900);
         const problem p = {.rows = 1,
                            .heads = 1 + number % 3,
@@ -350,7 +351,7 @@ static void selections_do_not_depend_on_how_they_are_made(void **state)
 {
     (void)state;
     test_random random = test_random_seed(check_seed() + 2);
-    for (size_t number = 0; number < 18; number++) {
+    for (size_t number = 0; number < (HAS_SANITIZER ? 6 : 18); number++) {
         problem p = random_problem(&random, number);
         static const uint64_t sequences[MOST_ROWS] = {1, 2, 3, 4};
         int64_t begin[MOST_ROWS];

@@ -12,6 +12,7 @@
 #include "tests/support/latent_reference.h"
 #include "tests/support/ledger.h"
 #include "tests/support/random.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/storages.h"
 
 #include <math.h>
@@ -289,7 +290,7 @@ static problem problem_number(size_t i)
 static void selected_latents_equal_rows_of_the_selected(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < (HAS_SANITIZER ? 8 : 20); i++) {
         problem p = problem_number(i);
         p.counts[0] = p.counts[0] > 5 ? 5 : p.counts[0];
         check_selected(&p, i, NULL);
@@ -384,7 +385,7 @@ static void attend_made(const problem *p, const kvern_read *read, const float *w
 static void materialized_reads_equal_a_layer_of_the_made(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < (HAS_SANITIZER ? 8 : 20); i++) {
         const problem p = problem_number(i);
         const kvern_layer layer = layer_of(&p);
         const size_t dim = p.nope + p.rope, floats = query_count(&p) * p.heads * p.value;
@@ -411,7 +412,7 @@ static void materialized_reads_equal_a_layer_of_the_made(void **state)
 static void materialized_reads_of_the_selected(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 12; i++) {
+    for (size_t i = 0; i < (HAS_SANITIZER ? 5 : 12); i++) {
         problem p = problem_number(i);
         p.counts[0] = p.counts[0] > 4 ? 4 : p.counts[0];
         const kvern_layer layer = layer_of(&p);

@@ -292,6 +292,20 @@ static void layers_without_an_indexer_select_nothing(void **state)
 
 // ---- Materialized reads ----
 
+typedef struct refused_weights {
+    const latents *l;
+    const kvern_queries *queries;
+    kvern_latent_weights weights;
+} refused_weights;
+
+static void refuse_weights(const refused_weights *r, kvern_status wanted)
+{
+    float *out = r->queries->out;
+    out[0] = 12345;
+    assert_status(wanted, kvern_read_attend_materialized(r->l->read, r->queries, &r->weights));
+    assert_true(out[0] == 12345);
+}
+
 static void weights_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -304,30 +318,19 @@ static void weights_that_do_not_fit_are_refused(void **state)
     queries.q_head_stride = queries.out_head_stride = 64;
     queries.q_token_stride = queries.out_token_stride = HEADS * 64;
     queries.q = q, queries.out = out;
-    kvern_latent_weights good = kvern_latent_weights_default(&l.layer, 32, 32), bad;
+    kvern_latent_weights good = kvern_latent_weights_default(&l.layer, 32, 32);
     good.weights = rows;
-    const struct {
-        kvern_latent_weights weights;
-        kvern_status status;
-    } refused[] = {
-#define WITH(status, field, value) {(bad = good, bad.field = (value), bad), status}
-        WITH(KVERN_ERR_ARGUMENT, size, 16),
-        WITH(KVERN_ERR_ARGUMENT, weights, NULL),
-        WITH(KVERN_ERR_ARGUMENT, nope_dim, 0),
-        WITH(KVERN_ERR_ARGUMENT, nope_dim, 12),
-        WITH(KVERN_ERR_ARGUMENT, nope_dim, KVERN_MAX_HEAD_DIM + 8),
-        WITH(KVERN_ERR_ARGUMENT, value_dim, 0),
-        WITH(KVERN_ERR_RANGE, head_stride, -1),
-        WITH(KVERN_ERR_RANGE, row_stride, -1),
-        WITH(KVERN_ERR_OVERFLOW, row_stride, INT64_MAX / 4),
-#undef WITH
-    };
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        out[0] = 12345;
-        assert_status(refused[i].status,
-                      kvern_read_attend_materialized(l.read, &queries, &refused[i].weights));
-        assert_true(out[0] == 12345);
-    }
+    refused_weights r = {&l, &queries, good};
+    r.weights.size = 16, refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.weights = NULL, refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.nope_dim = 0, refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.nope_dim = 12, refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.nope_dim = KVERN_MAX_HEAD_DIM + 8;
+    refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.value_dim = 0, refuse_weights(&r, KVERN_ERR_ARGUMENT), r.weights = good;
+    r.weights.head_stride = -1, refuse_weights(&r, KVERN_ERR_RANGE), r.weights = good;
+    r.weights.row_stride = -1, refuse_weights(&r, KVERN_ERR_RANGE), r.weights = good;
+    r.weights.row_stride = INT64_MAX / 4, refuse_weights(&r, KVERN_ERR_OVERFLOW);
     assert_status(KVERN_ERR_ARGUMENT, kvern_read_attend_materialized(l.read, &queries, NULL));
     assert_ok(kvern_read_attend_materialized(l.read, &queries, &good));
     close_latents(&l);
