@@ -20,7 +20,8 @@ void hybrid_plan(kvern_layer layers[HYBRID_LAYERS])
     layers[3] = storage_window(&bf16, 1, 32, 24, 3, 8);
     layers[4] = kvern_layer_ssd(1, 3, 16, 8, 3);
     layers[5] = storage_layer(&later, 1, 32);
-    layers[6] = kvern_layer_lane(40);
+    layers[6] = kvern_layer_latent(24, 8, 8);
+    layers[HYBRID_LANE] = kvern_layer_lane(40);
     layers[0].slack = layers[2].slack = layers[4].slack = HYBRID_SLACK;
 }
 
@@ -78,7 +79,7 @@ static kvern_status serve_attention(kvern_state *s, size_t layer, const uint64_t
 {
     kvern_read *read = NULL;
     feed f = feed_create(kvern_state_cache(s, layer), sequences, counts, HYBRID_HEADS);
-    kvern_status status = kvern_step_append(s, layer, &f.tokens, out ? &read : NULL);
+    kvern_status status = feed_step_append(s, layer, &f, out ? &read : NULL);
     if (!status && out) {
         f.queries.out = *out;
         if (kvern_read_attend(read, &f.queries)) // for its memory, of which there is more now

@@ -3,15 +3,16 @@
 #define KVERN_TESTS_SUPPORT_HYBRID_STATE_H
 
 // A state whose layers are of all kinds: keys and values of all positions and of windows, one that
-// begins in bf16, recurrent states of every rule, and, where wanted, a lane. Tokens follow from a
-// sequence and a position (feed.h, recur_feed.h).
+// begins in bf16, latents, recurrent states of every rule, and, where wanted, a lane. Tokens follow
+// from a sequence and a position (feed.h, recur_feed.h).
 
 #include "tests/support/ledger.h"
 
 #include <kvern/kvern.h>
 
-#define HYBRID_LAYERS 7 // with a lane, which is the last one and takes rounds of one token alone
-#define HYBRID_SLACK 6  // tokens of a round without it
+#define HYBRID_LAYERS 8 // with a lane, which is the last one and takes rounds of one token alone
+#define HYBRID_LANE 7
+#define HYBRID_SLACK 6 // tokens of a round without it
 #define HYBRID_HEADS 2
 
 typedef struct hybrid_world {

@@ -148,7 +148,7 @@ static void the_cheapest_to_lose_goes_first(void **state)
     void *lane;
     hybrid_open(&w, NULL, true);
     hybrid_plan(layers);
-    assert_ok(kvern_composition_create(w.context, layers + 6, 1, &composition));
+    assert_ok(kvern_composition_create(w.context, layers + HYBRID_LANE, 1, &composition));
     assert_ok(kvern_state_create(composition, 1, &s));
     assert_ok(kvern_state_checkpoint_budget(s, UINT64_MAX));
     static const int64_t steps[] = {30, 5, 25, 40, 40, 40};
