@@ -41,38 +41,61 @@ static size_t row_count(const attention_case *cell, const setup *s, size_t cold_
     return rows > MOST_ROWS ? MOST_ROWS : (size_t)rows;
 }
 
+// Numbers of a key and of a query.
+static size_t key_dim(const attention_case *cell)
+{
+    return cell->head_dim + cell->rope_dim;
+}
+
 static bool take_tensors(const attention_case *cell, setup *s)
 {
     const size_t stored = (size_t)(cell->positions + cell->new_tokens) * cell->kv_heads;
     const size_t asked = (size_t)cell->new_tokens * cell->query_heads;
-    s->k = malloc(stored * cell->head_dim * sizeof(float));
+    s->k = malloc(stored * key_dim(cell) * sizeof(float));
     s->v = malloc(stored * cell->head_dim * sizeof(float));
-    s->q = malloc(asked * cell->head_dim * sizeof(float));
+    s->q = malloc(asked * key_dim(cell) * sizeof(float));
     s->out = malloc(asked * cell->head_dim * sizeof(float));
     s->counts = calloc(s->rows, sizeof(int64_t));
     if (!s->k || !s->v || !s->q || !s->out || !s->counts)
         return false;
-    peer_fill(s->k, stored * cell->head_dim, PEER_SEED_K, PEER_RANGE_KV);
+    peer_fill(s->k, stored * key_dim(cell), PEER_SEED_K, PEER_RANGE_KV);
     peer_fill(s->v, stored * cell->head_dim, PEER_SEED_V, PEER_RANGE_KV);
-    peer_fill(s->q, asked * cell->head_dim, PEER_SEED_Q, PEER_RANGE_Q);
+    peer_fill(s->q, asked * key_dim(cell), PEER_SEED_Q, PEER_RANGE_Q);
     return true;
+}
+
+// Appends s->counts tokens, the first of each row at start[r] (NULL: rows follow each other).
+// Latents are what others have for keys.
+static kvern_status append(const attention_case *cell, setup *s, const int64_t *start,
+                           kvern_read **read)
+{
+    if (cell->latent) {
+        kvern_latent_tokens tokens = kvern_latent_tokens_default(&s->layer);
+        tokens.latent = s->k;
+        tokens.rope = cell->rope_dim ? s->k + cell->head_dim : NULL;
+        tokens.latent_token_stride = tokens.rope_token_stride = (int64_t)key_dim(cell);
+        tokens.latent_start = tokens.rope_start = start;
+        tokens.counts = s->counts;
+        return kvern_cache_append_latent(s->cache, KVERN_PHASE_WINDOW, &tokens, read);
+    }
+    kvern_tokens tokens = kvern_tokens_default(&s->layer);
+    tokens.k = s->k;
+    tokens.v = s->v;
+    tokens.k_start = tokens.v_start = start;
+    tokens.counts = s->counts;
+    return kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, read);
 }
 
 static kvern_status append_row(const attention_case *cell, setup *s, size_t row)
 {
-    kvern_tokens tokens = kvern_tokens_default(&s->layer);
     memset(s->counts, 0, s->rows * sizeof(int64_t));
     s->counts[row] = cell->positions;
-    tokens.k = s->k;
-    tokens.v = s->v;
-    tokens.counts = s->counts;
-    return kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, NULL);
+    return append(cell, s, NULL, NULL);
 }
 
 // The new tokens of every row; all rows take the same ones.
 static kvern_status append_new(const attention_case *cell, setup *s)
 {
-    kvern_tokens tokens = kvern_tokens_default(&s->layer);
     int64_t *start = calloc(s->rows, sizeof(int64_t));
     if (!start)
         return KVERN_ERR_MEMORY;
@@ -80,21 +103,29 @@ static kvern_status append_new(const attention_case *cell, setup *s)
         s->counts[r] = cell->new_tokens;
         start[r] = cell->positions;
     }
-    tokens.k = s->k;
-    tokens.v = s->v;
-    tokens.counts = s->counts;
-    tokens.k_start = tokens.v_start = start;
-    kvern_status status = kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, &s->read);
+    kvern_status status = append(cell, s, start, &s->read);
     free(start);
     return status;
+}
+
+static kvern_layer layer_of(const attention_case *cell)
+{
+    kvern_layer layer = cell->latent ? kvern_layer_latent(cell->head_dim, cell->rope_dim, 0)
+                                     : kvern_layer_default(cell->kv_heads, cell->head_dim);
+    if (cell->latent) {
+        layer.latent_codec = cell->storage;
+        layer.rope_codec = cell->rope_dim ? cell->storage : layer.rope_codec;
+    } else {
+        layer.k_codec = layer.v_codec = cell->storage;
+    }
+    return layer;
 }
 
 static kvern_status open_setup(const attention_case *cell, size_t cold_bytes, setup *s)
 {
     kvern_context_options options = kvern_context_options_default();
     options.threads = cell->threads;
-    s->layer = kvern_layer_default(cell->kv_heads, cell->head_dim);
-    s->layer.k_codec = s->layer.v_codec = cell->storage;
+    s->layer = layer_of(cell);
     kvern_status status = kvern_context_create(&options, &s->context);
     if (!status)
         status = kvern_composition_create(s->context, &s->layer, 1, &s->composition);
@@ -215,8 +246,8 @@ static void summarize(const attention_case *cell, const setup *s, samples *m,
     const double new = (double)cell->new_tokens, old = (double)cell->positions;
     result->times = times_of(m->times[0], m->runs);
     result->bytes = row_bytes(cell, s);
-    result->fma =
-        2 * (double)cell->query_heads * (double)cell->head_dim * (new *old + new *(new + 1) / 2);
+    result->fma = (double)cell->query_heads * (double)(cell->head_dim + key_dim(cell)) *
+                  (new *old + new *(new + 1) / 2);
     result->limits.bytes_per_s = clock_quantile(m->bytes, m->runs, 0.5);
     result->limits.fma_per_s = clock_quantile(m->fma, m->runs, 0.5);
     result->cache_bytes = cache_size_bytes();

@@ -16,6 +16,10 @@ typedef struct attention_case {
     const char *phase; // "decode": new_tokens is 1; "window"
     kvern_codec storage;
     size_t head_dim;
+    // Absorbed reads of latents (kvern/latent.h) of head_dim numbers, with rotated keys of rope_dim
+    // beside them; one KV head, and no peer.
+    bool latent;
+    size_t rope_dim; // 0 without latents
     size_t query_heads, kv_heads;
     int64_t positions; // stored before the new tokens
     int64_t new_tokens;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV };
+enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV, KEY_KIND, KEY_ROPE };
 
 // Memory that the bandwidth is read from, and that decode reads cycle through: more than any cache
 // that one machine shares between few cores.
@@ -22,8 +22,8 @@ enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV };
 
 typedef struct attention_options {
     bench_grid grid;
-    bool decode, window;
-    uint64_t new_tokens;
+    bool decode, window, latent;
+    uint64_t new_tokens, rope_dim;
     const char *csv;
 } attention_options;
 
@@ -34,6 +34,40 @@ static void parse_phase(const struct argp_state *state, const char *text,
     options->window = strcmp(text, "window") == 0 || strcmp(text, "both") == 0;
     if (!options->decode && !options->window)
         options_fail(state, "--phase is decode, window or both, not '%s'", text);
+}
+
+static void parse_kind(const struct argp_state *state, const char *text, attention_options *options)
+{
+    options->latent = strcmp(text, "latent") == 0;
+    if (!options->latent && strcmp(text, "full") != 0)
+        options_fail(state, "--kind is full or latent, not '%s'", text);
+}
+
+static void set_default(number_list *list, number_list usual)
+{
+    if (!list->count)
+        *list = usual;
+}
+
+// What was not asked for, by the kind of layer; positions have defaults of their own.
+static void complete(const struct argp_state *state, attention_options *options)
+{
+    bench_grid *grid = &options->grid;
+    static const number_list LATENT_DIMS = {1, {512}}, LATENT_GROUPS = {2, {16, 128}};
+    static const number_list DIMS = {3, {64, 128, 256}}, GROUPS = {4, {1, 3, 4, 8}};
+    if (options->latent && grid->kv_heads > 1)
+        options_fail(state, "latents have one KV head, not --kv-heads %llu",
+                     (unsigned long long)grid->kv_heads);
+    if (options->latent && grid->bench.peer)
+        options_fail(state, "no --peer reads latents");
+    if (!options->latent && options->rope_dim)
+        options_fail(state, "--rope needs --kind latent");
+    set_default(&grid->head_dims, options->latent ? LATENT_DIMS : DIMS);
+    set_default(&grid->groups, options->latent ? LATENT_GROUPS : GROUPS);
+    if (!grid->kv_heads)
+        grid->kv_heads = options->latent ? 1 : 8;
+    if (options->latent && !options->rope_dim)
+        options->rope_dim = 64;
 }
 
 static error_t parse_attention(int key, char *argument, struct argp_state *state)
@@ -49,6 +83,15 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
     case KEY_CSV:
         options->csv = argument;
         return 0;
+    case KEY_KIND:
+        parse_kind(state, argument, options);
+        return 0;
+    case KEY_ROPE:
+        options->rope_dim = options_number(state, "--rope", argument, 8, KVERN_MAX_ROPE_DIM);
+        return 0;
+    case ARGP_KEY_END:
+        complete(state, options);
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -58,6 +101,14 @@ static const struct argp_option ATTENTION_OPTIONS[] = {
     {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
     {.name = "new", .key = KEY_NEW, .arg = "N", .doc = "New tokens of a window; default: 512"},
     {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
+    {.name = "kind",
+     .key = KEY_KIND,
+     .arg = "NAME",
+     .doc = "full (default), or latent: absorbed reads of MLA, whose --head-dim is the latent's"},
+    {.name = "rope",
+     .key = KEY_ROPE,
+     .arg = "N",
+     .doc = "Numbers of the rotated key beside a latent; default: 64"},
     {0}};
 
 static const struct argp_child ATTENTION_CHILDREN[] = {{.argp = &bench_grid_argp},
@@ -75,7 +126,8 @@ static const struct argp ATTENTION_ARGP = {
         "the same threads between the runs. Where the rows lie in the last-level cache (marked *), "
         "it is the share of the multiply-adds alone."
         "\vDefaults: --head-dim 64,128,256, --group 1,3,4,8, --positions 1024,8192,65536 for "
-        "decode and 2048,8192 for a window. "
+        "decode and 2048,8192 for a window; with --kind latent: --head-dim 512, --group 16,128, "
+        "--positions 8192. "
         "Times are medians of --runs runs (default: 11); the spread is that of the quartiles. "
         "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
         "peer's time over ours; a peer whose results are not ours is an error.",
@@ -235,8 +287,11 @@ static int measure_cell(attention_run *run, const char *storage, const attention
 static const number_list *positions_of(const attention_options *options, bool decode)
 {
     static const number_list DECODE = {3, {1024, 8192, 65536}}, WINDOW = {2, {2048, 8192}};
+    static const number_list LATENT = {1, {8192}};
     if (options->grid.positions.count)
         return &options->grid.positions;
+    if (options->latent)
+        return &LATENT;
     return decode ? &DECODE : &WINDOW;
 }
 
@@ -259,7 +314,9 @@ static int measure_phase(attention_run *run, bool decode)
         size_t at = i;
         const size_t storage = bench_index(&at, grid->storages.count);
         attention_case c = {.phase = decode ? "decode" : "window",
-                            .storage = grid->codecs[storage]};
+                            .storage = grid->codecs[storage],
+                            .latent = run->options->latent,
+                            .rope_dim = run->options->rope_dim};
         c.positions = (int64_t)positions->value[bench_index(&at, positions->count)];
         c.kv_heads = grid->kv_heads;
         c.query_heads = c.kv_heads * grid->groups.value[bench_index(&at, grid->groups.count)];
@@ -348,10 +405,7 @@ int bench_attention(int argc, char **argv)
     attention_options options = {
         .grid = {.bench = {.threads = {2, {1, 2}}, .runs = 11},
                  .storages = {1, {"bf16"}},
-                 .codecs = {kvern_codec_dense(KVERN_BF16)},
-                 .head_dims = {3, {64, 128, 256}},
-                 .groups = {4, {1, 3, 4, 8}},
-                 .kv_heads = 8},
+                 .codecs = {kvern_codec_dense(KVERN_BF16)}},
         .decode = true,
         .window = true,
         .new_tokens = 512,

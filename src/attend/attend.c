@@ -10,7 +10,6 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
-#include "src/codec/codec.h"
 #include "src/math/fpenv.h"
 
 #include <string.h>
@@ -244,12 +243,8 @@ static void init_plan(plan *p, const kvern_context *context, const kvern_view *v
     p->job.view = view;
     p->job.kernels = kvern_softmax_kernels_of(context->cpu_features);
     p->job.queries = queries;
-    if (kvern_values_are_keys(view->geometry)) {
-        const kvern_codec f32 = {.kind = KVERN_CODEC_F32};
-        p->job.latent_sum = kvern_latent_sum_of(context->cpu_features);
-        p->job.score_f32 =
-            kvern_codec_type_of(&f32)->kernels_of(&f32, context->cpu_features)->score;
-    }
+    if (kvern_values_are_keys(view->geometry))
+        p->job.latent = kvern_latent_kernels_of(context->cpu_features);
     p->job.group = queries->query_heads / view->geometry->kv_heads;
     KVERN_ASSERT(queries->query_heads % view->geometry->kv_heads == 0);
     p->workers = context->executor.threads;

@@ -27,16 +27,6 @@ static size_t width_of(size_t count)
     return count <= VECTORS / 2 ? VECTORS / 2 : VECTORS;
 }
 
-// to[c][r] = from[r][c]
-static void turn(size_t rows, size_t columns, const float *from, size_t from_stride, float *to,
-                 size_t to_stride)
-{
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t c = 0; c < columns; c++)
-            to[c * to_stride + r] = from[r * from_stride + c];
-    }
-}
-
 // ---- Working memory ----
 
 // Whether a page has the keys as a block of f32.
@@ -55,7 +45,7 @@ size_t kvern_latent_space_bytes(const kvern_attend_job *job)
     if (!kvern_values_are_keys(g))
         return 0;
     const size_t decoded = is_f32(g) ? 0 : g->query_dim * SLOTS;
-    return (decoded + (latent_dim(job) + SLOTS) * VECTORS) * sizeof(float);
+    return (decoded + (g->query_dim + latent_dim(job) + SLOTS) * VECTORS) * sizeof(float);
 }
 
 kvern_latent_space kvern_latent_space_at(const kvern_attend_job *job, void *memory)
@@ -65,11 +55,26 @@ kvern_latent_space kvern_latent_space_at(const kvern_attend_job *job, void *memo
         return (kvern_latent_space){0};
     kvern_latent_space space = {.sums = memory};
     space.weights = space.sums + latent_dim(job) * VECTORS;
+    space.q = space.weights + SLOTS * VECTORS;
     if (!is_f32(g))
-        space.block = space.weights + SLOTS * VECTORS;
+        space.block = space.q + g->query_dim * VECTORS;
     for (size_t s = 0; s < g->stream_count; s++)
         space.page_bytes += g->streams[s].role & KVERN_ROLE_SCORE ? g->streams[s].block_bytes : 0;
     return space;
+}
+
+// A group that is not full has zeros.
+void kvern_latent_load(const kvern_attend_job *job, size_t count, kvern_workspace *work)
+{
+    const size_t dim = geometry_of(job)->query_dim, group = job->latent->group;
+    KVERN_ASSERT(VECTORS % group == 0);
+    for (size_t first = 0; first < count; first += group) {
+        float *to = work->latent.q + first * dim;
+        const size_t here = kvern_min_size(count - first, group);
+        if (here < group)
+            memset(to, 0, dim * group * sizeof *to);
+        job->latent->turn(here, dim, work->q + first * dim, dim, to, group);
+    }
 }
 
 void kvern_latent_start(const kvern_attend_job *job, size_t count, kvern_workspace *work)
@@ -82,17 +87,21 @@ void kvern_latent_start(const kvern_attend_job *job, size_t count, kvern_workspa
 
 // ---- Scores and weights ----
 
+// Whole groups: neighbours that do not meet the block get scores that nobody looks at.
 static void score(const kvern_attend_job *job, const kvern_latent_run *run, const float *values,
-                  kvern_workspace *work)
+                  const char *next, kvern_workspace *work)
 {
     const kvern_geometry *g = geometry_of(job);
-    const size_t low = (size_t)__builtin_ctzll(run->any) / 16;
-    const size_t high = kvern_ceil_div(SLOTS - (size_t)__builtin_clzll(run->any), 16);
-    const kvern_codec f32 = {.kind = KVERN_CODEC_F32};
-    KVERN_ASSERT(low < high && high <= SLOTS / 16 && g->query_floats == g->query_dim);
-    job->score_f32(&f32, values, g->query_dim, low, high, run->to - run->from,
-                   work->q + run->from * g->query_floats, g->query_floats,
-                   work->weights + run->from * SLOTS, NULL);
+    const size_t group = job->latent->group, first = run->from / group;
+    const kvern_latent_score s = {.keys = values,
+                                  .dim = g->query_dim,
+                                  .groups = kvern_ceil_div(run->to, group) - first,
+                                  .q = work->latent.q + first * g->query_dim * group,
+                                  .scores = work->weights + first * group * SLOTS,
+                                  .next = next,
+                                  .next_bytes = work->latent.page_bytes / 2};
+    KVERN_ASSERT(run->any && s.groups > 0 && g->query_floats == g->query_dim);
+    job->latent->score(&s);
 }
 
 // What the sums of each vector are multiplied by; returns whether that is anything but 1. Ones that
@@ -152,7 +161,7 @@ static void add_slots(const kvern_attend_job *job, const kvern_latent_run *run,
         const bool whole = run->to - run->from == run->count && all;
         sum->vectors = whole ? (uint32_t)((UINT64_C(1) << sum->width) - 1) : vectors;
         sum->end = slot;
-        job->latent_sum(sum);
+        job->latent->sum(sum);
         sum->factors = NULL;
         sum->next = NULL;
     }
@@ -164,18 +173,18 @@ void kvern_latent_values(const kvern_attend_job *job, const kvern_latent_run *ru
 {
     const size_t width = width_of(run->count), dim = latent_dim(job);
     float factors[VECTORS];
-    score(job, run, values, work);
+    score(job, run, values, next, work);
     const bool any = weigh(job, run, work, factors, out);
-    turn(run->to - run->from, SLOTS, work->weights + run->from * SLOTS, SLOTS,
-         work->latent.weights + run->from, width);
+    job->latent->turn(run->to - run->from, SLOTS, work->weights + run->from * SLOTS, SLOTS,
+                      work->latent.weights + run->from, width);
     kvern_latent_sum sum = {.values = values,
                             .dim = dim,
                             .width = width,
                             .weights = work->latent.weights,
                             .factors = any ? factors : NULL,
                             .sums = work->latent.sums,
-                            .next = next,
-                            .next_row = kvern_ceil_div(work->latent.page_bytes, dim)};
+                            .next = next ? next + work->latent.page_bytes / 2 : NULL,
+                            .next_bytes = work->latent.page_bytes / 2};
     add_slots(job, run, work->visible, &sum);
 }
 
@@ -209,5 +218,5 @@ void kvern_latent_finish(const kvern_attend_job *job, size_t count, const kvern_
                          kvern_partial *out)
 {
     const size_t dim = latent_dim(job);
-    turn(dim, count, work->latent.sums, width_of(count), out->acc, dim);
+    job->latent->turn(dim, count, work->latent.sums, width_of(count), out->acc, dim);
 }

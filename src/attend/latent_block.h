@@ -20,6 +20,9 @@ typedef struct kvern_latent_run {
 size_t kvern_latent_space_bytes(const kvern_attend_job *job);
 kvern_latent_space kvern_latent_space_at(const kvern_attend_job *job, void *memory);
 
+// Packs the queries of a tile, which work->q has.
+void kvern_latent_load(const kvern_attend_job *job, size_t count, kvern_workspace *work);
+
 // Before the first block of a span.
 void kvern_latent_start(const kvern_attend_job *job, size_t count, kvern_workspace *work);
 

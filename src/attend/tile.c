@@ -138,6 +138,8 @@ void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_
             load_part(job, tile, head, &p, work);
         at = p.end;
     }
+    if (job->latent)
+        kvern_latent_load(job, tile->count, work);
 }
 
 // ---- Visibility ----
@@ -324,7 +326,7 @@ static void attend_latents(const kvern_attend_job *job, const kvern_tile *tile, 
 static void meet(const kvern_attend_job *job, const kvern_tile *tile, const run *r, int64_t begin,
                  void *next_page, kvern_workspace *work, kvern_partial *out)
 {
-    if (job->latent_sum)
+    if (job->latent)
         attend_latents(job, tile, r, begin, next_page, work, out);
     else
         attend_run(job, tile, r, begin, next_page, work, out);
@@ -359,7 +361,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         out->m[i] = -INFINITY;
         out->l[i] = 0;
     }
-    if (job->latent_sum)
+    if (job->latent)
         kvern_latent_start(job, tile->count, work);
     else
         memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
@@ -371,7 +373,7 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
         KVERN_ASSERT(at % SLOTS == 0 && next > at);
         attend_block(job, tile, at, next, work, out);
     }
-    if (job->latent_sum)
+    if (job->latent)
         kvern_latent_finish(job, tile->count, work, out);
 }
 

@@ -9,7 +9,7 @@
 // foresee what comes next.
 
 #include "src/attend/attend.h"
-#include "src/attend/latent_sum.h"
+#include "src/attend/latent_kernels.h"
 #include "src/attend/softmax.h"
 
 // Vectors of a tile at most: enough that a page's values are read once for many, few enough that
@@ -25,10 +25,8 @@ typedef struct kvern_attend_job {
     const kvern_view *view;
     kvern_softmax_kernels kernels;
     const kvern_queries *queries;
-    size_t group; // query heads per KV head
-    // Where values are keys (src/attend/latent_block.h); else NULL.
-    kvern_latent_sum_fn *latent_sum;
-    kvern_score_fn *score_f32;
+    size_t group;                       // query heads per KV head
+    const kvern_latent_kernels *latent; // where values are keys (latent_block.h); else NULL
 } kvern_attend_job;
 
 // Vectors of one KV head that the queries of a row make: vector v of KV head `head` is query head
@@ -58,6 +56,7 @@ typedef struct kvern_partial {
 
 // What a worker needs besides for latents (src/attend/latent_block.h).
 typedef struct kvern_latent_space {
+    float *q;          // [32 / group][query_dim][group] (latent_kernels.h)
     float *block;      // [query_dim][64], decoded; NULL: pages have it in f32
     float *sums;       // [v_dim][32]
     float *weights;    // [64][32]

@@ -156,6 +156,33 @@ static void test_attention_json(void **state)
     json_decref(run);
 }
 
+// Absorbed reads of latents: one KV head, and values that are part of the keys.
+static void test_attention_of_latents(void **state)
+{
+    (void)state;
+    json_t *run = program_json(
+        &(program_call){
+            .arguments = {"bench",       "attention", "--kind",  "latent", "--head-dim", "64",
+                          "--rope",      "16",        "--group", "5",      "--new",      "3",
+                          "--positions", "20",        "--runs",  "2",      "-t",         "1",
+                          "--storage",   "f32,bf16",  "--json"}},
+        0);
+    static const double BYTES[] = {80 * 4, 80 * 2};
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        const bool decode = i < 2;
+        const double stored = decode ? 21 : 23;
+        assert_int_equal(json_number_at(cell, "kv_heads"), 1);
+        assert_int_equal(json_number_at(cell, "q_heads"), 5);
+        assert_true(json_number_at(cell, "bytes") == stored * BYTES[i % 2]);
+        assert_true(json_number_at(cell, "fma") == 5 * 144 * (decode ? 21 : 21 + 22 + 23));
+        assert_true(json_number_at(cell, "ms") > 0);
+    }
+    json_decref(run);
+}
+
 // The share that a cell of JSON should have, with the bandwidth as a limit or without.
 static double share_of(const json_t *cell, bool from_cache)
 {
@@ -490,6 +517,9 @@ static void test_usage(void **state)
         {"--storage", "q4g48", "not 'q4g48'"},
         {"--storage", "q123456789", "not 'q123456789'"},
         {"--phase", "sleep", "--phase is decode, window or both"},
+        {"--kind", "sliding", "--kind is full or latent"},
+        {"--rope", "64", "--rope needs --kind latent"},
+        {"--rope", "0", "--rope takes"},
         {"--head-dim", "7", "--head-dim takes"},
         {"-t", "0", "-t takes"},
         {"-t", "1,x", "-t takes"},
@@ -564,13 +594,21 @@ int main(void)
     if (mode)
         return be_peer(mode);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention_json), cmocka_unit_test(test_attention_from_cache),
-        cmocka_unit_test(test_attention_csv),  cmocka_unit_test(test_bad_peers),
-        cmocka_unit_test(test_model),          cmocka_unit_test(test_model_batch),
-        cmocka_unit_test(test_model_storage),  cmocka_unit_test(test_model_peers),
-        cmocka_unit_test(test_overhead),       cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_select),         cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_usage),          cmocka_unit_test(test_program_of_its_own),
+        cmocka_unit_test(test_attention_json),
+        cmocka_unit_test(test_attention_of_latents),
+        cmocka_unit_test(test_attention_from_cache),
+        cmocka_unit_test(test_attention_csv),
+        cmocka_unit_test(test_bad_peers),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_model_batch),
+        cmocka_unit_test(test_model_storage),
+        cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_overhead),
+        cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_program_of_its_own),
         cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);

@@ -4,7 +4,7 @@
 // kernel against the sum that a codec of f32 makes of values, every vector one against the plain
 // one, bit for bit.
 
-#include "src/attend/latent_sum.h"
+#include "src/attend/latent_kernels.h"
 #include "src/codec/codec.h"
 #include "tests/support/check.h"
 #include "tests/support/guarded.h"
@@ -130,7 +130,7 @@ static void run(const call *c, kvern_latent_sum_fn *kernel, float *sums, const f
     s.weights = weights;
     s.sums = sums;
     s.next = next;
-    s.next_row = 1 + s.dim % 300;
+    s.next_bytes = s.dim % 7 * 100000;
     kernel(&s);
 }
 
@@ -152,10 +152,10 @@ static void vector_sums_equal_plain_ones(void **state)
                                 dim * SLOTS * sizeof(float));
         const float *w = memcpy(guarded_last(&weights, SLOTS * width * sizeof(float)), c->weights,
                                 SLOTS * width * sizeof(float));
-        run(c, kvern_latent_sum_plain, c->wanted, v, w, NULL);
+        run(c, kvern_latent_plain.sum, c->wanted, v, w, NULL);
         for (size_t k = 1; k < variants.count; k++) {
             float *got = guarded_last(&sums, dim * width * sizeof(float));
-            run(c, kvern_latent_sum_of(variants.features[k]), got, v, w,
+            run(c, kvern_latent_kernels_of(variants.features[k])->sum, got, v, w,
                 kernel_inputs_next(&next, &random));
             check_same_floats(c->wanted, got, dim * width, kvern_cpu_name(variants.features[k]));
         }
@@ -181,7 +181,7 @@ static void sums_are_those_of_values(void **state)
         fill(&random, c, 96);
         const size_t dim = c->sum.dim, width = c->sum.width;
         c->sum.factors = NULL;
-        run(c, kvern_latent_sum_plain, c->wanted, c->values, c->weights, NULL);
+        run(c, kvern_latent_plain.sum, c->wanted, c->values, c->weights, NULL);
         float values[MOST_DIM], acc[MOST_DIM], w[SLOTS];
         for (size_t slot = 0; slot < SLOTS; slot++) {
             for (size_t d = 0; d < dim; d++)
@@ -204,12 +204,97 @@ static void sums_are_those_of_values(void **state)
     free(c);
 }
 
+// ---- Scores ----
+
+// Scores of some vectors by one set of kernels: queries are packed in groups of its own size.
+static void score(const kvern_latent_kernels *kernels, const float *keys, size_t dim, size_t n,
+                  const float *q, const char *next, float *scores)
+{
+    const size_t group = kernels->group, groups = (n + group - 1) / group;
+    float *packed = calloc(groups * group * dim + 1, sizeof *packed);
+    float *all = malloc(groups * group * SLOTS * sizeof *all);
+    assert_true(packed && all);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t d = 0; d < dim; d++)
+            packed[(i / group * dim + d) * group + i % group] = q[i * dim + d];
+    }
+    kernels->score(&(kvern_latent_score){keys, dim, groups, packed, all, next, dim % 5 * 70000});
+    memcpy(scores, all, n * SLOTS * sizeof *scores);
+    free(packed);
+    free(all);
+}
+
+// As a codec of f32 scores keys, in every instruction set.
+static void scores_are_those_of_keys(void **state)
+{
+    (void)state;
+    enum { MOST_KEYS = KVERN_MAX_LATENT_DIM + KVERN_MAX_ROPE_DIM };
+    test_random random = test_random_seed(check_seed() + 14);
+    const kernel_variants variants = kernel_variants_here();
+    const kvern_codec f32 = STORAGE_F32;
+    guarded keys = guarded_at_end(MOST_KEYS * SLOTS * sizeof(float));
+    guarded next = guarded_at_end(64);
+    float *q = malloc(MOST_WIDTH * MOST_KEYS * sizeof *q);
+    float wanted[MOST_WIDTH * SLOTS], got[MOST_WIDTH * SLOTS];
+    assert_non_null(q);
+    for (int i = 0; i < (check_is_long() ? 500 : 40); i++) {
+        const size_t dim = 8 * (1 + test_random_below(&random, i % 8 ? 12 : MOST_KEYS / 8));
+        const size_t n = 1 + test_random_below(&random, MOST_WIDTH);
+        float *block = guarded_last(&keys, dim * SLOTS * sizeof *block);
+        kernel_inputs_fill(&random, (mixture)test_random_below(&random, MIXTURES), block,
+                           dim * SLOTS);
+        kernel_inputs_fill(&random, ORDINARY, q, n * dim);
+        block[test_random_below(&random, dim * SLOTS)] = kernel_inputs_special(&random);
+        kvern_codec_type_of(&f32)->kernels_of(&f32, 0)->score(&f32, block, dim, 0, 4, n, q, dim,
+                                                              wanted, NULL);
+        for (size_t v = 0; v < variants.count; v++) {
+            score(kvern_latent_kernels_of(variants.features[v]), block, dim, n, q,
+                  kernel_inputs_next(&next, &random), got);
+            check_same_floats(wanted, got, n * SLOTS, kvern_cpu_name(variants.features[v]));
+        }
+    }
+    free(q);
+    guarded_free(&keys);
+    guarded_free(&next);
+}
+
+// ---- Turning ----
+
+static void turned_is_turned(void **state)
+{
+    (void)state;
+    enum { MOST = 70 };
+    test_random random = test_random_seed(check_seed() + 15);
+    const kernel_variants variants = kernel_variants_here();
+    guarded from = guarded_at_end(MOST * MOST * sizeof(float));
+    float got[MOST * MOST], wanted[MOST * MOST];
+    for (int i = 0; i < 300; i++) {
+        const size_t rows = 1 + test_random_below(&random, MOST);
+        const size_t columns = 1 + test_random_below(&random, MOST);
+        const size_t stride = rows + test_random_below(&random, MOST - rows + 1);
+        float *x = guarded_last(&from, rows * columns * sizeof *x);
+        kernel_inputs_fill(&random, WIDE, x, rows * columns);
+        for (size_t v = 0; v < variants.count; v++) {
+            float *to = v ? got : wanted;
+            memset(to, 0xff, sizeof got); // what lies between is left alone
+            kvern_latent_kernels_of(variants.features[v])
+                ->turn(rows, columns, x, columns, to, stride);
+            check_same_bytes(wanted, to, sizeof got, kvern_cpu_name(variants.features[v]));
+        }
+        for (size_t r = 0; r < rows; r++)
+            check_same_bytes(&x[r * columns], &wanted[r], sizeof *x, "the first column");
+    }
+    guarded_free(&from);
+}
+
 int main(void)
 {
     kernel_variants_print("latent");
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoded_blocks_are_the_stored_values),
+        cmocka_unit_test(scores_are_those_of_keys),
+        cmocka_unit_test(turned_is_turned),
         cmocka_unit_test(sums_are_those_of_values),
         cmocka_unit_test(vector_sums_equal_plain_ones),
     };

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_ATTEND_LATENT_KERNELS_H
+#define KVERN_ATTEND_LATENT_KERNELS_H
+
+// The two products of a block of latents, and what they need, with the query vectors of a tile. The
+// block lies as keys of f32 do, [dim][64 slots]; it is the key and, as far as it is latents, the
+// value.
+//
+// A block is larger than a first-level cache, and is read more than once. So the kernels go through
+// it part by part, all vectors over each, and ask for what comes next in small steps: `next` is
+// memory that is read after the call, of which they fetch `next_bytes` bytes on the way; NULL: none
+// is known. (Many requests at once would hold up the loads behind them.)
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Step 2 of docs/arithmetic.md for some groups of vectors and all slots p, g the vectors of a group
+// (kvern_latent_kernels.group), i one of them:
+//     scores[i * 64 + p] = sum over d ascending of q[i / g][d][i % g] * keys[d][p], by fma from +0
+// Slots that were never stored give unspecified scores, but never a trap.
+typedef struct kvern_latent_score {
+    const float *keys; // [dim][64 slots]
+    size_t dim;        // a multiple of 8
+    size_t groups;
+    const float *q; // [groups][dim][g]
+    float *scores;  // [groups * g][64]
+    const char *next;
+    size_t next_bytes;
+} kvern_latent_score;
+
+typedef void kvern_latent_score_fn(const kvern_latent_score *score);
+
+// The weighted sums of step 4. In a block of keys the slots of a dim follow each other, and those
+// are what a sum goes over; so the lanes of a vector are query vectors here, and a value is one
+// number for all of them. Nothing of the block has to be turned: the sums are, and that once per
+// span. For every dim d:
+//     sums[d][i] = sums[d][i] * factors[i]                      for all `width` vectors i
+//     for slots p in [begin, end) ascending:
+//         sums[d][i] = fma(weights[p][i], values[d][p], sums[d][i])  for the vectors i in `vectors`
+typedef struct kvern_latent_sum {
+    const float *values; // [dim][64 slots]
+    size_t dim;          // a multiple of 8
+    size_t begin, end;
+    size_t width;         // 16 or 32
+    uint32_t vectors;     // a bit each
+    const float *weights; // [64 slots][width]
+    const float *factors; // [width]; NULL: 1 for all
+    float *sums;          // [dim][width]
+    const char *next;
+    size_t next_bytes;
+} kvern_latent_sum;
+
+typedef void kvern_latent_sum_fn(const kvern_latent_sum *sum);
+
+// to[c * to_stride + r] = from[r * from_stride + c]
+typedef void kvern_turn_fn(size_t rows, size_t columns, const float *from, size_t from_stride,
+                           float *to, size_t to_stride);
+
+typedef struct kvern_latent_kernels {
+    size_t group; // vectors that are scored together: 4 or 8
+    kvern_latent_score_fn *score;
+    kvern_latent_sum_fn *sum;
+    kvern_turn_fn *turn;
+} kvern_latent_kernels;
+
+// The best kernels within `features` (bits of kvern/cpu.h).
+const kvern_latent_kernels *kvern_latent_kernels_of(uint32_t features);
+
+extern const kvern_latent_kernels kvern_latent_plain;
+extern const kvern_latent_kernels kvern_latent_avx2;
+extern const kvern_latent_kernels kvern_latent_avx512;
+extern const kvern_latent_kernels kvern_latent_neon;
+
+#endif

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+// The kernels of latents for one instruction set; equal to latent_plain.c bit for bit. Included
+// once by latent_<isa>.c after a lanes header.
+//
+// Parameters:
+//   LATENT_KERNELS     the name of the kernels
+//   LATENT_GROUP       vectors that are scored at once, 4 or 8
+//   LATENT_STRIPS      strips of 16 slots that they take then
+//   LATENT_ROWS(t)     dims that are summed up at once where a row of sums has t strips of 16
+//   LATENT_REST(t)     the same for what is left of them: divides 8 and LATENT_ROWS(t) - 8
+#include "src/attend/latent_kernels.h"
+#include "src/math/unroll.h"
+
+#define SLOTS 64
+#define MOST_ROWS 16
+#define CHUNK 64 // dims that are scored for all vectors before the next ones: 16 KB
+
+// Requests in small steps: each asks for the line at `at`, and goes on by `step` bytes.
+typedef struct requests {
+    const char *at;
+    size_t step;
+} requests;
+
+LANES_INLINE void request(requests *r)
+{
+    lanes_prefetch(r->at);
+    r->at += r->step;
+}
+
+// ---- Scores ----
+
+// One dim for a group of vectors and T strips.
+LANES_INLINE void add_dim(int T, const float *keys, const float *q, lanes sums[LATENT_GROUP][4])
+{
+    lanes strip[4];
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++)
+        strip[t] = lanes_load(keys + t * 16);
+    KVERN_UNROLL
+    for (int i = 0; i < LATENT_GROUP; i++) {
+        const lanes factor = lanes_set(q[i]);
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            sums[i][t] = lanes_fma(factor, strip[t], sums[i][t]);
+    }
+}
+
+// One group of vectors and T strips over the dims [begin, end).
+LANES_INLINE void score_dims(int T, const kvern_latent_score *s, size_t begin, size_t end,
+                             const float *q, float *scores, requests *near, requests *far)
+{
+    lanes sums[LATENT_GROUP][4];
+    KVERN_UNROLL
+    for (int i = 0; i < LATENT_GROUP * T; i++)
+        sums[i / T][i % T] =
+            begin ? lanes_load(scores + (size_t)(i / T) * SLOTS + i % T * 16) : lanes_zero();
+    const float *keys = s->keys + begin * SLOTS + (scores - s->scores) % SLOTS;
+    q += begin * LATENT_GROUP;
+    for (size_t d = begin; d < end; d += 2) {
+        request(near);
+        request(far);
+        add_dim(T, keys, q, sums);
+        add_dim(T, keys + SLOTS, q + LATENT_GROUP, sums);
+        keys += 2 * SLOTS;
+        q += 2 * LATENT_GROUP;
+    }
+    KVERN_UNROLL
+    for (int i = 0; i < LATENT_GROUP * T; i++)
+        lanes_store(scores + (size_t)(i / T) * SLOTS + i % T * 16, sums[i / T][i % T]);
+}
+
+static void score(const kvern_latent_score *s)
+{
+    const size_t width = 16 * LATENT_STRIPS, passes = s->groups * (SLOTS / width);
+    requests far = {s->next ? s->next : (const char *)s->q,
+                    s->next ? 2 * s->next_bytes / (passes * s->dim) : 0};
+    for (size_t begin = 0; begin < s->dim; begin += CHUNK) {
+        const size_t end = s->dim - begin < CHUNK ? s->dim : begin + CHUNK;
+        requests near = {(const char *)(s->keys + end * SLOTS), 2 * SLOTS * sizeof(float) / passes};
+        for (size_t g = 0; g < s->groups; g++) {
+            const float *q = s->q + g * s->dim * LATENT_GROUP;
+            float *scores = s->scores + g * LATENT_GROUP * SLOTS;
+            for (size_t slot = 0; slot < SLOTS; slot += width)
+                score_dims(LATENT_STRIPS, s, begin, end, q, scores + slot, &near, &far);
+        }
+    }
+}
+
+// ---- Sums ----
+
+// Sums of R dims, T strips each, in registers.
+typedef struct held {
+    lanes of[MOST_ROWS][2];
+} held;
+
+// One slot.
+LANES_INLINE void add_slot(int R, int T, const float *weights, const float *values, held *sums)
+{
+    lanes weight[2];
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++)
+        weight[t] = lanes_load(weights + t * 16);
+    KVERN_UNROLL
+    for (int r = 0; r < R; r++) {
+        const lanes value = lanes_set(values[(size_t)r * SLOTS]);
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            sums->of[r][t] = lanes_fma(weight[t], value, sums->of[r][t]);
+    }
+}
+
+LANES_INLINE void scale_sums(int R, int T, const lanes factors[2], held *sums)
+{
+    KVERN_UNROLL
+    for (int r = 0; r < R; r++) {
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            sums->of[r][t] = lanes_mul(sums->of[r][t], factors[t]);
+    }
+}
+
+// R dims from d on, T strips each. A vector that does not take part gets back what it had.
+LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, requests *far)
+{
+    const size_t width = 16 * (size_t)T;
+    lanes factors[2];
+    held sums;
+    float *at = s->sums + d * width;
+    KVERN_UNROLL
+    for (int t = 0; t < T; t++)
+        factors[t] = s->factors ? lanes_load(s->factors + t * 16) : lanes_set(1);
+    KVERN_UNROLL
+    for (int r = 0; r < R; r++) {
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++)
+            sums.of[r][t] = lanes_load(at + (size_t)r * width + t * 16);
+    }
+    if (s->factors)
+        scale_sums(R, T, factors, &sums);
+    const float *values = s->values + d * SLOTS;
+    requests near = {(const char *)(values + (size_t)R * SLOTS), 2 * (size_t)R * sizeof(float)};
+    size_t p = s->begin;
+    for (; p + 2 <= s->end; p += 2) {
+        request(&near);
+        request(far);
+        add_slot(R, T, s->weights + p * width, values + p, &sums);
+        add_slot(R, T, s->weights + (p + 1) * width, values + p + 1, &sums);
+    }
+    if (p < s->end)
+        add_slot(R, T, s->weights + p * width, values + p, &sums);
+    const uint32_t all = T == 2 ? UINT32_MAX : 0xffff;
+    KVERN_UNROLL
+    for (int r = 0; r < R; r++) {
+        KVERN_UNROLL
+        for (int t = 0; t < T; t++) {
+            float *to = at + (size_t)r * width + t * 16;
+            lanes sum = sums.of[r][t];
+            if (s->vectors != all) {
+                const lanes_mask mask = lanes_mask_from_bits(s->vectors >> 16 * t & 0xffff);
+                sum = lanes_select(mask, sum, lanes_mul(lanes_load(to), factors[t]));
+            }
+            lanes_store(to, sum);
+        }
+    }
+}
+
+LANES_INLINE void add_all(int T, const kvern_latent_sum *s)
+{
+    const size_t steps = (s->end - s->begin) / 2 * (s->dim / LATENT_ROWS(T) + 1);
+    requests far = {s->next ? s->next : (const char *)s->weights,
+                    s->next && steps ? s->next_bytes / steps : 0};
+    size_t d = 0;
+    for (; d + LATENT_ROWS(T) <= s->dim; d += LATENT_ROWS(T))
+        add_dims(LATENT_ROWS(T), T, s, d, &far);
+    for (; d < s->dim; d += LATENT_REST(T))
+        add_dims(LATENT_REST(T), T, s, d, &far);
+}
+
+static void sum(const kvern_latent_sum *s)
+{
+    if (s->width == 32)
+        add_all(2, s);
+    else
+        add_all(1, s);
+}
+
+// ---- Turning ----
+
+LANES_INLINE void turn_part(size_t rows, size_t columns, const float *from, size_t from_stride,
+                            float *to, size_t to_stride)
+{
+    lanes v[16];
+    for (size_t r = 0; r < 16; r++)
+        v[r] = r >= rows       ? lanes_zero()
+               : columns == 16 ? lanes_load(from + r * from_stride)
+                               : lanes_load_part(from + r * from_stride, (int)columns);
+    transpose(v);
+    for (size_t c = 0; c < columns; c++) {
+        if (rows == 16)
+            lanes_store(to + c * to_stride, v[c]);
+        else
+            lanes_store_part(to + c * to_stride, v[c], (int)rows);
+    }
+}
+
+static void turn(size_t rows, size_t columns, const float *from, size_t from_stride, float *to,
+                 size_t to_stride)
+{
+    for (size_t r = 0; r < rows; r += 16) {
+        const size_t height = rows - r < 16 ? rows - r : 16;
+        for (size_t c = 0; c < columns; c += 16) {
+            const float *part = from + r * from_stride + c;
+            float *turned = to + c * to_stride + r;
+            if (height == 16 && c + 16 <= columns)
+                turn_part(16, 16, part, from_stride, turned, to_stride);
+            else
+                turn_part(height, columns - c < 16 ? columns - c : 16, part, from_stride, turned,
+                          to_stride);
+        }
+    }
+}
+
+const kvern_latent_kernels LATENT_KERNELS = {LATENT_GROUP, score, sum, turn};
