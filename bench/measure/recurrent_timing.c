@@ -216,3 +216,78 @@ kvern_status recurrent_measure(const recurrent_case *cell, size_t runs,
     free(samples);
     return status;
 }
+
+// ---- Rollbacks ----
+
+static kvern_status take_step(kvern_state *state, const setup *s)
+{
+    kvern_status status = kvern_step_begin(state, KVERN_PHASE_WINDOW, s->counts);
+    if (status)
+        return status;
+    status = kvern_step_recur(state, 0, &s->tokens);
+    if (status)
+        kvern_step_abandon(state);
+    return status ? status : kvern_step_end(state);
+}
+
+static kvern_status time_rollback(kvern_state *state, setup *s, double *seconds)
+{
+    const int64_t keep = s->cell->new_tokens - 1;
+    kvern_status status = kvern_round_begin(state, s->counts);
+    if (!status)
+        status = take_step(state, s);
+    const double start = clock_seconds();
+    if (!status)
+        status = kvern_round_rollback(state, &keep);
+    *seconds = clock_seconds() - start;
+    return status;
+}
+
+// The plain loops have matrices of the same size.
+static double time_copy(setup *s, float *to)
+{
+    const double start = clock_seconds();
+    memcpy(to, s->naive_s, sizeof(float) * (size_t)s_floats(&s->cell->layer));
+    return clock_seconds() - start;
+}
+
+static kvern_status run_rollbacks(setup *s, kvern_state *state, size_t runs, float *copy,
+                                  double *samples)
+{
+    float *y = s->tokens.y;
+    kvern_status status = KVERN_OK;
+    s->counts[0] = s->cell->new_tokens;
+    for (size_t i = 0; i <= runs && !status; i++) {
+        const size_t at = i ? i - 1 : 0; // the first one warms up
+        status = time_rollback(state, s, &samples[at]);
+        s->tokens.y = NULL;
+        if (!status)
+            status = run_ours(s, 0, &samples[runs + at]);
+        s->tokens.y = y;
+        samples[2 * runs + at] = time_copy(s, copy);
+    }
+    return status;
+}
+
+kvern_status recurrent_measure_rollback(const recurrent_case *cell, size_t runs,
+                                        rollback_result *result)
+{
+    setup s;
+    memset(&s, 0, sizeof s);
+    kvern_state *state = NULL;
+    double *samples = calloc(3 * runs, sizeof *samples);
+    float *copy = malloc(sizeof(float) * (size_t)s_floats(&cell->layer));
+    kvern_status status = samples && copy ? open_setup(cell, 0, &s) : KVERN_ERR_MEMORY;
+    if (!status)
+        status = kvern_state_create(s.composition, 1, &state);
+    if (!status)
+        status = run_rollbacks(&s, state, runs, copy, samples);
+    if (!status)
+        *result = (rollback_result){times_of(samples, runs), times_of(samples + runs, runs),
+                                    times_of(samples + 2 * runs, runs)};
+    kvern_state_destroy(state);
+    close_setup(&s);
+    free(samples);
+    free(copy);
+    return status;
+}

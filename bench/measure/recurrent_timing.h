@@ -42,4 +42,15 @@ kvern_status recurrent_measure(const recurrent_case *cell, size_t runs,
                                const roofline_buffer *buffer, size_t cold_bytes,
                                recurrent_result *result);
 
+// A speculative round of `new_tokens` tokens, of which all but the last stay.
+typedef struct rollback_result {
+    recurrent_times rollback;
+    recurrent_times again; // the same tokens as a window, without results
+    recurrent_times copy;  // one copy of the matrices
+} rollback_result;
+
+// Times the end of such rounds, `runs` of each kind in turns. Errors: as above.
+kvern_status recurrent_measure_rollback(const recurrent_case *cell, size_t runs,
+                                        rollback_result *result);
+
 #endif

@@ -24,12 +24,13 @@ enum {
 // that one machine shares between few cores.
 #define COLD_BYTES ((size_t)512 << 20)
 #define TAPS 4
+#define ROUND_TOKENS 4
 
 typedef struct recurrent_options {
     bench_options bench; // first, as parsers want it
     name_list kinds;
     number_list new_tokens;
-    bool decode, window;
+    bool decode, window, rollback;
     uint64_t key_heads, value_heads, head_dim;
 } recurrent_options;
 
@@ -57,10 +58,12 @@ static void parse_kinds(const struct argp_state *state, const char *text,
 static void parse_phase(const struct argp_state *state, const char *text,
                         recurrent_options *options)
 {
-    options->decode = strcmp(text, "decode") == 0 || strcmp(text, "both") == 0;
-    options->window = strcmp(text, "window") == 0 || strcmp(text, "both") == 0;
-    if (!options->decode && !options->window)
-        options_fail(state, "--phase is decode, window or both, not '%s'", text);
+    const bool all = strcmp(text, "all") == 0;
+    options->decode = all || strcmp(text, "decode") == 0;
+    options->window = all || strcmp(text, "window") == 0;
+    options->rollback = all || strcmp(text, "rollback") == 0;
+    if (!options->decode && !options->window && !options->rollback)
+        options_fail(state, "--phase is decode, window, rollback or all, not '%s'", text);
 }
 
 static error_t parse_recurrent(int key, char *argument, struct argp_state *state)
@@ -100,7 +103,10 @@ static const struct argp_option RECURRENT_OPTIONS[] = {
      .arg = "LIST",
      .doc = "delta (Gated DeltaNet), channels (the same with a decay per key channel), ssd "
             "(Mamba2); default: all"},
-    {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
+    {.name = "phase",
+     .key = KEY_PHASE,
+     .arg = "NAME",
+     .doc = "decode, window, rollback or all (default)"},
     {.name = "new", .key = KEY_NEW, .arg = "LIST", .doc = "Tokens of a window; default: 256"},
     {.name = "key-heads", .key = KEY_KEY_HEADS, .arg = "N", .doc = "Or groups; default: 16"},
     {.name = "value-heads", .key = KEY_VALUE_HEADS, .arg = "N", .doc = "Default: 32"},
@@ -127,7 +133,8 @@ static const struct argp RECURRENT_ARGP = {
         "time, and in nothing that is counted."
         "\vTimes are medians of --runs runs (default: 11); the spread is that of the quartiles. "
         "Decodes cycle through 512 MB of states, so that they come from memory. The ratio is the "
-        "time of plain loops, whose results must be ours, over our time.",
+        "time of plain loops, whose results must be ours, over our time. A rollback takes back the "
+        "last token of a round of 4.",
 };
 
 typedef struct recurrent_run {
@@ -198,6 +205,36 @@ static int measure_cell(recurrent_run *run, const char *kind, const recurrent_ca
     return CLI_SUCCESS;
 }
 
+static double again_of(const rollback_result *r)
+{
+    return r->again.median + r->copy.median;
+}
+
+// A round whose last token is taken back, beside its tokens once more and a copy of the matrices.
+static int measure_rollback(recurrent_run *run, const char *kind, const recurrent_case *c)
+{
+    rollback_result r;
+    progress_update(&run->bar, run->done++, run->total);
+    const kvern_status status = recurrent_measure_rollback(c, run->options->bench.runs, &r);
+    progress_end(&run->bar);
+    if (status)
+        return report_error("%s", kvern_error_detail());
+    if (!run->options->bench.common.json) {
+        printf("rollback %s: a round of %lld tokens, %zu thr, %.3f ms, %.3f-%.3f; its tokens again "
+               "%.3f ms and a copy %.3f ms: %.0f%% of that\n",
+               kind, (long long)c->new_tokens, c->threads, 1e3 * r.rollback.median,
+               1e3 * r.rollback.low, 1e3 * r.rollback.high, 1e3 * r.again.median,
+               1e3 * r.copy.median, 100 * r.rollback.median / again_of(&r));
+        return CLI_SUCCESS;
+    }
+    json_t *cell = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f}", "phase", "rollback", "kind",
+                             kind, "new_tokens", (json_int_t)c->new_tokens, "threads",
+                             (json_int_t)c->threads, "ms", 1e3 * r.rollback.median, "again_ms",
+                             1e3 * r.again.median, "copy_ms", 1e3 * r.copy.median);
+    return json_array_append_new(run->cells, cell) ? report_error("no memory for the table")
+                                                   : CLI_SUCCESS;
+}
+
 static kvern_layer layer_of(const recurrent_options *o, const char *kind)
 {
     if (strcmp(kind, "ssd") == 0)
@@ -216,7 +253,8 @@ static int measure_all(recurrent_run *run)
     int code = CLI_SUCCESS;
     run->total = o->bench.threads.count * o->kinds.count * phases;
     run->bar = progress_start("measuring", "cells");
-    print_head(run);
+    if (phases)
+        print_head(run);
     for (size_t i = 0; i < run->total && code == CLI_SUCCESS; i++) {
         size_t at = i;
         const size_t phase = bench_index(&at, phases);
@@ -232,6 +270,24 @@ static int measure_all(recurrent_run *run)
     return code;
 }
 
+// Behind the table: rounds of each kind.
+static int measure_rollbacks(recurrent_run *run)
+{
+    const recurrent_options *o = run->options;
+    int code = CLI_SUCCESS;
+    run->done = 0;
+    run->total = o->bench.threads.count * o->kinds.count;
+    for (size_t i = 0; i < run->total && code == CLI_SUCCESS; i++) {
+        size_t at = i;
+        const char *kind = o->kinds.name[bench_index(&at, o->kinds.count)];
+        const recurrent_case c = {.layer = layer_of(o, kind),
+                                  .new_tokens = ROUND_TOKENS,
+                                  .threads = o->bench.threads.value[at]};
+        code = measure_rollback(run, kind, &c);
+    }
+    return code;
+}
+
 int bench_recurrent(int argc, char **argv)
 {
     recurrent_options options = {
@@ -240,6 +296,7 @@ int bench_recurrent(int argc, char **argv)
         .new_tokens = {1, {256}},
         .decode = true,
         .window = true,
+        .rollback = true,
         .key_heads = 16,
         .value_heads = 32,
         .head_dim = 128,
@@ -250,7 +307,9 @@ int bench_recurrent(int argc, char **argv)
         return report_error("no memory");
     if (!roofline_open(COLD_BYTES, &run.buffer))
         return report_error("no memory to measure the bandwidth with");
-    const int code = measure_all(&run);
+    int code = measure_all(&run);
+    if (code == CLI_SUCCESS && options.rollback)
+        code = measure_rollbacks(&run);
     roofline_close(&run.buffer);
     if (run.cells && code == CLI_SUCCESS)
         return json_print(json_pack("{s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),

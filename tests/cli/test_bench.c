@@ -461,7 +461,14 @@ static void test_recurrent(void **state)
         0);
     static const char *const KINDS[] = {"delta", "channels", "ssd"};
     const json_t *cells = json_object_get(run, "cells");
-    assert_int_equal(json_array_size(cells), 9);
+    assert_int_equal(json_array_size(cells), 12);
+    for (size_t i = 9; i < 12; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        assert_string_equal(json_string_value(json_object_get(cell, "phase")), "rollback");
+        assert_string_equal(json_string_value(json_object_get(cell, "kind")), KINDS[i - 9]);
+        assert_true(json_number_at(cell, "ms") > 0 && json_number_at(cell, "again_ms") > 0);
+        assert_true(json_number_at(cell, "new_tokens") == 4);
+    }
     for (size_t i = 0; i < 9; i++) {
         static const double TOKENS[] = {1, 5, 40};
         const json_t *cell = json_array_get(cells, i);
