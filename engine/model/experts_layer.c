@@ -23,6 +23,20 @@ static void list_shared(experts_layer *layer, const model_facts *facts, tensor_s
     }
 }
 
+// The gate is in front where both are one tensor.
+static void list_gate_and_up(experts_layer *layer, const model_facts *facts, tensor_specs *list)
+{
+    const model_experts *experts = &facts->experts;
+    const size_t inner = experts->feed_forward, width = facts->width, count = experts->count;
+    const char *const fused = experts->fused ? "ffn_gate_up_exps.weight" : NULL;
+    tensor_spec *gate = tensor_spec_stack(list, fused ? fused : "ffn_gate_exps.weight", count,
+                                          inner, width, &layer->gate);
+    tensor_spec *up = tensor_spec_stack(list, fused ? fused : "ffn_up_exps.weight", count, inner,
+                                        width, &layer->up);
+    gate->fused_rows = up->fused_rows = fused ? 2 * inner : 0;
+    up->first_row = fused ? inner : 0;
+}
+
 void experts_list_tensors(experts_layer *layer, const model_facts *facts, size_t index,
                           tensor_specs *list)
 {
@@ -33,8 +47,7 @@ void experts_list_tensors(experts_layer *layer, const model_facts *facts, size_t
         return;
     }
     tensor_spec_matrix(list, "ffn_gate_inp.weight", count, width, &layer->router);
-    tensor_spec_stack(list, "ffn_gate_exps.weight", count, inner, width, &layer->gate);
-    tensor_spec_stack(list, "ffn_up_exps.weight", count, inner, width, &layer->up);
+    list_gate_and_up(layer, facts, list);
     tensor_spec_stack(list, "ffn_down_exps.weight", count, width, inner, &layer->down);
     list_shared(layer, facts, list);
 }

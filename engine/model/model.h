@@ -68,6 +68,7 @@ typedef struct model_experts {
     size_t feed_forward; // inner width of an expert
     size_t shared;       // inner width of the expert that all tokens use; 0: none
     bool shared_gate;    // it is weighted by a sigmoid
+    bool fused;          // the file has gate and up of all experts in one tensor
 } model_experts;
 
 // What a layer is.

@@ -95,12 +95,20 @@ static bool is_of_senses(text_view name)
     return false;
 }
 
-// Of a model of texts and images (its config.json has parts for both) the tensors for texts.
+// Tensors that guess further tokens, from what a model computes without them.
+static bool is_of_guesses(text_view name)
+{
+    return text_view_starts(name, "mtp.");
+}
+
+// The tensors for texts, of a model of texts and images (its config.json has parts for both) too.
 static void keep_texts(safetensors_model *model)
 {
+    const bool senses = config_json_has_text_part(model->config);
     size_t kept = 0;
     for (size_t i = 0; i < model->count; i++) {
-        if (!is_of_senses(model->tensors[i].name)) {
+        text_view name = model->tensors[i].name;
+        if (!is_of_guesses(name) && !(senses && is_of_senses(name))) {
             model->tensors[kept++] = model->tensors[i];
         }
     }
@@ -139,9 +147,7 @@ static kvern_status list_tensors(safetensors_model *model, const char *directory
         }
         at += shard->count;
     }
-    if (config_json_has_text_part(model->config)) {
-        keep_texts(model);
-    }
+    keep_texts(model);
     find_prefix(model);
     return KVERN_OK;
 }

@@ -48,13 +48,11 @@ static void expect(model_source *source, const change *c)
     model_source_close(source);
 }
 
-static void expect_directory(const change *c)
+static void expect_model(const family_case *model, const change *c)
 {
-    family_case model = open_case(c->name);
-    apply(json_object_get(model.description, "config"), c);
     size_t bytes;
-    char *config = family_case_config(&model);
-    void *tensors = family_case_safetensors(&model, &bytes);
+    char *config = family_case_config(model);
+    void *tensors = family_case_safetensors(model, &bytes);
     model_source *source;
     engine_error error = {KVERN_OK, ""};
     if (model_source_of_safetensors(config, strlen(config), tensors, bytes, &source, &error) !=
@@ -64,6 +62,13 @@ static void expect_directory(const change *c)
     expect(source, c);
     free(tensors);
     free(config);
+}
+
+static void expect_directory(const change *c)
+{
+    family_case model = open_case(c->name);
+    apply(json_object_get(model.description, "config"), c);
+    expect_model(&model, c);
     family_case_close(&model);
 }
 
@@ -118,6 +123,12 @@ static const change DIRECTORIES[] = {
     {"qwen3next-kinds", "layer_types",
      "[\"linear_attention\", \"sliding_attention\", \"full_attention\"]", KVERN_ERR_FORMAT,
      "layer_types must be a list of 3"},
+    {"qwen35", "rope_parameters", "{\"rope_theta\": 700.0, \"rope_type\": \"default\"}", LACKING,
+     "partial_rotary_factor"},
+    {"qwen35", "attn_output_gate", "false", REFUSED, "attn_output_gate"},
+    {"qwen35", "num_experts", "8", REFUSED, "num_experts"},
+    {"qwen35moe", "num_experts_per_tok", "6", KVERN_ERR_FORMAT, "num_experts_per_tok"},
+    {"qwen35moe", "moe_intermediate_size", "16", KVERN_ERR_FORMAT, "mlp.experts.gate_up_proj"},
     {"mistral-window", "sliding_window", NULL, LACKING, "lacks the key sliding_window"},
     {"mistral-window", "sliding_window", "\"no\"", KVERN_ERR_FORMAT, "sliding_window must be"},
     {"mistral", "attention_bias", "true", REFUSED, "attention_bias"},
@@ -159,6 +170,8 @@ static const change GGUF_FILES[] = {
     {"qwen3next", "ssm.dt_b_c_rms", "true", REFUSED, "qwen3next.ssm.dt_b_c_rms"},
     {"qwen3next", "rope.dimension_sections", "[11, 11, 10, 0]", REFUSED,
      "qwen3next.rope.dimension_sections"},
+    {"qwen35", "nextn_predict_layers", "1", REFUSED, "qwen35.nextn_predict_layers"},
+    {"qwen35", "ssm.group_count", "4", KVERN_ERR_FORMAT, "no multiple of 4 key heads"},
     {"phi3-long", "rope.scaling.original_context_length", NULL, LACKING,
      "phi3.rope.scaling.original_context_length"},
     {"phi3-long", "rope.scaling.attn_factor", "0.0", KVERN_ERR_FORMAT, "rope.scaling.attn_factor"},
@@ -186,6 +199,26 @@ static void test_gguf_files(void **state)
     }
 }
 
+// A tensor more in a directory.
+static void expect_tensor(const char *tensor, kvern_status status, const char *text)
+{
+    const change c = {"qwen3next", tensor, NULL, status, text};
+    family_case model = open_case(c.name);
+    json_t *entry = json_loads("[[8, 8], 1.0, 0.0]", 0, NULL);
+    assert_int_equal(
+        json_object_set_new(json_object_get(model.description, "tensors"), tensor, entry), 0);
+    expect_model(&model, &c);
+    family_case_close(&model);
+}
+
+static void test_tensors(void **state)
+{
+    (void)state;
+    expect_tensor("mtp.fc.weight", KVERN_OK, ""); // guesses at further tokens
+    expect_tensor("model.mtp.fc.weight", REFUSED, "model.mtp.fc.weight");
+    expect_tensor("visual.fc.weight", REFUSED, "visual.fc.weight");
+}
+
 // A key that nobody has heard of, in a file of every family that the changes above speak of.
 static void test_unknown_keys(void **state)
 {
@@ -203,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_directories),
         cmocka_unit_test(test_gguf_files),
+        cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_unknown_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include "engine/model/families/phi3.h"
 #include "engine/model/families/qwen2.h"
 #include "engine/model/families/qwen3.h"
+#include "engine/model/families/qwen35.h"
 #include "engine/model/families/qwen3moe.h"
 #include "engine/model/families/qwen3next.h"
 #include "engine/model/families/smollm3.h"
@@ -17,9 +18,9 @@
 #include <stdio.h>
 
 static const model_family *const families[] = {
-    &llama_family,   &qwen2_family,     &qwen3_family,  &qwen3moe_family,
-    &gemma2_family,  &gemma3_family,    &phi3_family,   &mistral_family,
-    &smollm3_family, &qwen3next_family, &gptoss_family,
+    &llama_family,  &qwen2_family,     &qwen3_family,   &qwen3moe_family, &gemma2_family,
+    &gemma3_family, &phi3_family,      &mistral_family, &smollm3_family,  &qwen3next_family,
+    &qwen35_family, &qwen35moe_family, &gptoss_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

@@ -121,18 +121,53 @@ def expert_entries(tensors, layers):
     made = []
     for layer in range(layers):
         for part in ("gate", "up", "down"):
-            names = [name for name in tensors if f"layers.{layer}.mlp.experts." in name and f"{part}_proj" in name]
+            names = [name for name in tensors if f"layers.{layer}.mlp.experts." in name]
+            names = [name for name in names if f".{part}_proj.weight" in name]
             if names:
                 made.append({"name": f"blk.{layer}.ffn_{part}_exps.weight", "from": names})
+    return made
+
+
+def tiled(rows_per_head, first=0):
+    """Value heads in the order in which GGUF's Qwen 3.5 has them: one of each key head in turn."""
+    heads = [key * RATIO + i for i in range(RATIO) for key in range(KEY_HEADS)]
+    return list(range(first)) + [first + head * rows_per_head + i for head in heads for i in range(rows_per_head)]
+
+
+def tiled_order(name):
+    """What of a tensor of Qwen 3.5 follows the value heads."""
+    keys = 2 * KEY_HEADS * KEY_DIM
+    orders = {
+        "in_proj_qkv.weight": {"rows": tiled(VALUE_DIM, keys)},
+        "conv1d.weight": {"rows": tiled(VALUE_DIM, keys)},
+        "in_proj_z.weight": {"rows": tiled(VALUE_DIM)},
+        "in_proj_a.weight": {"rows": tiled(1)},
+        "in_proj_b.weight": {"rows": tiled(1)},
+        "A_log": {"rows": tiled(1)},
+        "dt_bias": {"rows": tiled(1)},
+        "linear_attn.out_proj.weight": {"columns": tiled(VALUE_DIM)},
+    }
+    return next((order for end, order in orders.items() if name.endswith(end)), {})
+
+
+def tiled_entries(case, tensors):
+    made = gguf_entries(case, tensors)
+    for entry in made:
+        if isinstance(entry["from"], str):
+            entry.update(tiled_order(entry["from"]))
     return made
 
 
 def gguf_entries(case, tensors):
     made = expert_entries(tensors, case.config["num_hidden_layers"])
     for name in tensors:
-        if ".mlp.experts." in name:
-            continue
         layer = name.split(".")[2] if ".layers." in name else None
+        if ".mlp.experts." in name:
+            if name.endswith(".gate_up_proj"):
+                made.append({"name": f"blk.{layer}.ffn_gate_up_exps.weight", "from": name})
+            elif name.endswith(".down_proj"):
+                made.append({"name": f"blk.{layer}.ffn_down_exps.weight", "from": name})
+            continue
         if name.endswith("in_proj_qkvz.weight"):
             made += fused_entries(layer, name)
         elif name.endswith("A_log"):
@@ -148,6 +183,69 @@ def gguf_entries(case, tensors):
             made.append(entry)
     return made
 
+
+def qwen35_network(config):
+    import copy
+
+    from mlx_lm.models import qwen3_5
+
+    return qwen3_5.TextModel(qwen3_5.TextModelArgs.from_dict(copy.deepcopy(config)))
+
+
+def qwen35_config(model_type, **more):
+    """That of the part for texts."""
+    own = {
+        "model_type": model_type,
+        "rope_parameters": {
+            "mrope_interleaved": True,
+            "mrope_section": [3, 3, 2],
+            "rope_type": "default",
+            "rope_theta": 700.0,
+            "partial_rotary_factor": 0.5,
+        },
+        "attn_output_gate": True,
+        "mamba_ssm_dtype": "float32",
+        **more,
+    }
+    others = {"partial_rotary_factor", "rope_theta", "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"}
+    experts = {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"}
+    left_out = others | (set() if "moe" in model_type else experts)
+    return {**{key: value for key, value in CONFIG.items() if key not in left_out}, **own}
+
+
+def fused_experts(network, config):
+    """As Hugging Face has them in Qwen 3.5: gate and up of all experts in one tensor."""
+    made = {}
+    for name, shape in network_tensors(network, config).items():
+        if "conv1d" in name:
+            shape = (shape[0], shape[2], shape[1])
+        if "switch_mlp.up_proj" in name:
+            continue
+        if "switch_mlp.gate_proj" in name:
+            name = name.replace("switch_mlp.gate_proj.weight", "experts.gate_up_proj")
+            shape = (shape[0], 2 * shape[1], shape[2])
+        made[name.replace("switch_mlp.down_proj.weight", "experts.down_proj")] = shape
+    return made
+
+
+def qwen35moe_network(config):
+    network = qwen35_network(config)
+    sanitize = network.sanitize
+
+    def split(weights):
+        for name in [name for name in weights if name.endswith("experts.gate_up_proj")]:
+            both, stem = weights.pop(name), name.removesuffix("experts.gate_up_proj")
+            inner = both.shape[1] // 2
+            weights[f"{stem}switch_mlp.gate_proj.weight"] = both[:, :inner]
+            weights[f"{stem}switch_mlp.up_proj.weight"] = both[:, inner:]
+            weights[f"{stem}switch_mlp.down_proj.weight"] = weights.pop(f"{stem}experts.down_proj")
+        return sanitize(weights)
+
+    network.sanitize = split
+    return network
+
+
+QWEN35_METADATA = {**METADATA, "rope.dimension_sections": [3, 3, 2, 0]}
 
 CASES = [
     Case(
@@ -174,5 +272,23 @@ CASES = [
         scales=SCALES,
         tensors=directory,
         dtype="BF16",
+    ),
+    Case(
+        "qwen35",
+        qwen35_config("qwen3_5_text", rms_norm_eps=1e-6),
+        Gguf("qwen35", QWEN35_METADATA, NAMES, tensors=tiled_entries),
+        scales=SCALES,
+        network=qwen35_network,
+        tensors=directory,
+        inert=INERT,
+    ),
+    Case(
+        "qwen35moe",
+        qwen35_config("qwen3_5_moe_text", rms_norm_eps=1e-6),
+        Gguf("qwen35moe", {**QWEN35_METADATA, **EXPERTS_METADATA}, NAMES, tensors=tiled_entries),
+        scales=SCALES,
+        network=qwen35moe_network,
+        tensors=fused_experts,
+        inert=INERT,
     ),
 ]
