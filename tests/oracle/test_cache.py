@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Windows, quantized rows, conversions and batches against mlx-lm's caches, and selections against
-its DeepSeek V3.2, on tokens of no golden file.
+"""Windows, quantized rows, conversions and batches against mlx-lm's caches, latents and selections
+against its DeepSeek V3 and V3.2, on tokens of no golden file.
 
     tools/oracle-python tests/oracle/test_cache.py build/kvern
 
-The comparisons are those of unit/cache_golden, unit/padded_golden and unit/select_golden, the test
-programs beside the given one.
+The comparisons are those of unit/cache_golden, unit/padded_golden, unit/latent_golden and
+unit/select_golden, the test programs beside the given one.
 """
 
 import pathlib
@@ -36,6 +36,9 @@ class Cache(unittest.TestCase):
 
     def test_batches(self):
         self.compare("padded")
+
+    def test_latents(self):
+        self.compare("latent")
 
     def test_selections(self):
         self.compare("select")
