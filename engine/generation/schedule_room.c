@@ -56,7 +56,10 @@ static kvern_plan plan_of(const schedule *s, const schedule_sequence *q, size_t 
     plan.chunk = (int64_t)(rest < 1 ? 1 : rest < chunk ? rest : chunk);
     plan.round = (int64_t)(round < tokens ? round : tokens);
     const size_t queries = (size_t)(plan.chunk > plan.round ? plan.chunk : plan.round);
-    plan.query_vectors = model_get_facts(s->model)->heads * queries;
+    const model_facts *facts = model_get_facts(s->model);
+    plan.query_vectors = facts->heads * queries;
+    plan.index_heads = facts->latent.index_heads;
+    plan.selected = facts->latent.index_heads ? (int64_t)facts->latent.index_top_k : 0;
     return plan;
 }
 

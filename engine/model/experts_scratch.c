@@ -1,24 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/experts_scratch.h"
 
-#define ALIGNMENT ((size_t)64)
+#include "engine/model/carve.h"
+
 // Slots of a wave when there are few tokens. So many are no burden, and all experts of a step that
 // decodes are computed together.
 #define LEAST_WAVE ((size_t)256)
-
-// Takes count * size bytes behind `*bytes`, aligned.
-static bool take(unsigned char *memory, size_t *bytes, void *array, size_t count, size_t size)
-{
-    size_t more;
-    if (memory) {
-        unsigned char *at = memory + *bytes;
-        memcpy(array, &at, sizeof at);
-    }
-    return !__builtin_mul_overflow(count, size, &more) &&
-           !__builtin_add_overflow(*bytes, more, bytes) &&
-           !__builtin_add_overflow(*bytes, ALIGNMENT - 1, bytes) &&
-           (*bytes &= ~(ALIGNMENT - 1), true);
-}
 
 // Inputs of a wave: rows of all of them, and what aligns those of every expert.
 static bool take_inputs(experts_scratch *s, unsigned char *memory, size_t *bytes, uint32_t formats,
@@ -26,8 +13,9 @@ static bool take_inputs(experts_scratch *s, unsigned char *memory, size_t *bytes
 {
     size_t rows, padding;
     return linear_input_bytes(most_cols, s->wave, formats, &rows) == KVERN_OK &&
-           !__builtin_mul_overflow(s->sizes.experts, ALIGNMENT * LINEAR_FORMATS, &padding) &&
-           !__builtin_add_overflow(rows, padding, &rows) && take(memory, bytes, &s->input, rows, 1);
+           !__builtin_mul_overflow(s->sizes.experts, CARVE_ALIGNMENT * LINEAR_FORMATS, &padding) &&
+           !__builtin_add_overflow(rows, padding, &rows) &&
+           carve_take(memory, bytes, &s->input, rows, 1);
 }
 
 bool experts_scratch_carve(experts_scratch *s, unsigned char *memory, size_t *bytes,
@@ -44,17 +32,17 @@ bool experts_scratch_carve(experts_scratch *s, unsigned char *memory, size_t *by
         return false;
     }
     s->wave = max_tokens > least ? max_tokens : slots < least ? slots : least;
-    return take(memory, bytes, &s->chosen, slots, sizeof *s->chosen) &&
-           take(memory, bytes, &s->weights, slots, sizeof *s->weights) &&
-           take(memory, bytes, &s->slots, slots, sizeof *s->slots) &&
-           take(memory, bytes, &s->tokens, slots, sizeof *s->tokens) &&
-           take(memory, bytes, &s->experts, slots, sizeof *s->experts) &&
-           take(memory, bytes, &s->first, experts + 1, sizeof *s->first) &&
-           take(memory, bytes, &s->matrices, doubled, sizeof *s->matrices) &&
-           take(memory, bytes, &s->jobs, doubled, sizeof *s->jobs) &&
-           take(memory, bytes, &s->inputs, experts, sizeof *s->inputs) &&
-           take(memory, bytes, &s->gate, s->wave, sizes->inner * sizeof *s->gate) &&
-           take(memory, bytes, &s->up, s->wave, sizes->inner * sizeof *s->up) &&
-           take(memory, bytes, &s->down, s->wave, width * sizeof *s->down) &&
+    return carve_take(memory, bytes, &s->chosen, slots, sizeof *s->chosen) &&
+           carve_take(memory, bytes, &s->weights, slots, sizeof *s->weights) &&
+           carve_take(memory, bytes, &s->slots, slots, sizeof *s->slots) &&
+           carve_take(memory, bytes, &s->tokens, slots, sizeof *s->tokens) &&
+           carve_take(memory, bytes, &s->experts, slots, sizeof *s->experts) &&
+           carve_take(memory, bytes, &s->first, experts + 1, sizeof *s->first) &&
+           carve_take(memory, bytes, &s->matrices, doubled, sizeof *s->matrices) &&
+           carve_take(memory, bytes, &s->jobs, doubled, sizeof *s->jobs) &&
+           carve_take(memory, bytes, &s->inputs, experts, sizeof *s->inputs) &&
+           carve_take(memory, bytes, &s->gate, s->wave, sizes->inner * sizeof *s->gate) &&
+           carve_take(memory, bytes, &s->up, s->wave, sizes->inner * sizeof *s->up) &&
+           carve_take(memory, bytes, &s->down, s->wave, width * sizeof *s->down) &&
            take_inputs(s, memory, bytes, formats, most_cols);
 }

@@ -12,6 +12,7 @@
 #include "engine/kernels/ops.h"
 #include "engine/kernels/rope.h"
 #include "engine/model/experts_scratch.h"
+#include "engine/model/head_products.h"
 #include "engine/model/model.h"
 #include "engine/model/scratch.h"
 
@@ -25,13 +26,16 @@ struct model_workspace {
     float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens
     size_t scratch_stride;
     size_t tasks;
-    experts_scratch experts; // of models with experts
-    void *input_memory;      // of `input`
-    linear_input input;      // what the next products read
-    void *memory;            // the block that all of these lie in
+    experts_scratch experts;  // of models with experts
+    head_scratch heads;       // of models with a matrix for each head
+    int64_t *selected;        // [tokens, top_k] positions that an indexer selected
+    int64_t *selected_counts; // [tokens]
+    void *input_memory;       // of `input`
+    linear_input input;       // what the next products read
+    void *memory;             // the block that all of these lie in
 };
 
-typedef struct forward_pass {
+struct forward_pass {
     const model_facts *facts;
     kvern_executor executor;
     const engine_ops *ops;
@@ -40,7 +44,7 @@ typedef struct forward_pass {
     model_workspace *workspace;
     kvern_state *state; // with an open step
     size_t tokens;      // of the step, all rows
-} forward_pass;
+};
 
 // Work on the tokens from `begin` to `end - 1`; `scratch` has room for the widest of them.
 typedef void (*forward_work)(const forward_pass *pass, const void *arg, size_t begin, size_t end,

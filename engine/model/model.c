@@ -28,10 +28,11 @@ static kvern_status create_ropes(model *m, engine_error *error)
     for (size_t i = 0; i < m->facts.ropes && status == KVERN_OK; i++) {
         const model_rope *rope = &m->facts.rope[i];
         const float *divisors = rope->tensor ? m->parts.rope_divisors : rope->divisor;
-        m->ropes[i] = (engine_rope){.style = m->facts.family->rope_style,
-                                    .dim = rope->dim,
-                                    .scale = rope->factor,
-                                    .magnitude = rope->magnitude};
+        m->ropes[i] =
+            (engine_rope){.style = rope->halves ? ENGINE_ROPE_HALVES : m->facts.family->rope_style,
+                          .dim = rope->dim,
+                          .scale = rope->factor,
+                          .magnitude = rope->magnitude};
         status = engine_rope_create(&m->ropes[i], rope->base, rope->divided ? divisors : NULL);
         if (status != KVERN_OK) {
             return engine_fail(error, status, "no memory for rotary frequencies");

@@ -32,7 +32,8 @@
 typedef enum model_layer_kind {
     MODEL_LAYER_FULL = 0,   // attention to everything
     MODEL_LAYER_WINDOW = 1, // attention to the newest `window` positions
-    MODEL_LAYER_DELTA = 2   // a gated delta rule instead of attention: model_facts.delta
+    MODEL_LAYER_DELTA = 2,  // a gated delta rule instead of attention: model_facts.delta
+    MODEL_LAYER_LATENT = 3  // attention by latents: model_latent
 } model_layer_kind;
 
 // The gated delta rule of layers that have it, all alike: engine/model/delta_layer.h.
@@ -70,6 +71,21 @@ typedef struct model_experts {
     bool shared_gate;    // it is weighted by a sigmoid
     bool fused;          // the file has gate and up of all experts in one tensor
 } model_experts;
+
+// Latent attention (MLA) of the layers of kind MODEL_LAYER_LATENT, all alike, and the indexer that
+// selects positions for it (DSA). `latent` is 0 in a model without.
+typedef struct model_latent {
+    size_t latent;      // numbers of a latent, from which keys and values follow
+    size_t rope;        // of the part of a key that rotates, which all heads share
+    size_t key;         // of the part of a head's key that does not
+    size_t value;       // of a head's value
+    size_t q_rank;      // of what queries are made of; 0: of the stream itself
+    bool fused;         // the file has the projections of keys and values in one tensor
+    size_t index_heads; // of the indexer; 0: there is none
+    size_t index_dim;
+    size_t index_top_k;  // positions that are selected
+    uint32_t index_rope; // an index into model_facts.rope
+} model_latent;
 
 // What a layer is.
 typedef struct model_layer_facts {
@@ -112,6 +128,7 @@ typedef struct model_facts {
     float logit_softcap;     // of the logits; 0: none
     model_experts experts;
     model_delta delta;
+    model_latent latent;
     size_t ropes;
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding

@@ -73,7 +73,9 @@ static bool same_layer(const kvern_layer *plan, const kvern_layer *wanted)
            plan->k_dim == wanted->k_dim && plan->v_dim == wanted->v_dim &&
            plan->window == wanted->window && plan->keep == wanted->keep &&
            plan->recurrence == wanted->recurrence && plan->key_heads == wanted->key_heads &&
-           plan->value_heads == wanted->value_heads && plan->conv_kernel == wanted->conv_kernel;
+           plan->value_heads == wanted->value_heads && plan->conv_kernel == wanted->conv_kernel &&
+           plan->latent_dim == wanted->latent_dim && plan->rope_dim == wanted->rope_dim &&
+           plan->index_dim == wanted->index_dim;
 }
 
 static kvern_status check_geometry(const model *model, const kvern_composition *composition,

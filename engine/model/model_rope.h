@@ -24,7 +24,8 @@ typedef enum model_rope_scaling {
 // One way to rotate.
 typedef struct model_rope {
     float base;
-    size_t dim; // dimensions of a head that rotate, the first ones; even; 0: nothing does
+    bool halves; // pairs are those of the two halves, whatever the family's style is
+    size_t dim;  // dimensions of a head that rotate, the first ones; even; 0: nothing does
     model_rope_scaling scaling;
     float factor;                        // of MODEL_ROPE_LINEAR; 1 otherwise
     float magnitude;                     // what cosines and sines are multiplied by

@@ -144,6 +144,10 @@ static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t sha
 {
     uint32_t dims = 0;
     shape[dims++] = spec->cols;
+    if (spec->stack && spec->fused_rows) {
+        shape[dims++] = spec->fused_rows * spec->count;
+        return dims;
+    }
     if (!spec->vector) {
         shape[dims++] = spec->fused_rows ? spec->fused_rows : spec->rows;
     }
@@ -216,19 +220,34 @@ static kvern_status find_tensor(const weights *source, const tensor_spec *spec, 
     return KVERN_OK;
 }
 
-// Matrix `index` of those of a tensor, or the part of a fused one.
+// Matrix `index` of those of a tensor, or the part of a fused one, as it lies in the file.
 static kvern_status source_of(const tensor_spec *spec, const weights_tensor *tensor, size_t index,
                               linear_source *out, engine_error *error)
 {
-    kvern_status status = linear_source_of(tensor, index, out, error);
+    const bool parts = spec->stack && spec->fused_rows;
+    kvern_status status = linear_source_of(tensor, parts ? 0 : index, out, error);
     if (status == KVERN_OK && spec->fused_rows) {
-        linear_source_narrow(out, spec->first_row, spec->rows);
+        const size_t skipped = parts ? index * spec->fused_rows : 0;
+        linear_source_narrow(out, skipped + spec->first_row, spec->rows);
         if (spec->pieces) {
             out->run_rows = spec->rows / spec->pieces;
             out->run_stride = spec->fused_rows / spec->pieces;
         }
     }
     return status;
+}
+
+// What a turned matrix will be: of floats, as blocks of others run along rows.
+static linear_source turned_source(const linear_source *matrix)
+{
+    linear_source turned = *matrix;
+    turned.rows = matrix->cols;
+    turned.cols = matrix->rows;
+    turned.type = ELEMENT_F32;
+    turned.bytes = matrix->rows * matrix->cols * sizeof(float);
+    turned.data = NULL;
+    turned.groups = (weights_groups){0};
+    return turned;
 }
 
 // A matrix, or `count` of them in one tensor.
@@ -238,6 +257,9 @@ static kvern_status measure_matrices(tensor_check *check, const tensor_spec *spe
     linear_source matrix;
     size_t packed = 0;
     kvern_status status = source_of(spec, tensor, 0, &matrix, check->error);
+    if (status == KVERN_OK && spec->turned) {
+        matrix = turned_source(&matrix);
+    }
     if (status == KVERN_OK) {
         status = linear_packed_bytes(&matrix, &packed, check->error);
     }
@@ -424,6 +446,51 @@ static kvern_status load_vector(const model_loader *loader, const tensor_spec *s
     return KVERN_OK;
 }
 
+static kvern_status create_matrix(model_loader *loader, const linear_source *matrix, linear *out)
+{
+    kvern_status status = linear_create(loader->arena, matrix, LINEAR_INT16, loader->features,
+                                        loader->executor, out, loader->error);
+    if (status == KVERN_OK) {
+        loader->formats |= LINEAR_FORMAT_BIT(out->format);
+        loader->most_cols = matrix->cols > loader->most_cols ? matrix->cols : loader->most_cols;
+    }
+    return status;
+}
+
+// Its values, rows and columns exchanged.
+static void turn_matrix(const float *values, size_t rows, size_t cols, float *turned)
+{
+    for (size_t row = 0; row < rows; row++) {
+        for (size_t col = 0; col < cols; col++) {
+            turned[col * rows + row] = values[row * cols + col];
+        }
+    }
+}
+
+static kvern_status load_turned(model_loader *loader, const linear_source *matrix, linear *out)
+{
+    linear_source turned = turned_source(matrix);
+    float *values = malloc(2 * turned.bytes);
+    if (!values) {
+        return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory to turn the tensor %.*s",
+                           text_view_shown(matrix->name, 128), matrix->name.data);
+    }
+    const size_t count = matrix->rows * matrix->cols;
+    turned.data = values + count;
+    kvern_status status = matrix->groups.inputs
+                              ? KVERN_ERR_UNSUPPORTED
+                              : engine_dequantize(matrix->type, matrix->data, count, values);
+    if (status == KVERN_OK) {
+        turn_matrix(values, matrix->rows, matrix->cols, values + count);
+        status = create_matrix(loader, &turned, out);
+    } else {
+        status = engine_fail(loader->error, status, "the tensor %.*s cannot be decoded",
+                             text_view_shown(matrix->name, 128), matrix->name.data);
+    }
+    free(values);
+    return status;
+}
+
 static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor, size_t index, linear *out)
 {
@@ -433,17 +500,13 @@ static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
         return status;
     }
     loader->done_bytes += matrix.bytes;
+    if (spec->turned) {
+        return load_turned(loader, &matrix, out);
+    }
     matrix.file = spec->pieces ? NULL : loader->source; // whose pages others need
     matrix.interleave = interleave_of(loader, spec);
-    status = linear_create(loader->arena, &matrix, LINEAR_INT16, loader->features, loader->executor,
-                           out, loader->error);
-    if (status == KVERN_OK) {
-        loader->formats |= LINEAR_FORMAT_BIT(out->format);
-        loader->most_cols = matrix.cols > loader->most_cols ? matrix.cols : loader->most_cols;
-    }
-    return status;
+    return create_matrix(loader, &matrix, out);
 }
-
 // Adds a matrix to a stack, behind the last one in the arena.
 static kvern_status load_next(model_loader *loader, const tensor_spec *spec,
                               const weights_tensor *tensor, size_t index)
@@ -461,8 +524,7 @@ static kvern_status load_next(model_loader *loader, const tensor_spec *spec,
     }
     if (matrix.type != stack->first.type) {
         return engine_fail(loader->error, KVERN_ERR_UNSUPPORTED,
-                           "the tensor %.*s has another element type than those of the other "
-                           "experts of its layer",
+                           "the tensor %.*s has another element type than the matrices before it",
                            text_view_shown(tensor->name, 128), tensor->name.data);
     }
     stack->count++;

@@ -161,7 +161,7 @@ static void make_yarn_divisors(model_rope *rope, const yarn_ramp *ramp)
     }
 }
 
-static double yarn_magnitude(double factor, double multiplier)
+double facts_yarn_magnitude(double factor, double multiplier)
 {
     return factor > 1 ? 0.1 * multiplier * natural_log(factor) + 1 : 1;
 }
@@ -178,9 +178,9 @@ static kvern_status read_yarn_magnitude(facts_reader *reader, float factor, mode
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "rope.scaling.mscale_all_dim", &all_dim);
     }
-    double made = yarn_magnitude(factor, 1);
+    double made = facts_yarn_magnitude(factor, 1);
     if (scale > 0 && all_dim > 0) {
-        made = yarn_magnitude(factor, scale) / yarn_magnitude(factor, all_dim);
+        made = facts_yarn_magnitude(factor, scale) / facts_yarn_magnitude(factor, all_dim);
     }
     rope->magnitude = stated > 0 ? stated : (float)made;
     return status;

@@ -11,4 +11,8 @@
 KVERN_CHECK kvern_status facts_read_rope_scaling(facts_reader *reader, const model_facts *facts,
                                                  model_rope *rope);
 
+// 0.1 * multiplier * ln(factor) + 1, and 1 for a factor of at most 1: by how much yarn makes
+// vectors longer.
+double facts_yarn_magnitude(double factor, double multiplier);
+
 #endif

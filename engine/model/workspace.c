@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sizing and carving the scratch of a forward pass.
 
+#include "engine/model/carve.h"
 #include "engine/model/model_internal.h"
 
 #include <stdlib.h>
@@ -35,6 +36,16 @@ static bool carve_array(unsigned char *memory, size_t *bytes, float **array, siz
     return add_floats(bytes, count, width);
 }
 
+// The positions that an indexer selects for each token.
+static bool carve_selection(model_workspace *w, unsigned char *memory, size_t *bytes, size_t top_k)
+{
+    size_t positions;
+    return top_k == 0 || (!__builtin_mul_overflow(w->max_tokens, top_k, &positions) &&
+                          carve_take(memory, bytes, &w->selected, positions, sizeof *w->selected) &&
+                          carve_take(memory, bytes, &w->selected_counts, w->max_tokens,
+                                     sizeof *w->selected_counts));
+}
+
 // Measures the arrays (memory NULL) or points them into `memory`. False on overflow.
 static bool carve(const model *model, model_workspace *w, unsigned char *memory, size_t *bytes)
 {
@@ -53,9 +64,12 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
         fits = carve_array(memory, bytes, &w->rotary[i], w->max_tokens, width);
     }
     w->experts.sizes = scratch.experts;
+    w->heads.sizes = scratch.heads;
     return fits && carve_array(memory, bytes, &w->scratch, w->tasks, w->scratch_stride) &&
            experts_scratch_carve(&w->experts, memory, bytes, w->max_tokens, facts->width,
-                                 model->formats, model->most_cols);
+                                 model->formats, model->most_cols) &&
+           head_scratch_carve(&w->heads, memory, bytes, w->max_tokens, model->formats) &&
+           carve_selection(w, memory, bytes, scratch.top_k);
 }
 
 // A row of scratch holds what is normed, the stream or a head, or what is put in another order: the
@@ -65,6 +79,7 @@ static size_t scratch_stride(const model_facts *facts)
     size_t stride = larger(facts->width, facts->delta.value_heads * facts->delta.value_dim);
     for (size_t i = 0; i < facts->layers; i++) {
         stride = larger(stride, facts->layer[i].head_dim);
+        stride = larger(stride, larger(facts->latent.latent, facts->latent.q_rank));
     }
     return stride;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/families/model_family.h"
 
+#include "engine/model/families/deepseek.h"
 #include "engine/model/families/gemma2.h"
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/gptoss.h"
@@ -18,9 +19,10 @@
 #include <stdio.h>
 
 static const model_family *const families[] = {
-    &llama_family,  &qwen2_family,     &qwen3_family,   &qwen3moe_family, &gemma2_family,
-    &gemma3_family, &phi3_family,      &mistral_family, &smollm3_family,  &qwen3next_family,
-    &qwen35_family, &qwen35moe_family, &gptoss_family,
+    &llama_family,   &qwen2_family,     &qwen3_family,        &qwen3moe_family,
+    &gemma2_family,  &gemma3_family,    &phi3_family,         &mistral_family,
+    &smollm3_family, &qwen3next_family, &qwen35_family,       &qwen35moe_family,
+    &gptoss_family,  &deepseek2_family, &deepseek_v32_family, &glm_moe_dsa_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

@@ -55,7 +55,7 @@ METADATA = {
 NAMES = {
     **LAYER_NAMES,
     "post_attention_layernorm": "post_attention_norm",
-    "self_attn": "attn_sinks",  # self_attn.sinks
+    "self_attn.sinks": "attn_sinks.weight",
     "mlp.router": "ffn_gate_inp",
     "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps",

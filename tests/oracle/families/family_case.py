@@ -204,7 +204,8 @@ def gguf_name(gguf, name):
     stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
-        suffix = suffix if suffix in ("weight", "bias") else "weight"  # of a vector that is not in a module of its own
+        if f"{part}.{suffix}" in gguf.layer_names:  # a vector that is in no module of its own
+            return f"blk.{layer}.{gguf.layer_names[f'{part}.{suffix}']}", None
         return f"blk.{layer}.{gguf.layer_names[part]}.{suffix}", gguf.layer_names[part]
     return f"{gguf.top_names[stem]}.{suffix}", gguf.top_names[stem]
 

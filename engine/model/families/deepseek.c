@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+#include "engine/model/families/deepseek.h"
+
+#include "engine/model/experts_facts.h"
+#include "engine/model/experts_layer.h"
+#include "engine/model/facts_parts.h"
+#include "engine/model/families/model_keys.h"
+#include "engine/model/latent_layer.h"
+#include "engine/model/rope_facts.h"
+
+#include <math.h>
+
+typedef struct deepseek_layer {
+    latent_layer attention;
+    experts_layer experts;
+    float *attention_norm;    // [width]
+    float *feed_forward_norm; // [width]
+} deepseek_layer;
+
+static const key_row KEYS[] = {
+    {"attention.q_lora_rank", .rule = KEY_USED},
+    {"attention.kv_lora_rank", .rule = KEY_USED},
+    {"attention.key_length_mla", .rule = KEY_USED},
+    {"attention.value_length_mla", .rule = KEY_USED},
+    {"attention.head_count_kv", .rule = KEY_WITHOUT_EFFECT, .why = "all heads share a latent"},
+    {"attention.key_length", .rule = KEY_USED, .why = "without key_length_mla"},
+    {"attention.value_length", .rule = KEY_USED, .why = "without value_length_mla"},
+    {"rope.scaling.yarn_log_multiplier", .rule = KEY_USED},
+    {"leading_dense_block_count", .rule = KEY_USED},
+    {"expert_count", .rule = KEY_USED},
+    {"expert_used_count", .rule = KEY_USED},
+    {"expert_shared_count", .rule = KEY_USED},
+    {"expert_feed_forward_length", .rule = KEY_USED},
+    {"expert_group_count", .rule = KEY_USED},
+    {"expert_group_used_count", .rule = KEY_USED},
+    {"expert_weights_norm", .rule = KEY_USED},
+    {"expert_weights_scale", .rule = KEY_USED},
+    {"expert_gating_func", .rule = KEY_USED},
+};
+static const key_table deepseek_keys = {NULL, KEYS, sizeof KEYS / sizeof KEYS[0], .open = false};
+
+static const hf_tensor_name HF_TENSORS[] = {
+    {"attn_q_a.weight", "self_attn.q_a_proj.weight"},
+    {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight"},
+    {"attn_q_b.weight", "self_attn.q_b_proj.weight"},
+    {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight"},
+    {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight"},
+    {"attn_kv_b.weight", "self_attn.kv_b_proj.weight"},
+    {"attn_k_b.weight", "self_attn.embed_q.weight"},
+    {"attn_v_b.weight", "self_attn.unembed_out.weight"},
+    {"indexer.attn_q_b.weight", "self_attn.indexer.wq_b.weight"},
+    {"indexer.attn_k.weight", "self_attn.indexer.wk.weight"},
+    {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight"},
+    {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias"},
+    {"indexer.proj.weight", "self_attn.indexer.weights_proj.weight"},
+    {"ffn_gate_inp.weight", "mlp.gate.weight"},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight"},
+    {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"},
+    {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight"},
+    HF_EXPERTS_NAMES,
+    {NULL, NULL},
+};
+static const key_row HF_KEYS[] = {
+    {"q_lora_rank", .rule = KEY_USED, .canonical = "attention.q_lora_rank"},
+    {"kv_lora_rank", .rule = KEY_USED, .canonical = "attention.kv_lora_rank"},
+    {"qk_rope_head_dim", .rule = KEY_USED, .canonical = "rope.dimension_count"},
+    {"qk_nope_head_dim", .rule = KEY_USED, .canonical = "attention.key_length_nope"},
+    {"v_head_dim", .rule = KEY_USED, .canonical = "attention.value_length_mla"},
+    {"head_dim", .rule = KEY_WITHOUT_EFFECT, .why = "the parts of a head have their own"},
+    {"qk_head_dim", .rule = KEY_WITHOUT_EFFECT, .why = "the parts of a head have their own"},
+    {"num_key_value_heads", .rule = KEY_WITHOUT_EFFECT, .why = "all heads share a latent"},
+    {"first_k_dense_replace", .rule = KEY_USED, .canonical = "leading_dense_block_count"},
+    {"moe_layer_freq", .rule = KEY_NEUTRAL, .neutral = KEY_ONE},
+    {"n_routed_experts", .rule = KEY_USED, .canonical = "expert_count"},
+    {"num_local_experts", .rule = KEY_WITHOUT_EFFECT, .why = "n_routed_experts counts"},
+    {"num_experts_per_tok", .rule = KEY_USED, .canonical = "expert_used_count"},
+    {"n_shared_experts", .rule = KEY_USED, .canonical = "expert_shared_count"},
+    {"moe_intermediate_size", .rule = KEY_USED, .canonical = "expert_feed_forward_length"},
+    {"n_group", .rule = KEY_USED, .canonical = "expert_group_count"},
+    {"topk_group", .rule = KEY_USED, .canonical = "expert_group_used_count"},
+    {"norm_topk_prob", .rule = KEY_USED, .canonical = "expert_weights_norm"},
+    {"routed_scaling_factor", .rule = KEY_USED, .canonical = "expert_weights_scale"},
+    {"scoring_func", .rule = KEY_NEUTRAL, .text = "sigmoid"},
+    {"topk_method", .rule = KEY_NEUTRAL, .text = "noaux_tc"},
+    {"index_n_heads", .rule = KEY_USED, .canonical = "attention.indexer.head_count"},
+    {"index_head_dim", .rule = KEY_USED, .canonical = "attention.indexer.key_length"},
+    {"index_topk", .rule = KEY_USED, .canonical = "attention.indexer.top_k"},
+    {"indexer_rope_interleave", .rule = KEY_USED, .canonical = "attention.indexer.pairs"},
+    {"rope_interleave", .rule = KEY_NEUTRAL, .neutral = KEY_TRUE},
+    {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
+    {"aux_loss_alpha", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
+    {"seq_aux", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
+    {"ep_size", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
+    {"output_router_logits", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
+    {"router_aux_loss_coef", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
+};
+static const key_table deepseek_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
+                                           .open = false};
+static const hf_names deepseek_v3_hf = {
+    .model_type = "deepseek_v3",
+    .architecture = "deepseek2",
+    .tensors = HF_TENSORS,
+    .keys = {&deepseek_hf_keys, &hf_common_keys},
+};
+static const hf_names deepseek_v32_hf = {
+    .model_type = "deepseek_v32",
+    .architecture = "deepseek_v32",
+    .tensors = HF_TENSORS,
+    .keys = {&deepseek_hf_keys, &hf_common_keys},
+};
+static const hf_names glm_moe_dsa_hf = {
+    .model_type = "glm_moe_dsa",
+    .architecture = "glm_moe_dsa",
+    .tensors = HF_TENSORS,
+    .keys = {&deepseek_hf_keys, &hf_common_keys},
+};
+
+// --- Facts
+
+// A rank of 0, or none, is none.
+static kvern_status read_rank(facts_reader *reader, model_latent *latent)
+{
+    config_value found = facts_find(reader, "attention.q_lora_rank");
+    uint64_t rank = 0;
+    bool none = found.kind == CONFIG_ABSENT || (config_size(&found, &rank) && rank == 0);
+    return none ? KVERN_OK
+                : facts_read_size(reader, "attention.q_lora_rank", FACTS_MAX_DIM, &latent->q_rank);
+}
+
+// GGUF states the length of a whole key; files from before latents were stored, under another name.
+static kvern_status read_key_length(facts_reader *reader, model_latent *latent)
+{
+    size_t length = 0;
+    if (reader->source->format->hf_names) {
+        return facts_read_size(reader, "attention.key_length_nope", FACTS_MAX_DIM, &latent->key);
+    }
+    bool older = facts_find(reader, "attention.key_length_mla").kind == CONFIG_ABSENT;
+    kvern_status status =
+        facts_read_size(reader, older ? "attention.key_length" : "attention.key_length_mla",
+                        FACTS_MAX_DIM, &length);
+    if (status == KVERN_OK && length <= latent->rope) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s is %zu, of which %zu rotate: nothing is left", reader->key, length,
+                           latent->rope);
+    }
+    latent->key = length - latent->rope;
+    return status;
+}
+
+static kvern_status read_lengths(facts_reader *reader, model_latent *latent)
+{
+    kvern_status status =
+        facts_read_size(reader, "attention.kv_lora_rank", KVERN_MAX_LATENT_DIM, &latent->latent);
+    if (status == KVERN_OK) {
+        status = facts_read_size(reader, "rope.dimension_count", KVERN_MAX_HEAD_DIM, &latent->rope);
+    }
+    if (status == KVERN_OK) {
+        status = read_key_length(reader, latent);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    bool older = facts_find(reader, "attention.value_length_mla").kind == CONFIG_ABSENT;
+    status =
+        facts_read_size(reader, older ? "attention.value_length" : "attention.value_length_mla",
+                        FACTS_MAX_DIM, &latent->value);
+    return status == KVERN_OK ? read_rank(reader, latent) : status;
+}
+
+static void set_layers(model_facts *facts, size_t heads)
+{
+    const model_latent *latent = &facts->latent;
+    facts->heads = heads;
+    for (size_t i = 0; i < facts->layers; i++) {
+        model_layer_facts *layer = &facts->layer[i];
+        layer->kind = MODEL_LAYER_LATENT;
+        layer->heads = (uint32_t)heads;
+        layer->kv_heads = 1;
+        layer->head_dim = (uint32_t)(latent->key + latent->rope);
+        layer->value_dim = (uint32_t)latent->value;
+    }
+}
+
+// Yarn makes scores larger by the square of what belongs to mscale_all_dim; GGUF has a tenth of
+// that as the multiplier, and vectors of their own length.
+static kvern_status read_scale(facts_reader *reader, model_facts *facts)
+{
+    const bool hf = reader->source->format->hf_names;
+    const float dim = (float)(facts->latent.key + facts->latent.rope);
+    float factor = 1, multiplier = 0;
+    facts->attention_scale = 1 / sqrtf(dim);
+    if (facts->rope[0].scaling != MODEL_ROPE_YARN) {
+        return KVERN_OK;
+    }
+    kvern_status status = facts_read_positive(reader, "rope.scaling.factor", &factor);
+    if (status == KVERN_OK) {
+        status = hf ? facts_read_optional(reader, "rope.scaling.mscale_all_dim", &multiplier)
+                    : facts_read_positive(reader, "rope.scaling.yarn_log_multiplier", &multiplier);
+    }
+    if (!hf) {
+        multiplier /= 0.1f;
+        facts->rope[0].magnitude = 1;
+    }
+    const double magnitude = multiplier > 0 ? facts_yarn_magnitude(factor, multiplier) : 1;
+    facts->attention_scale = (float)(facts->attention_scale * magnitude * magnitude);
+    return status;
+}
+
+static kvern_status read_attention(facts_reader *reader, model_facts *facts)
+{
+    size_t heads = 0;
+    kvern_status status = facts_read_size(reader, "attention.head_count", FACTS_MAX_DIM, &heads);
+    if (status == KVERN_OK) {
+        status = read_lengths(reader, &facts->latent);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    set_layers(facts, heads);
+    facts->latent.fused = weights_find_tensor(reader->source, "blk.0.attn_kv_b.weight") != NULL;
+    status = facts_read_rope(reader, facts);
+    return status == KVERN_OK ? read_scale(reader, facts) : status;
+}
+
+static kvern_status read_facts(facts_reader *reader, model_facts *facts)
+{
+    const bool hf = reader->source->format->hf_names;
+    kvern_status status = read_attention(reader, facts);
+    facts->experts.router = hf ? MODEL_ROUTER_SIGMOID : MODEL_ROUTER_SOFTMAX;
+    facts->experts.normalized = hf;
+    return status == KVERN_OK ? facts_read_experts(reader, facts) : status;
+}
+
+// The indexer rotates the first dims of its heads by halves, or by neighbours as the attention
+// does.
+static kvern_status read_indexer(facts_reader *reader, bool pairs, model_facts *facts)
+{
+    model_latent *latent = &facts->latent;
+    kvern_status status = facts_read_size(reader, "attention.indexer.head_count",
+                                          KVERN_MAX_INDEX_HEADS, &latent->index_heads);
+    if (status == KVERN_OK) {
+        status = facts_read_size(reader, "attention.indexer.key_length", KVERN_MAX_HEAD_DIM,
+                                 &latent->index_dim);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_size(reader, "attention.indexer.top_k", FACTS_MAX_COUNT,
+                                 &latent->index_top_k);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_flag(reader, "attention.indexer.pairs", &pairs);
+    }
+    if (status == KVERN_OK && (latent->index_dim < latent->rope || latent->q_rank == 0)) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "an indexer needs a q_lora_rank, and heads of %zu dims to rotate",
+                           latent->rope);
+    }
+    if (!pairs) {
+        facts->rope[1] = facts->rope[0];
+        facts->rope[1].halves = true;
+        facts->ropes = 2;
+        latent->index_rope = 1;
+    }
+    return status;
+}
+
+static kvern_status read_v32_facts(facts_reader *reader, model_facts *facts)
+{
+    kvern_status status = read_facts(reader, facts);
+    return status == KVERN_OK ? read_indexer(reader, false, facts) : status;
+}
+
+static kvern_status read_glm_facts(facts_reader *reader, model_facts *facts)
+{
+    kvern_status status = read_facts(reader, facts);
+    return status == KVERN_OK ? read_indexer(reader, true, facts) : status;
+}
+
+// --- Layers
+
+static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)
+{
+    deepseek_layer *layer = object;
+    tensor_spec_norm(list, "attn_norm.weight", facts->width, &layer->attention_norm);
+    tensor_spec_norm(list, "ffn_norm.weight", facts->width, &layer->feed_forward_norm);
+    latent_list_tensors(&layer->attention, facts, index, list);
+    experts_list_tensors(&layer->experts, facts, index, list);
+    if (facts->layer[index].experts) { // V2 has none
+        tensor_spec_vector(list, "exp_probs_b.bias", facts->experts.count,
+                           &layer->experts.correction)
+            ->optional = facts->experts.router == MODEL_ROUTER_SOFTMAX;
+    }
+}
+
+static void list_scratch(const model_facts *facts, size_t index, model_scratch *list)
+{
+    latent_list_scratch(facts, index, list);
+    experts_list_scratch(facts, index, list);
+}
+
+static kvern_status run_layer(const void *object, size_t index, const forward_pass *pass,
+                              engine_error *error)
+{
+    const deepseek_layer *layer = object;
+    kvern_status status = latent_run(&layer->attention, pass, index, layer->attention_norm, error);
+    return status == KVERN_OK ? experts_run(&layer->experts, pass, index, layer->feed_forward_norm,
+                                            EXPERTS_SILU, error)
+                              : status;
+}
+
+#define DEEPSEEK_LAYERS                                                                            \
+    .rope_style = ENGINE_ROPE_PAIRS, .plan_layer = latent_plan_layer,                              \
+    .layer_bytes = sizeof(deepseek_layer), .list_tensors = list_tensors,                           \
+    .list_scratch = list_scratch, .run_layer = run_layer
+
+const model_family deepseek2_family = {
+    .architecture = "deepseek2",
+    .keys = &deepseek_keys,
+    .hf = &deepseek_v3_hf,
+    .read_facts = read_facts,
+    DEEPSEEK_LAYERS,
+};
+
+const model_family deepseek_v32_family = {
+    .architecture = "deepseek_v32",
+    .hf = &deepseek_v32_hf,
+    .read_facts = read_v32_facts,
+    DEEPSEEK_LAYERS,
+};
+
+const model_family glm_moe_dsa_family = {
+    .architecture = "glm_moe_dsa",
+    .hf = &glm_moe_dsa_hf,
+    .read_facts = read_glm_facts,
+    DEEPSEEK_LAYERS,
+};
