@@ -9,6 +9,7 @@ quantized otherwise than the others, or not at all.
 
 import importlib
 import pathlib
+import sys
 import tempfile
 import unittest
 
@@ -18,6 +19,9 @@ import numpy as np
 from mlx_lm import utils
 
 from oracle_case import kvern, main
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "families"))
+from case_gptoss import CONFIG as GPT_OSS  # noqa: E402
 
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(0, 128, 40)]
 COMMON = {
@@ -127,6 +131,16 @@ class Quantized(unittest.TestCase):
             return {"bits": 8, "group_size": 64} if hasattr(module, "to_quantized") else False
 
         self.check(EXPERTS, 4, 32, mx.bfloat16, predicate, "mxfp4")
+
+    def test_gpt_oss(self):
+        """As it is published: experts in mxfp4, all else in 8 bits."""
+
+        def predicate(path, module):
+            if "experts" in path:
+                return hasattr(module, "to_quantized")
+            return {"bits": 8, "group_size": 64} if hasattr(module, "to_quantized") else False
+
+        self.check({**GPT_OSS, "vocab_size": 128}, 4, 32, mx.bfloat16, predicate, "mxfp4")
 
     def test_experts(self):
         self.check(EXPERTS, 4, 64)
