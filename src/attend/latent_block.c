@@ -8,6 +8,7 @@
 
 #define SLOTS KVERN_BLOCK_POSITIONS
 #define VECTORS KVERN_TILE_VECTORS
+#define PIECE 64        // dims that are decoded at a time: 16 KB
 #define FACTOR_FLOATS 8 // the softmax kernels bring up to date at least so many numbers per vector
 
 static const kvern_geometry *geometry_of(const kvern_attend_job *job)
@@ -44,7 +45,7 @@ size_t kvern_latent_space_bytes(const kvern_attend_job *job)
     const kvern_geometry *g = geometry_of(job);
     if (!kvern_values_are_keys(g))
         return 0;
-    const size_t decoded = is_f32(g) ? 0 : g->query_dim * SLOTS;
+    const size_t decoded = is_f32(g) ? 0 : PIECE * SLOTS;
     return (decoded + (g->query_dim + latent_dim(job) + SLOTS) * VECTORS) * sizeof(float);
 }
 
@@ -85,23 +86,63 @@ void kvern_latent_start(const kvern_attend_job *job, size_t count, kvern_workspa
            SLOTS * width * sizeof(float)); // also for vectors that there are not
 }
 
+// ---- Pages in f32 ----
+
+// Some dims of the keys of a page, as f32.
+typedef struct piece {
+    const float *values; // [end - begin][64]
+    size_t begin, end;
+} piece;
+
+// The stream that has dim d of a key; `first` is the dim that it begins with.
+static const kvern_stream_plan *stream_at(const kvern_geometry *g, size_t d, size_t *first)
+{
+    size_t s = 0;
+    *first = 0;
+    for (; !(g->streams[s].role & KVERN_ROLE_SCORE) || d >= *first + g->streams[s].dim; s++)
+        *first += g->streams[s].role & KVERN_ROLE_SCORE ? g->streams[s].dim : 0;
+    KVERN_ASSERT(s < g->stream_count);
+    return &g->streams[s];
+}
+
+// What there is from dim `begin` on, below `limit`: all, where the page has it in f32. Else as much
+// as stays in a first-level cache is decoded, so a page is decoded twice, for scores and for sums,
+// and its values never go through the next cache.
+static piece piece_at(const kvern_attend_job *job, const void *page, size_t begin, size_t limit,
+                      kvern_workspace *work)
+{
+    size_t first;
+    if (!work->latent.block)
+        return (piece){(const float *)page + begin * SLOTS, begin, limit};
+    const kvern_stream_plan *stream = stream_at(geometry_of(job), begin, &first);
+    const size_t end = kvern_min_size(begin + PIECE, kvern_min_size(first + stream->dim, limit));
+    stream->kernels.decode_block(&stream->codec, (const char *)page + stream->offset, stream->dim,
+                                 begin - first, end - first, work->latent.block);
+    return (piece){work->latent.block, begin, end};
+}
+
 // ---- Scores and weights ----
 
 // Whole groups: neighbours that do not meet the block get scores that nobody looks at.
-static void score(const kvern_attend_job *job, const kvern_latent_run *run, const float *values,
+static void score(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
                   const char *next, kvern_workspace *work)
 {
-    const kvern_geometry *g = geometry_of(job);
+    const size_t dim = geometry_of(job)->query_dim, half = work->latent.page_bytes / 2;
     const size_t group = job->latent->group, first = run->from / group;
-    const kvern_latent_score s = {.keys = values,
-                                  .dim = g->query_dim,
-                                  .groups = kvern_ceil_div(run->to, group) - first,
-                                  .q = work->latent.q + first * g->query_dim * group,
-                                  .scores = work->weights + first * group * SLOTS,
-                                  .next = next,
-                                  .next_bytes = work->latent.page_bytes / 2};
-    KVERN_ASSERT(run->any && s.groups > 0 && g->query_floats == g->query_dim);
-    job->latent->score(&s);
+    kvern_latent_score s = {.dim = dim,
+                            .groups = kvern_ceil_div(run->to, group) - first,
+                            .q = work->latent.q + first * dim * group,
+                            .scores = work->weights + first * group * SLOTS};
+    KVERN_ASSERT(run->any && s.groups > 0 && geometry_of(job)->query_floats == dim);
+    for (size_t d = 0; d < dim; d = s.end) {
+        const piece p = piece_at(job, page, d, dim, work);
+        s.keys = p.values;
+        s.begin = p.begin;
+        s.end = p.end;
+        s.next = next ? next + half * s.begin / dim : NULL;
+        s.next_bytes = half * (s.end - s.begin) / dim;
+        job->latent->score(&s);
+    }
 }
 
 // What the sums of each vector are multiplied by; returns whether that is anything but 1. Ones that
@@ -167,51 +208,35 @@ static void add_slots(const kvern_attend_job *job, const kvern_latent_run *run,
     }
 }
 
-void kvern_latent_values(const kvern_attend_job *job, const kvern_latent_run *run,
-                         const float *values, const char *next, kvern_workspace *work,
-                         kvern_partial *out)
+static void add_values(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
+                       const char *next, const float *factors, kvern_workspace *work)
 {
     const size_t width = width_of(run->count), dim = latent_dim(job);
-    float factors[VECTORS];
-    score(job, run, values, next, work);
-    const bool any = weigh(job, run, work, factors, out);
-    job->latent->turn(run->to - run->from, SLOTS, work->weights + run->from * SLOTS, SLOTS,
-                      work->latent.weights + run->from, width);
-    kvern_latent_sum sum = {.values = values,
-                            .dim = dim,
-                            .width = width,
-                            .weights = work->latent.weights,
-                            .factors = any ? factors : NULL,
-                            .sums = work->latent.sums,
-                            .next = next ? next + work->latent.page_bytes / 2 : NULL,
-                            .next_bytes = work->latent.page_bytes / 2};
-    add_slots(job, run, work->visible, &sum);
-}
-
-// ---- Pages ----
-
-// The values of a page in f32: where they lie, or decoded.
-static const float *values_of(const kvern_attend_job *job, const void *page, kvern_workspace *work)
-{
-    const kvern_geometry *g = geometry_of(job);
-    const char *blocks = page;
-    if (!work->latent.block)
-        return (const float *)blocks;
-    float *to = work->latent.block;
-    for (size_t s = 0; s < g->stream_count; s++) {
-        const kvern_stream_plan *stream = &g->streams[s];
-        if (!(stream->role & KVERN_ROLE_SCORE))
-            continue;
-        stream->kernels.decode_block(&stream->codec, blocks + stream->offset, stream->dim, to);
-        to += stream->dim * SLOTS;
+    const size_t half = work->latent.page_bytes / 2;
+    for (size_t d = 0, end; d < dim; d = end) {
+        const piece p = piece_at(job, page, d, dim, work);
+        end = p.end;
+        kvern_latent_sum sum = {.values = p.values,
+                                .dim = end - d,
+                                .width = width,
+                                .weights = work->latent.weights,
+                                .factors = factors,
+                                .sums = work->latent.sums + d * width,
+                                .next = next ? next + half + half * d / dim : NULL,
+                                .next_bytes = half * (end - d) / dim};
+        add_slots(job, run, work->visible, &sum);
     }
-    return work->latent.block;
 }
 
 void kvern_latent_page(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
                        const void *next_page, kvern_workspace *work, kvern_partial *out)
 {
-    kvern_latent_values(job, run, values_of(job, page, work), next_page, work, out);
+    float factors[VECTORS];
+    score(job, run, page, next_page, work);
+    const bool any = weigh(job, run, work, factors, out);
+    job->latent->turn(run->to - run->from, SLOTS, work->weights + run->from * SLOTS, SLOTS,
+                      work->latent.weights + run->from, width_of(run->count));
+    add_values(job, run, page, next_page, any ? factors : NULL, work);
 }
 
 void kvern_latent_finish(const kvern_attend_job *job, size_t count, const kvern_workspace *work,

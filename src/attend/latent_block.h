@@ -26,13 +26,7 @@ void kvern_latent_load(const kvern_attend_job *job, size_t count, kvern_workspac
 // Before the first block of a span.
 void kvern_latent_start(const kvern_attend_job *job, size_t count, kvern_workspace *work);
 
-// A block that has its values already: [query_dim][64 slots]. `next`: where the page that is read
-// next lies; or NULL.
-void kvern_latent_values(const kvern_attend_job *job, const kvern_latent_run *run,
-                         const float *values, const char *next, kvern_workspace *work,
-                         kvern_partial *out);
-
-// The block of a page.
+// The block of a page. `next_page`: the one that is read next; or NULL.
 void kvern_latent_page(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
                        const void *next_page, kvern_workspace *work, kvern_partial *out);
 

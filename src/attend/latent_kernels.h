@@ -17,10 +17,12 @@
 // Step 2 of docs/arithmetic.md for some groups of vectors and all slots p, g the vectors of a group
 // (kvern_latent_kernels.group), i one of them:
 //     scores[i * 64 + p] = sum over d ascending of q[i / g][d][i % g] * keys[d][p], by fma from +0
-// Slots that were never stored give unspecified scores, but never a trap.
+// in one call for all dims, or in several, in order, for some of them each. Slots that were never
+// stored give unspecified scores, but never a trap.
 typedef struct kvern_latent_score {
-    const float *keys; // [dim][64 slots]
-    size_t dim;        // a multiple of 8
+    const float *keys; // [end - begin][64 slots]
+    size_t begin, end; // dims of this call: even; it goes on with `scores` unless begin is 0
+    size_t dim;        // of all, a multiple of 8
     size_t groups;
     const float *q; // [groups][dim][g]
     float *scores;  // [groups * g][64]

@@ -14,9 +14,9 @@ static void score(const kvern_latent_score *s)
     for (size_t i = 0; i < s->groups * GROUP; i++) {
         const float *q = s->q + i / GROUP * s->dim * GROUP + i % GROUP;
         for (size_t p = 0; p < SLOTS; p++) {
-            float sum = 0;
-            for (size_t d = 0; d < s->dim; d++)
-                sum = fmaf(q[d * GROUP], s->keys[d * SLOTS + p], sum);
+            float sum = s->begin ? s->scores[i * SLOTS + p] : 0;
+            for (size_t d = s->begin; d < s->end; d++)
+                sum = fmaf(q[d * GROUP], s->keys[(d - s->begin) * SLOTS + p], sum);
             s->scores[i * SLOTS + p] = sum;
         }
     }

@@ -54,7 +54,7 @@ LANES_INLINE void score_dims(int T, const kvern_latent_score *s, size_t begin, s
     for (int i = 0; i < LATENT_GROUP * T; i++)
         sums[i / T][i % T] =
             begin ? lanes_load(scores + (size_t)(i / T) * SLOTS + i % T * 16) : lanes_zero();
-    const float *keys = s->keys + begin * SLOTS + (scores - s->scores) % SLOTS;
+    const float *keys = s->keys + (begin - s->begin) * SLOTS + (scores - s->scores) % SLOTS;
     q += begin * LATENT_GROUP;
     for (size_t d = begin; d < end; d += 2) {
         request(near);
@@ -73,10 +73,13 @@ static void score(const kvern_latent_score *s)
 {
     const size_t width = 16 * LATENT_STRIPS, passes = s->groups * (SLOTS / width);
     requests far = {s->next ? s->next : (const char *)s->q,
-                    s->next ? 2 * s->next_bytes / (passes * s->dim) : 0};
-    for (size_t begin = 0; begin < s->dim; begin += CHUNK) {
-        const size_t end = s->dim - begin < CHUNK ? s->dim : begin + CHUNK;
-        requests near = {(const char *)(s->keys + end * SLOTS), 2 * SLOTS * sizeof(float) / passes};
+                    s->next ? 2 * s->next_bytes / (passes * (s->end - s->begin)) : 0};
+    for (size_t begin = s->begin; begin < s->end; begin += CHUNK) {
+        const size_t end = s->end - begin < CHUNK ? s->end : begin + CHUNK;
+        requests near = {(const char *)s->q, 0}; // nothing that is known
+        if (end < s->end)
+            near = (requests){(const char *)(s->keys + (end - s->begin) * SLOTS),
+                              2 * SLOTS * sizeof(float) / passes};
         for (size_t g = 0; g < s->groups; g++) {
             const float *q = s->q + g * s->dim * LATENT_GROUP;
             float *scores = s->scores + g * LATENT_GROUP * SLOTS;

@@ -230,7 +230,7 @@ static const float *values_of(const kvern_stream_plan *stream, void *page, float
     const void *block = kvern_page_block(stream, page, 0);
     if (stream->codec.kind == KVERN_CODEC_F32)
         return block;
-    stream->kernels.decode_block(&stream->codec, block, stream->dim, to);
+    stream->kernels.decode_block(&stream->codec, block, stream->dim, 0, stream->dim, to);
     return to;
 }
 

@@ -57,7 +57,7 @@ typedef struct kvern_partial {
 // What a worker needs besides for latents (src/attend/latent_block.h).
 typedef struct kvern_latent_space {
     float *q;          // [32 / group][query_dim][group] (latent_kernels.h)
-    float *block;      // [query_dim][64], decoded; NULL: pages have it in f32
+    float *block;      // a piece, decoded; NULL: pages have their keys in f32
     float *sums;       // [v_dim][32]
     float *weights;    // [64][32]
     size_t page_bytes; // that queries are scored against

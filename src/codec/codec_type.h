@@ -48,12 +48,13 @@ typedef void kvern_accumulate_fn(const kvern_codec *codec, const void *block, si
 typedef void kvern_encode_fn(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                              size_t slot, kvern_type type, const void *values);
 
-// The values of a block of keys, exactly as `decode` gives them, where a block of f32 has them:
-//     to[d * 64 + p] for all slots p
-// Slots that were never stored give unspecified values, but never a trap. `to` is aligned to 64
-// bytes.
+// The values of the dims [begin, end) of a block of keys, exactly as `decode` gives them and in the
+// order of a block of f32:
+//     to[(d - begin) * 64 + p] for all slots p
+// Both are multiples of 32, or `dim`. Slots that were never stored give unspecified values, but
+// never a trap. `to` is aligned to 64 bytes.
 typedef void kvern_decode_block_fn(const kvern_codec *codec, const void *block, size_t dim,
-                                   float *to);
+                                   size_t begin, size_t end, float *to);
 
 // The kernels that write and read a codec's blocks.
 typedef struct kvern_codec_kernels {

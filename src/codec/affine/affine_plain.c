@@ -149,15 +149,18 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
         add_biases(codec, block, dim, begin, end, w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
-static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                         size_t end, float *to)
 {
-    float codes[KVERN_MAX_STREAM_DIM];
-    for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
-        load_codes(codec, KVERN_STREAM_K, block, dim, p, codes);
-        for (size_t d = 0; d < dim; d++)
-            to[d * KVERN_PAGE_POSITIONS + p] =
-                fmaf(scale_of(codec, block, p, d / codec->group), codes[d],
-                     bias_of(codec, block, p, d / codec->group));
+    const uint32_t *words = kvern_affine_words(codec, block, dim);
+    KVERN_ASSERT(begin <= end && end <= dim);
+    for (size_t d = begin; d < end; d++) {
+        const size_t group = d / codec->group;
+        for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
+            const uint32_t code = kvern_codes_find(codec->bits, KVERN_STREAM_K, words, dim, p, d);
+            to[(d - begin) * KVERN_PAGE_POSITIONS + p] = fmaf(
+                scale_of(codec, block, p, group), (float)code, bias_of(codec, block, p, group));
+        }
     }
 }
 

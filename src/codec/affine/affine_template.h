@@ -427,30 +427,31 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
 
 // ---- Decoding ----
 
-// Codes of a group become values.
+// The codes of a column become values.
 LANES_INLINE void apply_lines(const affine_sides *sides, size_t group,
                               float (*rows)[KVERN_CODES_LANES])
 {
     for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
         const lanes scale = load_sides(sides, kvern_affine_scale_at(slot, group));
         const lanes bias = load_sides(sides, kvern_affine_bias_at(slot, group));
-        for (size_t d = 0; d < sides->codec->group; d++)
+        for (size_t d = 0; d < KVERN_CODES_COLUMN; d++)
             lanes_store(rows[d] + slot, lanes_fma(scale, lanes_load(rows[d] + slot), bias));
     }
 }
 
-static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                         size_t end, float *to)
 {
-    float(*rows)[KVERN_CODES_LANES] = (float(*)[KVERN_CODES_LANES])to;
     const affine_sides sides = sides_of(codec, block, NULL);
-    codes_columns c = {
-        .words = kvern_affine_words(codec, block, dim), .stride = KVERN_PAGE_POSITIONS, .to = rows};
-    for (size_t d = 0; d < dim; d += KVERN_CODES_COLUMN) {
+    codes_columns c = {.words = kvern_affine_words(codec, block, dim) +
+                                begin / KVERN_CODES_COLUMN * AFFINE_BITS * KVERN_PAGE_POSITIONS,
+                       .stride = KVERN_PAGE_POSITIONS,
+                       .to = (float(*)[KVERN_CODES_LANES])to};
+    for (size_t d = begin; d < end; d += KVERN_CODES_COLUMN) {
         unpack(c, KVERN_PAGE_POSITIONS / 16);
+        apply_lines(&sides, d / codec->group, c.to);
         c.words += AFFINE_BITS * KVERN_PAGE_POSITIONS;
         c.to += KVERN_CODES_COLUMN;
-        if ((d + KVERN_CODES_COLUMN) % codec->group == 0)
-            apply_lines(&sides, d / codec->group, c.to - codec->group);
     }
 }
 

@@ -52,12 +52,13 @@ static inline void encode(kvern_type stored, kvern_stream stream, void *block, s
     kvern_dense_place(stored, stream, block, dim, slot, stored == KVERN_F32 ? (void *)wide : half);
 }
 
-static inline void decode_block(kvern_type type, const void *block, size_t dim, float *to)
+static inline void decode_block(kvern_type type, const void *block, size_t begin, size_t end,
+                                float *to)
 {
-    KVERN_ASSERT(dim % 8 == 0 && dim <= KVERN_MAX_STREAM_DIM);
-    for (size_t d = 0; d < dim; d++)
+    KVERN_ASSERT(begin % 8 == 0 && begin <= end && end <= KVERN_MAX_STREAM_DIM);
+    for (size_t d = begin; d < end; d++)
         for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++)
-            to[d * KVERN_PAGE_POSITIONS + p] =
+            to[(d - begin) * KVERN_PAGE_POSITIONS + p] =
                 kvern_load_element(type, block, kvern_dense_k_offset(type, p, d));
 }
 
@@ -86,10 +87,11 @@ static inline void decode_block(kvern_type type, const void *block, size_t dim, 
         accumulate(type, block, dim, begin, end, n, w, acc);                                       \
     }                                                                                              \
     static void decode_block_##name(const kvern_codec *codec, const void *block, size_t dim,       \
-                                    float *to)                                                     \
+                                    size_t begin, size_t end, float *to)                           \
     {                                                                                              \
         (void)codec;                                                                               \
-        decode_block(type, block, dim, to);                                                        \
+        (void)dim;                                                                                 \
+        decode_block(type, block, begin, end, to);                                                 \
     }                                                                                              \
     const kvern_codec_kernels kvern_dense_##name##_plain = {                                       \
         encode_##name, score_##name, accumulate_##name, decode_block_##name};

@@ -375,14 +375,15 @@ LANES_INLINE void accumulate_as(kvern_type type, const void *block, size_t dim, 
 }
 
 // Storage rows one by one: of 64 slots, whatever the type.
-LANES_INLINE void decode_block_as(kvern_type type, const void *block, size_t dim, float *to)
+LANES_INLINE void decode_block_as(kvern_type type, const void *block, size_t begin, size_t end,
+                                  float *to)
 {
     const size_t step = type == KVERN_BF16 ? 2 : 1;
-    const char *row = block;
-    for (size_t d = 0; d < dim; d += step) {
+    const char *row = (const char *)block + begin / step * KVERN_PAGE_POSITIONS * word_bytes(type);
+    for (size_t d = begin; d < end; d += step) {
         for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
             lanes even, odd;
-            float *at = to + d * KVERN_PAGE_POSITIONS + slot;
+            float *at = to + (d - begin) * KVERN_PAGE_POSITIONS + slot;
             load_rows(type, row + slot * word_bytes(type), false, &even, &odd);
             lanes_store(at, even);
             if (type == KVERN_BF16)
@@ -414,10 +415,12 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
     accumulate_as(DENSE_TYPE, block, dim, begin, end, n, w, acc, next);
 }
 
-static void decode_block(const kvern_codec *codec, const void *block, size_t dim, float *to)
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                         size_t end, float *to)
 {
     (void)codec;
-    decode_block_as(DENSE_TYPE, block, dim, to);
+    (void)dim;
+    decode_block_as(DENSE_TYPE, block, begin, end, to);
 }
 
 const kvern_codec_kernels DENSE_KERNELS = {encode, score, accumulate, decode_block};
