@@ -38,11 +38,12 @@ static void list_projections(latent_layer *layer, const model_latent *latent, si
     }
     tensor_spec *keys = tensor_spec_stack(list, "attn_kv_b.weight", heads, key, rank, &layer->key);
     keys->fused_rows = key + value;
-    keys->turned = true;
+    keys->flat = keys->turned = true;
     tensor_spec *values =
         tensor_spec_stack(list, "attn_kv_b.weight", heads, value, rank, &layer->value);
     values->fused_rows = key + value;
     values->first_row = key;
+    values->flat = true;
 }
 
 static void list_indexer(latent_indexer *indexer, const model_facts *facts, tensor_specs *list)

@@ -144,7 +144,7 @@ static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t sha
 {
     uint32_t dims = 0;
     shape[dims++] = spec->cols;
-    if (spec->stack && spec->fused_rows) {
+    if (spec->flat) {
         shape[dims++] = spec->fused_rows * spec->count;
         return dims;
     }
@@ -224,7 +224,7 @@ static kvern_status find_tensor(const weights *source, const tensor_spec *spec, 
 static kvern_status source_of(const tensor_spec *spec, const weights_tensor *tensor, size_t index,
                               linear_source *out, engine_error *error)
 {
-    const bool parts = spec->stack && spec->fused_rows;
+    const bool parts = spec->flat;
     kvern_status status = linear_source_of(tensor, parts ? 0 : index, out, error);
     if (status == KVERN_OK && spec->fused_rows) {
         const size_t skipped = parts ? index * spec->fused_rows : 0;

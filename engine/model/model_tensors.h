@@ -39,13 +39,13 @@ typedef struct tensor_spec {
     // Of a matrix that is a part of a fused one, whose name the spec has: `rows` rows of its
     // `fused_rows`, from `first_row` on. The parts of a tensor are listed all, and the first one
     // begins with row 0. 0: the tensor is the matrix.
-    // Of a stack of such parts: the tensor has two dimensions, `fused_rows` rows for each matrix.
     size_t fused_rows;
     size_t first_row;
     // Of a part that has some rows of each of so many equal pieces of the tensor, heads for
     // example, in all of which it has the same place: `first_row` is that in the first piece.
     size_t pieces;
-    bool turned; // of a stack of parts: its matrices are [cols, rows], the file's [rows, cols]
+    bool flat;   // of a stack of parts: the tensor has two dimensions, `fused_rows` rows for each
+    bool turned; // of such a stack: its matrices are [cols, rows], the file's [rows, cols]
 } tensor_spec;
 
 typedef struct tensor_specs {

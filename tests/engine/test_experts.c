@@ -239,9 +239,8 @@ static float *serve(const loaded *l, size_t threads, uint32_t features, size_t c
 
 // 150 tokens of three experts are 450 slots, which is more than one wave of 256; with a workspace
 // for many tokens they are one. One token has one slot at each of three experts.
-static void tokens_do_not_depend_on_steps_waves_or_threads(void **state)
+static void check_ways(const char *name)
 {
-    (void)state;
     static const struct {
         size_t threads, chunk, max_tokens;
         uint32_t features;
@@ -252,7 +251,7 @@ static void tokens_do_not_depend_on_steps_waves_or_threads(void **state)
                 {3, 1, 600, UINT32_MAX},
                 {1, 150, 150, 0},
                 {2, 64, 64, 0}};
-    loaded l = load("qwen3moe");
+    loaded l = load(name);
     const size_t bytes = l.c.count * l.c.vocabulary * sizeof(float);
     float *expected = serve(&l, 1, kvern_cpu_features(), 150, 150);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
@@ -263,6 +262,27 @@ static void tokens_do_not_depend_on_steps_waves_or_threads(void **state)
     }
     free(expected);
     unload(&l);
+}
+
+static void tokens_do_not_depend_on_steps_waves_or_threads(void **state)
+{
+    (void)state;
+    check_ways("qwen3moe");
+}
+
+// Experts between clamped values, with biases.
+static void nor_do_those_of_gpt_oss(void **state)
+{
+    (void)state;
+    check_ways("gptoss");
+}
+
+// Groups and shared experts, and a matrix for each head.
+static void nor_do_those_of_latents(void **state)
+{
+    (void)state;
+    check_ways("deepseek-v3");
+    check_ways("deepseek-v32");
 }
 
 // Facts of the model with one member of its config.json replaced.
@@ -288,13 +308,30 @@ static kvern_status read_changed(const loaded *l, const char *member, const char
     return status;
 }
 
+typedef struct refusal {
+    const char *member, *value, *sentence;
+    kvern_status status;
+} refusal;
+
+static void expect_refusals(const char *name, const refusal *cases, size_t count)
+{
+    loaded l = load(name);
+    engine_error error;
+    assert_int_equal(read_changed(&l, "hidden_act", "\"silu\"", &error), KVERN_OK);
+    for (size_t i = 0; i < count; i++) {
+        const kvern_status status = read_changed(&l, cases[i].member, cases[i].value, &error);
+        if (status != cases[i].status || !strstr(error.text, cases[i].sentence)) {
+            fail_msg("%s: \"%s\" (%d) does not say \"%s\"", cases[i].member, error.text,
+                     (int)status, cases[i].sentence);
+        }
+    }
+    unload(&l);
+}
+
 static void facts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *member, *value, *sentence;
-        kvern_status status;
-    } cases[] = {
+    static const refusal cases[] = {
         {"num_experts", "0", "num_experts must be a whole number from 1", KVERN_ERR_FORMAT},
         {"num_experts", "8", "the model needs 64 x 8", KVERN_ERR_FORMAT},
         {"num_experts_per_tok", "10", "num_experts_per_tok must be a whole number from 1 to 9",
@@ -309,17 +346,33 @@ static void facts_that_cannot_be_are_refused(void **state)
         {"n_group", "2", "n_group", KVERN_ERR_UNSUPPORTED},
         {"n_shared_experts", "1", "n_shared_experts", KVERN_ERR_UNSUPPORTED},
     };
-    loaded l = load("qwen3moe");
-    engine_error error;
-    assert_int_equal(read_changed(&l, "hidden_act", "\"silu\"", &error), KVERN_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(read_changed(&l, cases[i].member, cases[i].value, &error),
-                         cases[i].status);
-        if (!strstr(error.text, cases[i].sentence)) {
-            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].sentence);
-        }
-    }
-    unload(&l);
+    expect_refusals("qwen3moe", cases, sizeof cases / sizeof cases[0]);
+}
+
+static void facts_of_latents_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"kv_lora_rank", "2048", "kv_lora_rank must be a whole number from 1 to 1024",
+         KVERN_ERR_FORMAT},
+        {"kv_lora_rank", "64", "kv_a_proj_with_mqa", KVERN_ERR_FORMAT},
+        {"q_lora_rank", "null", "an indexer needs a q_lora_rank", KVERN_ERR_FORMAT},
+        {"qk_nope_head_dim", "16", "q_b_proj.weight", KVERN_ERR_FORMAT},
+        {"n_group", "5", "n_group is 5, which does not divide 12 experts", KVERN_ERR_FORMAT},
+        {"topk_group", "0", "topk_group must be", KVERN_ERR_FORMAT},
+        {"n_group", "65", "n_group must be a whole number from 1 to 64", KVERN_ERR_FORMAT},
+        {"index_head_dim", "8", "heads of 16 dims to rotate", KVERN_ERR_FORMAT},
+        {"index_topk", "0", "index_topk must be", KVERN_ERR_FORMAT},
+        {"index_n_heads", "9", "indexer.wq_b.weight", KVERN_ERR_FORMAT},
+        {"scoring_func", "\"softmax\"", "scoring_func", KVERN_ERR_UNSUPPORTED},
+        {"topk_method", "\"greedy\"", "topk_method", KVERN_ERR_UNSUPPORTED},
+        {"moe_layer_freq", "2", "moe_layer_freq", KVERN_ERR_UNSUPPORTED},
+        {"attention_bias", "true", "attention_bias", KVERN_ERR_UNSUPPORTED},
+        {"indexer_types", "[\"full\", \"shared\"]", "indexer_types", KVERN_ERR_UNSUPPORTED},
+        {"quantization_config", "{\"quant_method\": \"fp8\"}", "quantization_config",
+         KVERN_ERR_UNSUPPORTED},
+    };
+    expect_refusals("deepseek-v32", cases, sizeof cases / sizeof cases[0]);
 }
 
 int main(void)
@@ -331,7 +384,10 @@ int main(void)
         cmocka_unit_test(groups_are_chosen_first),
         cmocka_unit_test(routers_are_near_float64),
         cmocka_unit_test(tokens_do_not_depend_on_steps_waves_or_threads),
+        cmocka_unit_test(nor_do_those_of_gpt_oss),
+        cmocka_unit_test(nor_do_those_of_latents),
         cmocka_unit_test(facts_that_cannot_be_are_refused),
+        cmocka_unit_test(facts_of_latents_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
