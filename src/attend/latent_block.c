@@ -185,27 +185,32 @@ static bool all_see(const kvern_latent_run *run, const uint64_t *visible)
     return all;
 }
 
-// The slots in ascending order, those that the same vectors see together.
-static void add_slots(const kvern_attend_job *job, const kvern_latent_run *run,
-                      const uint64_t *visible, kvern_latent_sum *sum)
+// Slots [begin, end) that the same vectors see together.
+typedef struct slots {
+    size_t begin, end;
+    uint32_t vectors;
+} slots;
+
+// All of them in ascending order; returns how many there are.
+static size_t find_slots(const kvern_latent_run *run, const uint64_t *visible, slots found[SLOTS])
 {
-    const bool all = all_see(run, visible);
-    for (size_t slot = 0; slot < SLOTS;) {
-        const uint32_t vectors = vectors_at(run, visible, slot);
-        sum->begin = slot++;
-        while (slot < SLOTS && (all ? (run->any >> slot & 1) == (vectors != 0)
-                                    : vectors_at(run, visible, slot) == vectors))
-            slot++;
-        if (!vectors)
-            continue;
+    size_t count = 0;
+    if (run->any == UINT64_MAX && all_see(run, visible)) {
         // Lanes without a vector have weights of 0 and sums that nobody reads.
-        const bool whole = run->to - run->from == run->count && all;
-        sum->vectors = whole ? (uint32_t)((UINT64_C(1) << sum->width) - 1) : vectors;
-        sum->end = slot;
-        job->latent->sum(sum);
-        sum->factors = NULL;
-        sum->next = NULL;
+        const size_t lanes = run->to - run->from == run->count ? width_of(run->count) : 0;
+        const uint64_t all = lanes ? (UINT64_C(1) << lanes) - 1 : vectors_at(run, visible, 0);
+        found[0] = (slots){0, SLOTS, (uint32_t)all};
+        return 1;
     }
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        const uint32_t vectors = vectors_at(run, visible, slot);
+        if (count && found[count - 1].end == slot && found[count - 1].vectors == vectors)
+            found[count - 1].end++;
+        else if (vectors)
+            found[count++] = (slots){slot, slot + 1, vectors};
+    }
+    KVERN_ASSERT(count > 0);
+    return count;
 }
 
 static void add_values(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
@@ -213,6 +218,8 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
 {
     const size_t width = width_of(run->count), dim = latent_dim(job);
     const size_t half = work->latent.page_bytes / 2;
+    slots found[SLOTS];
+    const size_t count = find_slots(run, work->visible, found);
     for (size_t d = 0, end; d < dim; d = end) {
         const piece p = piece_at(job, page, d, dim, work);
         end = p.end;
@@ -224,7 +231,14 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
                                 .sums = work->latent.sums + d * width,
                                 .next = next ? next + half + half * d / dim : NULL,
                                 .next_bytes = half * (end - d) / dim};
-        add_slots(job, run, work->visible, &sum);
+        for (size_t i = 0; i < count; i++) {
+            sum.begin = found[i].begin;
+            sum.end = found[i].end;
+            sum.vectors = found[i].vectors;
+            job->latent->sum(&sum);
+            sum.factors = NULL;
+            sum.next = NULL;
+        }
     }
 }
 
