@@ -6,6 +6,7 @@
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
 #include "tests/support/hybrid_state.h"
+#include "tests/support/padded_tensors.h"
 #include "tests/support/recur_feed.h"
 #include "tests/support/soundness.h"
 
@@ -196,6 +197,33 @@ static void keys_and_values_are_refused(void **state)
     kvern_state_destroy(s);
     bed_destroy(b);
     bed_destroy(known);
+}
+
+// Of all layers or of none: the layer of keys and values beside it stays empty.
+static void padded_planes_are_refused(void **state)
+{
+    (void)state;
+    bed *known = bed_create(kvern_layer_default(2, 64), 1), *b = bed_create(rules[0], 1);
+    const kvern_layer both[2] = {kvern_layer_default(2, 64), rules[0]};
+    kvern_composition *composition;
+    kvern_state *s;
+    feed_one(known->cache, KVERN_PHASE_WINDOW, 1, 9, 2, NULL);
+    padded_tensors t = padded_export(known->cache);
+    const kvern_padded_planes layers[2] = {t.planes, t.planes};
+    assert_refused(kvern_cache_export_padded(b->cache, &t.planes));
+    assert_refused(kvern_cache_import_padded(b->cache, &t.planes));
+    assert_ok(kvern_composition_create(b->context, both, 2, &composition));
+    assert_ok(kvern_state_create(composition, 1, &s));
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_state_import_padded(s, layers));
+    assert_non_null(strstr(kvern_error_detail(), "layer 1: of kind 3"));
+    assert_int_equal(kvern_state_length(s, 0), 0);
+    assert_int_equal(kvern_state_bytes(s), 0);
+    expect_sound_state(s);
+    padded_destroy(&t);
+    kvern_state_destroy(s);
+    kvern_composition_release(composition);
+    bed_destroy(known);
+    bed_destroy(b);
 }
 
 static void other_kinds_refuse_recurrent_tokens(void **state)
@@ -432,6 +460,7 @@ int main(void)
         cmocka_unit_test(plans_that_make_no_sense),
         cmocka_unit_test(storages_leave_recurrent_layers_alone),
         cmocka_unit_test(keys_and_values_are_refused),
+        cmocka_unit_test(padded_planes_are_refused),
         cmocka_unit_test(other_kinds_refuse_recurrent_tokens),
         cmocka_unit_test(arguments_are_checked_before_anything_changes),
         cmocka_unit_test(without_memory_nothing_changes),
