@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Every family of models against mlx-lm: a small random model of each, from a directory and from
-// GGUF, which must be equal bit for bit, and so must all ways of serving it.
+// GGUF, which must be equal bit for bit, and so must all ways of serving it, on one thread or many,
+// with the kernels of the machine or those in plain C.
 //
 // The models are those of tests/golden/families, or of the folder that KVERN_TEST_FAMILIES names.
 
 #include "tests/support/check.h"
+#include "tests/support/executors.h"
 #include "tests/support/family_case.h"
 #include "tests/support/served_sequence.h"
 
@@ -57,26 +59,59 @@ static float *serve_window_of(const engine_fixture *f, const family_case *c)
     return logits;
 }
 
+// The contents of a directory.
+typedef struct directory {
+    char *config;
+    void *tensors;
+    size_t bytes;
+} directory;
+
+static engine_fixture open_directory(const family_case *c, const directory *d,
+                                     const kvern_context_options *context)
+{
+    engine_fixture_options options = engine_fixture_default(NULL, 0);
+    engine_error error = {KVERN_OK, ""};
+    options.context = context ? *context : options.context;
+    if (model_source_of_safetensors(d->config, strlen(d->config), d->tensors, d->bytes,
+                                    &options.source, &error) != KVERN_OK) {
+        fail_msg("%s: %s", c->name, error.text);
+    }
+    return engine_fixture_open(&options);
+}
+
+// The same on several threads, and with the kernels in plain C.
+static void check_elsewhere(const family_case *c, const directory *d, const float *logits)
+{
+    kvern_context_options contexts[2] = {kvern_context_options_default(),
+                                         kvern_context_options_default()};
+    contexts[0].executor = executor_shuffled(5);
+    contexts[1].threads = 1;
+    contexts[1].cpu_features = 0;
+    for (size_t i = 0; i < 2; i++) {
+        engine_fixture f = open_directory(c, d, &contexts[i]);
+        float *others = serve_window_of(&f, c);
+        if (memcmp(logits, others, c->count * c->vocabulary * sizeof *logits) != 0) {
+            fail_msg("%s: other bits %s", c->name, i ? "in plain C" : "on several threads");
+        }
+        free(others);
+        engine_fixture_close(&f);
+    }
+}
+
 // The directory's logits; free().
 static float *check_directory(const family_case *c)
 {
-    size_t bytes;
-    char *config = family_case_config(c);
-    void *tensors = family_case_safetensors(c, &bytes);
-    engine_fixture_options options = engine_fixture_default(NULL, 0);
-    engine_error error = {KVERN_OK, ""};
-    if (model_source_of_safetensors(config, strlen(config), tensors, bytes, &options.source,
-                                    &error) != KVERN_OK) {
-        fail_msg("%s: %s", c->name, error.text);
-    }
-    engine_fixture f = engine_fixture_open(&options);
+    directory d = {.config = family_case_config(c)};
+    d.tensors = family_case_safetensors(c, &d.bytes);
+    engine_fixture f = open_directory(c, &d, NULL);
     float *logits = serve_window_of(&f, c);
     const served_sequence sequence = {c->tokens, c->count, logits, c->vocabulary};
     family_case_expect(c, logits);
     serve_all_ways(&f, &sequence);
     engine_fixture_close(&f);
-    free(tensors);
-    free(config);
+    check_elsewhere(c, &d, logits);
+    free(d.tensors);
+    free(d.config);
     return logits;
 }
 
