@@ -95,6 +95,15 @@ void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts
     tensor_spec_vector(list, "attn_sinks.weight", facts->heads, &layer->sinks);
 }
 
+void attention_list_whole_norms(attention_layer *layer, const model_layer_facts *facts,
+                                tensor_specs *list)
+{
+    const size_t dim = facts->head_dim;
+    layer->whole_norms = true;
+    tensor_spec_norm(list, "attn_q_norm.weight", facts->heads * dim, &layer->q_norm);
+    tensor_spec_norm(list, "attn_k_norm.weight", facts->kv_heads * dim, &layer->k_norm);
+}
+
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list)
 {
     model_scratch_need(list, SCRATCH_Q, (size_t)facts->heads * facts->head_dim);
@@ -126,7 +135,10 @@ kvern_status attention_project(const attention_layer *layer, const forward_pass 
     if (status != KVERN_OK) {
         return status;
     }
-    if (layer->q_norm) {
+    if (layer->q_norm && layer->whole_norms) {
+        forward_norm_parts(pass, scratch[SCRATCH_Q], 1, layer->q.rows, layer->q_norm);
+        forward_norm_parts(pass, scratch[SCRATCH_K], 1, layer->k.rows, layer->k_norm);
+    } else if (layer->q_norm) {
         forward_norm_heads(pass, index, layer->q_norm, layer->k_norm);
     }
     forward_rotate(pass, index);

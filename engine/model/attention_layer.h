@@ -20,6 +20,7 @@ typedef struct attention_layer {
     float *output_bias;
     float *q_norm; // [head_dim]; NULL: heads are not normed
     float *k_norm;
+    bool whole_norms; // those of all heads together, [heads * head_dim] and [kv_heads * head_dim]
     linear gate; // [heads * value_dim, width], whose sigmoid what attention gives is multiplied by
     bool gated;
     float *sinks; // [heads] learned logits that join the softmax; NULL: none
@@ -47,6 +48,10 @@ void attention_list_norms(attention_layer *layer, const model_layer_facts *facts
 // attn_sinks.
 void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts,
                           tensor_specs *list);
+
+// The same as wide as all heads.
+void attention_list_whole_norms(attention_layer *layer, const model_layer_facts *facts,
+                                tensor_specs *list);
 
 void attention_list_scratch(const model_layer_facts *facts, model_scratch *list);
 // The same with a gate.

@@ -58,9 +58,11 @@ static void norm_rows(const forward_pass *pass, const void *weight, size_t begin
     const model_workspace *w = pass->workspace;
     size_t width = pass->facts->width;
     for (size_t t = begin; t < end; t++) {
-        pass->ops->rms_norm(w->array[SCRATCH_X] + t * width, weight, pass->facts->norm_epsilon,
-                            width, scratch);
-        linear_input_row(&w->input, t, scratch);
+        const float *x = w->array[SCRATCH_X] + t * width;
+        if (weight) {
+            pass->ops->rms_norm(x, weight, pass->facts->norm_epsilon, width, scratch);
+        }
+        linear_input_row(&w->input, t, weight ? scratch : x);
     }
 }
 

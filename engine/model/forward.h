@@ -58,7 +58,7 @@ void forward_each_token(const forward_pass *pass, size_t tokens, size_t elements
 void forward_begin_input(const forward_pass *pass, size_t tokens, size_t cols,
                          const linear *const *matrices, size_t count);
 
-// workspace->input = RMSNorm(x, weight), for the products of `matrices`.
+// workspace->input = RMSNorm(x, weight), for the products of `matrices`. Without a weight: x.
 void forward_norm_input(const forward_pass *pass, const float *weight,
                         const linear *const *matrices, size_t count);
 

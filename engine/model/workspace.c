@@ -72,13 +72,13 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
            carve_selection(w, memory, bytes, scratch.top_k);
 }
 
-// A row of scratch holds what is normed, the stream or a head, or what is put in another order: the
-// value heads of a delta rule.
+// A row of scratch holds what is normed, the stream or the heads of a layer, or what is put in
+// another order: the value heads of a delta rule.
 static size_t scratch_stride(const model_facts *facts)
 {
     size_t stride = larger(facts->width, facts->delta.value_heads * facts->delta.value_dim);
     for (size_t i = 0; i < facts->layers; i++) {
-        stride = larger(stride, facts->layer[i].head_dim);
+        stride = larger(stride, (size_t)facts->layer[i].heads * facts->layer[i].head_dim);
         stride = larger(stride, larger(facts->latent.latent, facts->latent.q_rank));
     }
     return stride;

@@ -129,6 +129,8 @@ static const change DIRECTORIES[] = {
     {"qwen35", "num_experts", "8", REFUSED, "num_experts"},
     {"qwen35moe", "num_experts_per_tok", "6", KVERN_ERR_FORMAT, "num_experts_per_tok"},
     {"qwen35moe", "moe_intermediate_size", "16", KVERN_ERR_FORMAT, "mlp.experts.gate_up_proj"},
+    {"olmo2", "clip_qkv", "8.0", REFUSED, "clip_qkv"},
+    {"olmo2", "attention_bias", "true", REFUSED, "attention_bias"},
     {"mistral-window", "sliding_window", NULL, LACKING, "lacks the key sliding_window"},
     {"mistral-window", "sliding_window", "\"no\"", KVERN_ERR_FORMAT, "sliding_window must be"},
     {"mistral", "attention_bias", "true", REFUSED, "attention_bias"},

@@ -8,6 +8,7 @@
 #include "engine/model/families/llama.h"
 #include "engine/model/families/mistral.h"
 #include "engine/model/families/model_keys.h"
+#include "engine/model/families/olmo2.h"
 #include "engine/model/families/phi3.h"
 #include "engine/model/families/qwen2.h"
 #include "engine/model/families/qwen3.h"
@@ -23,6 +24,7 @@ static const model_family *const families[] = {
     &gemma2_family,  &gemma3_family,    &phi3_family,         &mistral_family,
     &smollm3_family, &qwen3next_family, &qwen35_family,       &qwen35moe_family,
     &gptoss_family,  &deepseek2_family, &deepseek_v32_family, &glm_moe_dsa_family,
+    &olmo2_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

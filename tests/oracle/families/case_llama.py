@@ -3,7 +3,7 @@
 
 import math
 
-from family_case import Case, Gguf
+from family_case import LAYER_NAMES, Case, Gguf
 
 CONFIG = {
     "model_type": "llama",
@@ -118,5 +118,21 @@ CASES = [
     Case(
         "smollm3-list",
         {**CONFIG, "model_type": "smollm3", "no_rope_layers": [0, 1], "no_rope_layer_interval": 4},
+    ),
+    # Norms behind the parts of a layer instead of before them, and of all heads together.
+    Case(
+        "olmo2",
+        {**CONFIG, "model_type": "olmo2"},
+        Gguf(
+            "olmo2",
+            METADATA,
+            {
+                **LAYER_NAMES,
+                "post_attention_layernorm": "post_attention_norm",
+                "post_feedforward_layernorm": "post_ffw_norm",
+                "self_attn.q_norm": "attn_q_norm",
+                "self_attn.k_norm": "attn_k_norm",
+            },
+        ),
     ),
 ]
