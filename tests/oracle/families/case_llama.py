@@ -122,10 +122,10 @@ CASES = [
     # Norms behind the parts of a layer instead of before them, and of all heads together.
     Case(
         "olmo2",
-        {**CONFIG, "model_type": "olmo2"},
+        {**CONFIG, "model_type": "olmo2", "head_dim": 16},
         Gguf(
             "olmo2",
-            METADATA,
+            {**METADATA, "attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 16},
             {
                 **LAYER_NAMES,
                 "post_attention_layernorm": "post_attention_norm",
