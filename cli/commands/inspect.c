@@ -208,6 +208,36 @@ static const char *range(const model_facts *facts, layer_number number, range_te
     return text;
 }
 
+static void show_experts(const model_facts *facts)
+{
+    const model_experts *experts = &facts->experts;
+    size_t layers = 0;
+    for (size_t i = 0; i < facts->layers; i++) {
+        layers += facts->layer[i].experts;
+    }
+    if (experts->count == 0) {
+        return;
+    }
+    show("experts", "%zu of %zu for each token, %zu wide, in %zu of %zu layers", experts->used,
+         experts->count, experts->feed_forward, layers, facts->layers);
+    if (experts->shared > 0) {
+        show("", "and one of %zu for all", experts->shared);
+    }
+}
+
+static void show_latents(const model_facts *facts)
+{
+    const model_latent *latent = &facts->latent;
+    if (latent->latent == 0) {
+        return;
+    }
+    show("latents", "%zu numbers, and %zu of a key that rotates", latent->latent, latent->rope);
+    if (latent->index_heads > 0) {
+        show("indexer", "%zu heads of %zu, %zu positions", latent->index_heads, latent->index_dim,
+             latent->index_top_k);
+    }
+}
+
 static void show_geometry(const model_facts *facts)
 {
     range_text heads, kv_heads, inner;
@@ -220,6 +250,8 @@ static void show_geometry(const model_facts *facts)
     show("head dim", "%" PRIu32 " key, %" PRIu32 " value", facts->layer[0].head_dim,
          facts->layer[0].value_dim);
     show("feed-forward", "%s", range(facts, feed_forward_width, inner));
+    show_experts(facts);
+    show_latents(facts);
     show("vocabulary", "%zu, output %s", facts->vocabulary,
          facts->tied_output ? "tied to the embedding" : "separate");
     show("context", "%zu tokens", facts->context_length);
