@@ -161,6 +161,42 @@ static void models_are_found_by_name(void **state)
     unsetenv("KVERN_MODELS");
 }
 
+// Writes the tokenizer of a directory anew, with one token more than the model has.
+static void add_token(const char *folder, bool special)
+{
+    char path[640];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    if (special) {
+        json_array_append_new(json_object_get(root, "added_tokens"),
+                              json_pack("{s:i, s:s, s:b}", "id", SMALL_MODEL_VOCABULARY, "content",
+                                        "<image>", "special", 1));
+    } else {
+        json_object_set_new(json_object_get(json_object_get(root, "model"), "vocab"), "zz",
+                            json_integer(SMALL_MODEL_VOCABULARY + 1));
+    }
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+}
+
+// A token for images may lack a row of the embedding; a prompt that has it is refused, and so is a
+// model whose ordinary texts could have one.
+static void tokens_beyond_the_embedding(void **state)
+{
+    (void)state;
+    add_token(noise, true);
+    program_result result =
+        program_run_well(&(program_call){.arguments = {"run", noise, "-p", "a", "-n", "2"}});
+    program_free(&result);
+    program_expect_failure(
+        &(program_call){.arguments = {"run", noise, "--raw", "-p", "a<image>", "-n", "2"}},
+        "vocabulary");
+    add_token(noise, false);
+    program_expect_failure(&(program_call){.arguments = {"run", noise, "-p", "a", "-n", "2"}},
+                           "but the embedding has");
+}
+
 static void a_lack_of_a_tokenizer_is_told(void **state)
 {
     (void)state;
@@ -185,6 +221,7 @@ int main(void)
         cmocka_unit_test(evaluation_and_facts),
         cmocka_unit_test(models_are_found_by_name),
         cmocka_unit_test(a_lack_of_a_tokenizer_is_told),
+        cmocka_unit_test(tokens_beyond_the_embedding),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
