@@ -49,7 +49,31 @@ NAMES = {
     "mlp.switch_mlp.down_proj": "ffn_down_exps",
 }
 
+QWEN2_NAMES = {
+    **{part: name for part, name in NAMES.items() if not part.endswith("_norm")},
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+
 CASES = [
+    Case(
+        "qwen2moe",
+        {
+            **{key: CONFIG[key] for key in CONFIG if key not in ("head_dim", "norm_topk_prob")},
+            "model_type": "qwen2_moe",
+            "shared_expert_intermediate_size": 48,
+        },
+        Gguf(
+            "qwen2moe",
+            {
+                **{key: METADATA[key] for key in METADATA if not key.endswith(("key_length", "value_length"))},
+                "expert_shared_feed_forward_length": 48,
+            },
+            QWEN2_NAMES,
+        ),
+    ),
     Case("qwen3moe", CONFIG, Gguf("qwen3moe", METADATA, NAMES)),
     # Experts one by one, plain weights, and a layer without experts.
     Case(
