@@ -5,6 +5,7 @@
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
 #include "tests/support/latent_feed.h"
+#include "tests/support/sanitizer.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,12 +19,12 @@
 #define ROPE 16
 #define NOPE 24
 #define VALUE 32
-#define TOP_K 300
-#define LENGTH 1200
+#define TOP_K 100
+#define LENGTH (HAS_SANITIZER ? 400 : 1200)
 #define TOKENS 4
 #define QUERIES (ROWS * TOKENS)
 #define THREADS 5
-#define ROUNDS 6
+#define ROUNDS (HAS_SANITIZER ? 1 : 6)
 
 static const uint64_t sequences[ROWS] = {1, 2, 3};
 static float q[QUERIES * HEADS * (LATENT + ROPE)], index_q[QUERIES * INDEX_HEADS * INDEX_DIM];
@@ -79,7 +80,7 @@ static void *run_worker(void *arg)
 // A read of rows of LENGTH positions, and the cache that it came from.
 static kvern_read *make_read(const kvern_composition *composition, kvern_cache **cache)
 {
-    static const int64_t before[ROWS] = {LENGTH, 700, 40}, tokens[ROWS] = {TOKENS, TOKENS, TOKENS};
+    static const int64_t before[ROWS] = {LENGTH, 300, 40}, tokens[ROWS] = {TOKENS, TOKENS, TOKENS};
     kvern_read *read;
     assert_ok(kvern_cache_create((kvern_composition *)composition, 0, ROWS, cache));
     latent_feed_rows(*cache, KVERN_PHASE_WINDOW, sequences, before, NULL);
