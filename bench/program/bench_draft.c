@@ -228,7 +228,7 @@ static int print_rows(const draft_bench *bench, const draft_row *rows, size_t co
 {
     const cli_options *options = &bench->options->bench.common;
     char storage[STORAGE_TEXT];
-    storage_text(&options->storage, storage);
+    storage_text(&options->storage, model_get_facts(bench->loaded.model), storage);
     if (options->json) {
         json_t *list = json_array();
         for (size_t i = 0; i < count; i++)

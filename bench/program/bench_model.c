@@ -401,7 +401,7 @@ static json_t *cell_json(const model_run *run, const model_cell *c)
 static int print_cells(const model_run *run)
 {
     char storage[STORAGE_TEXT];
-    storage_text(&run->options->bench.common.storage, storage);
+    storage_text(&run->options->bench.common.storage, model_get_facts(run->loaded.model), storage);
     if (run->options->bench.common.json) {
         json_t *list = json_array();
         for (size_t i = 0; i < run->cell_count; i++)

@@ -131,7 +131,8 @@ static void print_facts(const batch_job *job)
     }
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s at most\n", sums->peak_kv_bytes,
             number_format_bytes(sums->peak_kv_bytes, bytes),
-            storage_text(&job->options->session.common.storage, storage));
+            storage_text(&job->options->session.common.storage, model_get_facts(job->loaded.model),
+                         storage));
     sampling_print(&job->options->session.sampling);
 }
 
@@ -158,7 +159,9 @@ static int print_batch_json(const batch_job *job)
     json_put_real(&object, "queue_seconds", sums->queue_seconds);
     json_put_size(&object, "drafted", sums->drafted);
     json_put_size(&object, "accepted", sums->accepted);
-    json_put_text(&object, "kv", storage_text(&job->options->session.common.storage, storage));
+    json_put_text(&object, "kv",
+                  storage_text(&job->options->session.common.storage,
+                               model_get_facts(job->loaded.model), storage));
     json_put_size(&object, "kv_bytes", sums->peak_kv_bytes);
     json_put_size(&object, "context", job->loaded.context_length);
     json_put_float(&object, "temperature", sampling->temperature);

@@ -397,9 +397,9 @@ static void print_table(eval_run *run)
         divergence *d = &run->rows[r].result;
         char name[STORAGE_TEXT];
         printf("%-16s %10.4f %10.6f %10.6f %10.6f %8.2f%% %12" PRIu64 "\n",
-               storage_text(run->rows[r].storage, name), divergence_perplexity(d), mean_of(d),
-               divergence_quantile(d, 0.99), d->largest, 100 * same_top(d),
-               kvern_composition_bytes_per_token(run->rows[r].composition));
+               storage_text(run->rows[r].storage, model_get_facts(run->loaded.model), name),
+               divergence_perplexity(d), mean_of(d), divergence_quantile(d, 0.99), d->largest,
+               100 * same_top(d), kvern_composition_bytes_per_token(run->rows[r].composition));
     }
     printf("%zu windows of %zu tokens, %zu positions scored\n", run->windows, run->window,
            run->rows[0].result.count);
@@ -414,9 +414,10 @@ static int print_json(eval_run *run)
         json_array_append_new(
             rows,
             json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:I}", "kv",
-                      storage_text(run->rows[r].storage, name), "ppl", divergence_perplexity(d),
-                      "kld_mean", mean_of(d), "kld_p99", divergence_quantile(d, 0.99), "kld_max",
-                      d->largest, "same_top", same_top(d), "kv_bytes_per_token",
+                      storage_text(run->rows[r].storage, model_get_facts(run->loaded.model), name),
+                      "ppl", divergence_perplexity(d), "kld_mean", mean_of(d), "kld_p99",
+                      divergence_quantile(d, 0.99), "kld_max", d->largest, "same_top", same_top(d),
+                      "kv_bytes_per_token",
                       (json_int_t)kvern_composition_bytes_per_token(run->rows[r].composition)));
     }
     return json_print(json_pack("{s:I, s:I, s:I, s:o}", "windows", (json_int_t)run->windows,

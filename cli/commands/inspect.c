@@ -344,7 +344,7 @@ static void show_cache(const inspection *found)
     char text[NUMBER_BYTES_TEXT];
     char storage[STORAGE_TEXT];
     show("KV cache", "%s, %" PRIu64 " bytes per token",
-         storage_text(&found->options->storage, storage), found->kv_token_bytes);
+         storage_text(&found->options->storage, &found->facts, storage), found->kv_token_bytes);
     show("", "%" PRIu64 " bytes (%s) for %zu tokens", found->kv_context_bytes,
          number_format_bytes(found->kv_context_bytes, text), found->kv_context);
 }
@@ -521,9 +521,10 @@ static json_t *cache_json(const inspection *found)
 {
     char storage[STORAGE_TEXT];
     return json_pack("{s:s, s:I, s:I, s:I}", "storage",
-                     storage_text(&found->options->storage, storage), "bytes_per_token",
-                     (json_int_t)found->kv_token_bytes, "context", (json_int_t)found->kv_context,
-                     "context_bytes", (json_int_t)found->kv_context_bytes);
+                     storage_text(&found->options->storage, &found->facts, storage),
+                     "bytes_per_token", (json_int_t)found->kv_token_bytes, "context",
+                     (json_int_t)found->kv_context, "context_bytes",
+                     (json_int_t)found->kv_context_bytes);
 }
 
 // *list is NULL when memory is missing.

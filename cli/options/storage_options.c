@@ -99,7 +99,9 @@ static const struct argp_option CODEC_OPTIONS[] = {
      .key = OPTIONS_KEY_KV,
      .arg = "CODEC",
      .doc = "Store keys and values as bf16 (default), f16, f32, or in 8, 6, 5, 4, 3 or 2 bits: q8, "
-            "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values"},
+            "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values. A model with latents "
+            "(MLA) stores f32 unless told otherwise; there q8/q4 is q8 for latents and q4 for the "
+            "keys beside them"},
     {.name = "kv-k", .key = OPTIONS_KEY_KV_K, .arg = "CODEC", .doc = "The keys alone"},
     {.name = "cache-type-k", .flags = OPTION_ALIAS | OPTION_HIDDEN},
     {.name = "ctk", .flags = OPTION_ALIAS | OPTION_HIDDEN},
@@ -175,6 +177,49 @@ static kvern_status parse_codec(const storage_options *options, const char *name
     return status == KVERN_OK ? status : engine_fail_kvern(error, status, "--kv");
 }
 
+// Whether the model has a layer of the kind.
+static bool has_layer(const model_facts *facts, model_layer_kind kind)
+{
+    for (size_t i = 0; i < facts->layers; i++) {
+        if (facts->layer[i].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// An option that no layer of the model could follow is refused.
+static kvern_status check_layers(const storage_options *options, const model_facts *facts,
+                                 engine_error *error)
+{
+    const bool keys = has_layer(facts, MODEL_LAYER_FULL) || has_layer(facts, MODEL_LAYER_WINDOW);
+    const char *option = options->has_start ? "--kv-start"
+                         : options->first   ? "--kv-first"
+                         : options->last    ? "--kv-last"
+                                            : NULL;
+    if (option && !keys) {
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "%s: no layer of the model stores keys and values%s", option,
+                           has_layer(facts, MODEL_LAYER_LATENT) ? "; --kv stores its latents" : "");
+    }
+    if ((options->k[0] || options->v[0]) && !keys && !has_layer(facts, MODEL_LAYER_LATENT)) {
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "--kv: no layer of the model stores keys and values");
+    }
+    return KVERN_OK;
+}
+
+// What is said of keys holds for latents, and what is said of values for the keys beside these.
+static void store_latents(const storage_options *options, kvern_storage *storage)
+{
+    if (options->k[0]) {
+        storage->latent = storage->k;
+    }
+    if (options->v[0]) {
+        storage->rope = storage->index = storage->v;
+    }
+}
+
 kvern_status storage_composition(const storage_options *options, const model_facts *facts,
                                  kvern_context *context, bool start, kvern_composition **out,
                                  engine_error *error)
@@ -182,7 +227,10 @@ kvern_status storage_composition(const storage_options *options, const model_fac
     kvern_storage storage = kvern_storage_default();
     kv_config config = {0};
     *out = NULL;
-    kvern_status status = parse_codec(options, options->k, &storage.k, error);
+    kvern_status status = check_layers(options, facts, error);
+    if (status == KVERN_OK) {
+        status = parse_codec(options, options->k, &storage.k, error);
+    }
     if (status == KVERN_OK) {
         status = parse_codec(options, options->v, &storage.v, error);
     }
@@ -192,6 +240,7 @@ kvern_status storage_composition(const storage_options *options, const model_fac
     if (status != KVERN_OK) {
         return status;
     }
+    store_latents(options, &storage);
     storage.start = options->has_start && start ? options->start : KVERN_NO_START;
     storage.precise_first = options->first;
     storage.precise_last = options->last;
@@ -202,9 +251,11 @@ kvern_status storage_composition(const storage_options *options, const model_fac
     return status;
 }
 
-const char *storage_text(const storage_options *options, char text[STORAGE_TEXT])
+const char *storage_text(const storage_options *options, const model_facts *facts,
+                         char text[STORAGE_TEXT])
 {
-    const char *k = options->k[0] ? options->k : "bf16", *v = options->v[0] ? options->v : "bf16";
+    const char *usual = has_layer(facts, MODEL_LAYER_LATENT) ? "f32" : "bf16";
+    const char *k = options->k[0] ? options->k : usual, *v = options->v[0] ? options->v : usual;
     char start[40] = "";
     if (options->has_start) {
         snprintf(start, sizeof start, " from %" PRId64 " on", options->start);

@@ -27,6 +27,7 @@ KVERN_CHECK kvern_status storage_composition(const storage_options *options,
 // "bf16", "q8", "q8/q4" (keys, then values), "q4 from 512 on", "kv.json": for people and JSON.
 // Returns `text`.
 #define STORAGE_TEXT 128
-const char *storage_text(const storage_options *options, char text[STORAGE_TEXT]);
+const char *storage_text(const storage_options *options, const model_facts *facts,
+                         char text[STORAGE_TEXT]);
 
 #endif

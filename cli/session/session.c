@@ -252,7 +252,8 @@ void session_print_facts(const run_session *session)
     char storage[STORAGE_TEXT];
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s, %" PRId64 " of %zu positions\n",
             kv_bytes, number_format_bytes(kv_bytes, bytes),
-            storage_text(&session->options->common.storage, storage),
+            storage_text(&session->options->common.storage, model_get_facts(session->loaded.model),
+                         storage),
             generator_length(session->generator), session->loaded.context_length);
     sampling_print(&session->options->sampling);
 }
@@ -289,7 +290,9 @@ int session_print_json(const run_session *session)
     json_put_real(&object, "generation_seconds", last->decode_seconds);
     json_put_real(&object, "generation_tokens_per_s",
                   number_per_second(last->decode_tokens, last->decode_seconds));
-    json_put_text(&object, "kv", storage_text(&session->options->common.storage, storage));
+    json_put_text(&object, "kv",
+                  storage_text(&session->options->common.storage,
+                               model_get_facts(session->loaded.model), storage));
     json_put_size(&object, "kv_bytes", kv_bytes);
     json_put_size(&object, "kv_positions", (uint64_t)generator_length(session->generator));
     json_put_size(&object, "context", session->loaded.context_length);

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// --kv in a model with latents: its lanes are stored as asked, and what says nothing about them is
+// refused. The option was once taken and ignored, and f32 was stored.
+
+#include "tests/support/family_case.h"
+#include "tests/support/program_json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// 3 layers, of latents of 32 and rotated keys of 16 numbers.
+#define LAYERS 3
+
+static int set_up(void **state)
+{
+    (void)state;
+    family_case latents =
+        family_case_open(KVERN_TESTS_DIR "/golden/families/deepseek-v3-gguf.json");
+    size_t bytes;
+    void *file = family_case_gguf(&latents, &bytes);
+    assert_non_null(file);
+    program_write("latents.gguf", file, bytes);
+    free(file);
+    family_case_close(&latents);
+    return 0;
+}
+
+static void the_lanes_are_stored_as_asked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *value, *text;
+        json_int_t bytes;
+    } cases[] = {
+        {NULL, NULL, "f32", (32 + 16) * 4},
+        {"--kv", "bf16", "bf16", (32 + 16) * 2},
+        {"--kv", "q8g32/bf16", "q8g32/bf16", 32 + 4 + 16 * 2},
+        {"--kv-k", "f16", "f16/f32", 32 * 2 + 16 * 4},
+        {"--kv-v", "bf16", "f32/bf16", 32 * 4 + 16 * 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const program_call call = {.arguments = {"inspect", program_path("latents.gguf"), "--json",
+                                                 cases[i].option, cases[i].value}};
+        json_t *object = program_json(&call, 0);
+        const json_t *cache = json_object_get(object, "kv");
+        assert_string_equal(json_string_at(cache, "storage"), cases[i].text);
+        assert_int_equal(json_integer_at(cache, "bytes_per_token"), LAYERS * cases[i].bytes);
+        json_decref(object);
+    }
+}
+
+// Fewer bits give other logits, so the option reaches what is computed.
+static void logits_follow(void **state)
+{
+    (void)state;
+    const char *exact = program_path("exact.npy"), *same = program_path("same.npy");
+    const char *rounded = program_path("rounded.npy"), *model = program_path("latents.gguf");
+    const program_call calls[] = {
+        {.arguments = {"logits", model, "--tokens", "1,2,3,4", "--out", exact}},
+        {.arguments = {"logits", model, "--tokens", "1,2,3,4", "--out", same, "--kv", "f32"}},
+        {.arguments = {"logits", model, "--tokens", "1,2,3,4", "--out", rounded, "--kv", "bf16"}},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        program_result result = program_run_well(&calls[i]);
+        program_free(&result);
+    }
+    size_t bytes;
+    char *a = program_read(exact, &bytes), *b = program_read(same, NULL);
+    char *c = program_read(rounded, NULL);
+    assert_memory_equal(a, b, bytes);
+    assert_memory_not_equal(a, c, bytes);
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void what_no_layer_follows_is_refused(void **state)
+{
+    (void)state;
+    static const char *const options[][2] = {
+        {"--kv-start", "4"}, {"--kv-first", "1"}, {"--kv-last", "1"}};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        program_expect_failure(
+            &(program_call){.arguments = {"inspect", program_path("latents.gguf"), options[i][0],
+                                          options[i][1]}},
+            "no layer of the model stores keys and values");
+    }
+    program_expect_failure(
+        &(program_call){.arguments = {"inspect", program_path("latents.gguf"), "--kv", "q8"}},
+        "layer 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lanes_are_stored_as_asked),
+        cmocka_unit_test(logits_follow),
+        cmocka_unit_test(what_no_layer_follows_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, program_tear_down);
+}
