@@ -122,20 +122,22 @@ static kvern_status check_version(facts_reader *reader)
     return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s must be 2", reader->key);
 }
 
-static kvern_status find_family(model_facts *facts, engine_error *error)
+static kvern_status find_family(const weights *source, model_facts *facts, engine_error *error)
 {
+    const bool hf = source->format->hf_names;
     if (facts->architecture.size == 0) {
-        return engine_fail(error, KVERN_ERR_FORMAT,
-                           "the file lacks the key general.architecture: it is no language model");
+        return engine_fail(error, KVERN_ERR_FORMAT, "%s lacks the key %s: it is no language model",
+                           hf ? "config.json" : "the file",
+                           hf ? "model_type" : "general.architecture");
     }
     facts->family = model_family_find(facts->architecture);
     if (!facts->family) {
-        char known[256];
-        model_family_list(known, sizeof known);
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "the architecture \"%.*s\" is not supported; supported: %s",
-                           text_view_shown(facts->architecture, 64), facts->architecture.data,
-                           known);
+        char known[320];
+        model_family_list(source->format, known, sizeof known);
+        return engine_fail(
+            error, KVERN_ERR_UNSUPPORTED, "the %s \"%.*s\" is not supported; supported: %s",
+            hf ? "model_type" : "architecture", text_view_shown(facts->architecture, 64),
+            facts->architecture.data, known);
     }
     return KVERN_OK;
 }
@@ -176,7 +178,7 @@ kvern_status model_read_facts(const model_source *source, model_facts *facts, en
     const weights *w = model_source_weights(source);
     *facts = (model_facts){.embedding_scale = 1};
     read_general(w, facts);
-    kvern_status status = find_family(facts, error);
+    kvern_status status = find_family(w, facts, error);
     if (status == KVERN_OK) {
         status = check_keys(w, facts, error);
     }

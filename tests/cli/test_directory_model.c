@@ -148,6 +148,20 @@ static void a_missing_tensor_fails_every_command(void **state)
                            message);
 }
 
+// By the names that a config.json has for families, not those of GGUF. Replaces the configuration.
+static void another_family_is_refused_by_its_model_type(void **state)
+{
+    (void)state;
+    const program_call inspect = {.arguments = {"inspect", folder}};
+    save(in_folder("config.json"), "{}", 2);
+    program_expect_failure(&inspect, "config.json lacks the key model_type");
+    const char gpt2[] = "{\"model_type\": \"gpt2\"}";
+    save(in_folder("config.json"), gpt2, sizeof gpt2 - 1);
+    program_expect_failure(&inspect, "the model_type \"gpt2\" is not supported; supported: llama");
+    program_expect_failure(&inspect, ", qwen3_moe, ");
+    program_expect_failure(&inspect, ", deepseek_v3, ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +169,7 @@ int main(void)
         cmocka_unit_test(facts_are_shown),
         cmocka_unit_test(a_tokenizer_is_missed_where_it_is_needed),
         cmocka_unit_test(a_missing_tensor_fails_every_command),
+        cmocka_unit_test(another_family_is_refused_by_its_model_type),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

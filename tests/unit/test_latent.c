@@ -55,7 +55,7 @@ static void other_kinds_refuse_fields_of_latents(void **state)
         if (field >= 3)
             *codecs[field - 3] = kvern_codec_dense(KVERN_BF16);
         assert_status(KVERN_ERR_ARGUMENT, kvern_composition_create(w->context, &layer, 1, &none));
-        assert_non_null(strstr(kvern_error_detail(), "layer 0: dims or codecs of latents"));
+        assert_non_null(strstr(kvern_error_detail(), "layer 0: latent_dim, rope_dim, index_dim"));
         assert_null(none);
     }
 }

@@ -68,11 +68,15 @@ size_t model_family_key_tables(const model_family *family, const weights_format 
     return count;
 }
 
-void model_family_list(char *text, size_t bytes)
+void model_family_list(const weights_format *format, char *text, size_t bytes)
 {
     size_t at = 0;
     for (size_t i = 0; i < FAMILIES && at < bytes; i++) {
-        at += (size_t)snprintf(text + at, bytes - at, "%s%s", i ? ", " : "",
-                               families[i]->architecture);
+        const hf_names *hf = families[i]->hf;
+        if (format->hf_names && !hf) {
+            continue;
+        }
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s", at ? ", " : "",
+                               format->hf_names ? hf->model_type : families[i]->architecture);
     }
 }

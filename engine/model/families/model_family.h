@@ -58,7 +58,8 @@ const hf_names *model_family_hf_names(text_view model_type);
 size_t model_family_key_tables(const model_family *family, const weights_format *format,
                                const key_table *tables[MODEL_KEY_TABLES]);
 
-// Writes the known architectures, "llama, gemma3", into text[bytes]; cut when too long.
-void model_family_list(char *text, size_t bytes);
+// Writes what the known families are called in a format, "llama, gemma3", into text[bytes]; cut
+// when too long.
+void model_family_list(const weights_format *format, char *text, size_t bytes);
 
 #endif

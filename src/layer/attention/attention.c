@@ -40,11 +40,16 @@ static kvern_status check(size_t index, const kvern_layer *plan)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: kv_heads is %zu, not 1 to %d", index,
                           plan->kv_heads, KVERN_MAX_KV_HEADS);
     if (kvern_latent_is_asked_for(plan))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: dims or codecs of latents in kind %d",
-                          index, (int)plan->kind);
+        return kvern_fail(
+            KVERN_ERR_ARGUMENT,
+            "layer %zu: latent_dim, rope_dim, index_dim or their codecs in a layer of "
+            "keys and values",
+            index);
     if (kvern_recurrent_is_asked_for(plan))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: fields of recurrent layers in kind %d",
-                          index, (int)plan->kind);
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "layer %zu: fields of recurrent layers (recurrence to lane_bytes) in a "
+                          "layer of keys and values",
+                          index);
     return check_window(index, plan);
 }
 

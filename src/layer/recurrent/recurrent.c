@@ -32,9 +32,10 @@ static kvern_status check_heads(size_t index, const kvern_layer *plan)
                           plan->key_heads, KVERN_MAX_KV_HEADS);
     if (plan->value_heads == 0 || plan->value_heads > KVERN_MAX_KV_HEADS ||
         plan->value_heads % plan->key_heads)
-        return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: value_heads is %zu, not a multiple of key_heads, %zu, to %d",
-                          index, plan->value_heads, plan->key_heads, KVERN_MAX_KV_HEADS);
+        return kvern_fail(
+            KVERN_ERR_ARGUMENT,
+            "layer %zu: value_heads is %zu, not a multiple of key_heads, %zu, up to %d", index,
+            plan->value_heads, plan->key_heads, KVERN_MAX_KV_HEADS);
     if (k_dim == 0 || k_dim % 8 || k_dim > KVERN_MAX_HEAD_DIM)
         return kvern_fail(KVERN_ERR_ARGUMENT,
                           "layer %zu: k_dim is %zu, not a multiple of 8 from 8 to %d", index, k_dim,
@@ -79,8 +80,10 @@ static kvern_status check_others(size_t index, const kvern_layer *plan)
 {
     const kvern_codec none = {.kind = KVERN_CODEC_F32};
     if (!kvern_codec_equal(&plan->k_codec, &none) || !kvern_codec_equal(&plan->v_codec, &none))
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: recurrent state is stored in f32",
-                          index);
+        return kvern_fail(
+            KVERN_ERR_UNSUPPORTED,
+            "layer %zu: k_codec or v_codec in a recurrent layer, whose state is stored in f32",
+            index);
     if (plan->start != KVERN_NO_START)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: start is %" PRId64 ", and recurrent state is not converted",
