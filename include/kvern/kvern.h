@@ -50,7 +50,9 @@
 //   known span    tokens that are decided already, computed as decodes
 //   round         speculative decoding: draft, verify, accept or roll back
 //
-// examples/attend.c is a complete program of about thirty lines.
+// examples/attend.c is a complete program of about thirty lines; examples/steps.c has a state of
+// several layers, examples/hybrid.c latents, a selection, a recurrent layer, rounds and
+// checkpoints.
 
 #include <kvern/cache.h>
 #include <kvern/checkpoint.h>

@@ -72,10 +72,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t 
                                                      kvern_codec *out);
 
 // Writes codecs and starts (k_codec, v_codec, start; in layers of latents latent_codec, rope_codec
-// and index_codec) into `count` layers, and replaces what they
-// had; of their other fields only the kind and the dims of latents are looked at: recurrent layers,
-// which have one storage, stay as they are, and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A
-// layer in bf16 throughout has no start. `storage` and its exceptions are borrowed for the call. On
+// and index_codec) into `count` layers, and replaces what they had; of their other fields only the
+// kind and the dims of latents are looked at. Recurrent layers, which have one storage, stay as
+// they are and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout has no
+// start. `storage` and its exceptions are borrowed for the call. On
 // failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers
 // of several sizes), KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved
 // ones, are set), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one
