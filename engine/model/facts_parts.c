@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "engine/model/facts_parts.h"
 
+#include "engine/model/families/model_family.h"
 #include "engine/model/rope_facts.h"
 
 #include <math.h>
 #include <string.h>
+
+// Of a file that does not say it.
+#define GGUF_ROPE_BASE 10000
 
 // A number of every layer.
 typedef size_t layer_sizes[MODEL_MAX_LAYERS];
@@ -110,7 +114,11 @@ kvern_status facts_read_rope(facts_reader *reader, model_facts *facts)
     for (size_t i = 1; i < facts->layers; i++) {
         most = facts->layer[i].head_dim < most ? facts->layer[i].head_dim : most;
     }
-    *rope = (model_rope){.base = 10000, .dim = most, .factor = 1, .magnitude = 1};
+    const bool hf = reader->source->format->hf_names;
+    *rope = (model_rope){.base = hf ? facts->family->rope_base : GGUF_ROPE_BASE,
+                         .dim = most,
+                         .factor = 1,
+                         .magnitude = 1};
     facts->ropes = 1;
     kvern_status status = facts_read_positive(reader, "rope.freq_base", &rope->base);
     if (status == KVERN_OK) {

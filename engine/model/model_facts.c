@@ -142,6 +142,72 @@ static kvern_status find_family(const weights *source, model_facts *facts, engin
     return KVERN_OK;
 }
 
+static bool is_number(const config_value *value)
+{
+    return value->kind == CONFIG_INTEGER || value->kind == CONFIG_REAL;
+}
+
+static double number_of(const config_value *value)
+{
+    return value->kind == CONFIG_INTEGER ? (double)value->integer : value->real;
+}
+
+// Whether two values are the same: a whole number and a real one may be.
+static bool same_value(const config_value *a, const config_value *b);
+
+static bool same_lists(const config_value *a, const config_value *b)
+{
+    bool equal = a->count == b->count;
+    for (size_t i = 0; i < a->count && equal; i++) {
+        const config_value left = config_element(a, i), right = config_element(b, i);
+        equal = same_value(&left, &right);
+    }
+    return equal;
+}
+
+static bool same_value(const config_value *a, const config_value *b)
+{
+    if (is_number(a) && is_number(b)) {
+        return number_of(a) == number_of(b);
+    }
+    if (a->kind != b->kind) {
+        return false;
+    }
+    switch (a->kind) {
+    case CONFIG_FLAG:
+        return a->flag == b->flag;
+    case CONFIG_TEXT:
+        return a->text.size == b->text.size &&
+               memcmp(a->text.data, b->text.data, a->text.size) == 0;
+    case CONFIG_LIST:
+        return same_lists(a, b);
+    default:
+        return false;
+    }
+}
+
+// Of two keys for one thing only one is read, so the other must say the same.
+static kvern_status check_twin(const weights *source, const model_facts *facts,
+                               const key_table *const *tables, size_t count, size_t index,
+                               engine_error *error)
+{
+    text_view key;
+    bool open;
+    const config_value value = weights_key_at(source, index, &key);
+    const key_row *row = key_find(tables, count, facts->architecture, key, &open);
+    if (!row || !row->canonical || value.kind == CONFIG_OTHER) {
+        return KVERN_OK;
+    }
+    const config_value read = weights_find_key(source, row->canonical);
+    if (same_value(&value, &read)) {
+        return KVERN_OK;
+    }
+    char other[MODEL_NAME_BYTES];
+    source->format->key_name(source->file, row->canonical, other, sizeof other);
+    return engine_fail(error, KVERN_ERR_FORMAT, "%.*s says something else than %s",
+                       text_view_shown(key, 100), key.data, other);
+}
+
 // Every key of the file is known and, unless it is used, without effect.
 static kvern_status check_keys(const weights *source, const model_facts *facts, engine_error *error)
 {
@@ -152,6 +218,9 @@ static kvern_status check_keys(const weights *source, const model_facts *facts, 
         text_view key;
         config_value value = weights_key_at(source, i, &key);
         status = key_check(tables, count, facts->architecture, key, &value, error);
+        if (status == KVERN_OK) {
+            status = check_twin(source, facts, tables, count, i, error);
+        }
     }
     return status;
 }

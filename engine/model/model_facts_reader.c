@@ -28,6 +28,13 @@ static kvern_status fail_absent(const facts_reader *reader)
                        reader->key);
 }
 
+kvern_status facts_check_stated(facts_reader *reader, const char *name)
+{
+    return !reader->source->format->hf_names || facts_find(reader, name).kind != CONFIG_ABSENT
+               ? KVERN_OK
+               : fail_absent(reader);
+}
+
 kvern_status facts_read_size(facts_reader *reader, const char *name, uint64_t most, size_t *value)
 {
     config_value found = facts_find(reader, name);

@@ -21,6 +21,10 @@ typedef struct facts_reader {
 // Absent when the file lacks the key.
 config_value facts_find(facts_reader *reader, const char *name);
 
+// Fails unless a config.json says it: for what its readers take differently when it does not. GGUF
+// has but one reading. Errors: KVERN_ERR_FORMAT.
+KVERN_CHECK kvern_status facts_check_stated(facts_reader *reader, const char *name);
+
 // Whether the file has the key at all: with a null, too, which facts_find calls absent.
 bool facts_states(facts_reader *reader, const char *name);
 

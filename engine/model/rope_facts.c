@@ -43,13 +43,17 @@ static kvern_status read_factor(facts_reader *reader, float *factor)
     return status;
 }
 
-// A factor without a type scales linearly.
+// A factor without a type scales linearly in GGUF; in a config.json readers think differently.
 static kvern_status read_type(facts_reader *reader, float factor, text_view *type)
 {
     bool scaled = factor != 0 && factor != 1;
     config_value found = facts_find(reader, "rope.scaling.type");
     if (found.kind != CONFIG_ABSENT && found.kind != CONFIG_TEXT) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s must be a text", reader->key);
+    }
+    if (scaled && found.kind == CONFIG_ABSENT && reader->source->format->hf_names) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "there is a factor of %g, but no %s",
+                           (double)factor, reader->key);
     }
     *type = text_view_of(scaled ? "linear" : "none");
     if (found.kind == CONFIG_TEXT) {
@@ -178,6 +182,11 @@ static kvern_status read_yarn_magnitude(facts_reader *reader, float factor, mode
     if (status == KVERN_OK) {
         status = facts_read_optional(reader, "rope.scaling.mscale_all_dim", &all_dim);
     }
+    if (status == KVERN_OK && stated == 0 && (scale > 0) != (all_dim > 0) && scale != 1) {
+        return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
+                           "rope_scaling has one of mscale and mscale_all_dim, which readers take "
+                           "differently without the other");
+    }
     double made = facts_yarn_magnitude(factor, 1);
     if (scale > 0 && all_dim > 0) {
         made = facts_yarn_magnitude(factor, scale) / facts_yarn_magnitude(factor, all_dim);
@@ -201,9 +210,9 @@ static kvern_status read_yarn_ends(facts_reader *reader, const model_facts *fact
     if (status == KVERN_OK && ramp->fast <= ramp->slow) {
         return fail_ramp(reader);
     }
-    config_value truncate = facts_find(reader, "rope.scaling.truncate");
-    ramp->truncate = truncate.kind != CONFIG_FLAG || truncate.flag;
-    return status;
+    ramp->truncate = true;
+    return status == KVERN_OK ? facts_read_flag(reader, "rope.scaling.truncate", &ramp->truncate)
+                              : status;
 }
 
 static kvern_status read_yarn(facts_reader *reader, const model_facts *facts, float factor,
@@ -263,7 +272,13 @@ static kvern_status read_longrope_magnitude(facts_reader *reader, const model_fa
 {
     float stated = 0;
     kvern_status status = facts_read_optional(reader, "rope.scaling.attention_factor", &stated);
-    const double stretch = factor != 0 ? factor : (double)facts->context_length / original;
+    const double stretch = (double)facts->context_length / original;
+    if (status == KVERN_OK && factor != 0 && factor != (float)stretch) { // readers differ
+        return engine_fail(
+            reader->error, KVERN_ERR_FORMAT,
+            "the longrope factor is %g, but the context is %g times the original one",
+            (double)factor, stretch);
+    }
     double made = 1;
     if (stretch > 1 && original > 1) {
         made = sqrt(1 + natural_log(stretch) / natural_log(original));

@@ -33,6 +33,27 @@ static kvern_status read_window_list(const facts_reader *reader, const config_va
                                facts->layers);
 }
 
+// A config.json may have the list and how often a layer is full besides, which readers that do not
+// know the list go by.
+static kvern_status check_interval(facts_reader *reader, const model_facts *facts)
+{
+    size_t full_every = facts->layers + 1;
+    config_value stated = facts_find(reader, "attention.full_every");
+    if (stated.kind == CONFIG_ABSENT) {
+        return KVERN_OK;
+    }
+    kvern_status status =
+        facts_read_size(reader, "attention.full_every", FACTS_MAX_COUNT, &full_every);
+    for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
+        if ((facts->layer[i].kind == MODEL_LAYER_FULL) != ((i + 1) % full_every == 0)) {
+            return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                               "%s is %zu, but layer %zu is another one in the list of layers",
+                               reader->key, full_every, i);
+        }
+    }
+    return status;
+}
+
 kvern_status facts_read_windows(facts_reader *reader, size_t full_every, uint32_t rope,
                                 model_facts *facts)
 {
@@ -42,10 +63,14 @@ kvern_status facts_read_windows(facts_reader *reader, size_t full_every, uint32_
         facts_read_size(reader, "attention.sliding_window", FACTS_MAX_COUNT, &window.window);
     config_value value = facts_find(reader, key);
     if (status == KVERN_OK && value.kind == CONFIG_LIST) {
-        return read_window_list(reader, &value, &window, facts);
+        status = read_window_list(reader, &value, &window, facts);
+        return status == KVERN_OK ? check_interval(reader, facts) : status;
     }
     if (status == KVERN_OK) {
         status = facts_read_size(reader, key, FACTS_MAX_COUNT, &full_every);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_size(reader, "attention.full_every", FACTS_MAX_COUNT, &full_every);
     }
     for (size_t i = 0; i < facts->layers && status == KVERN_OK; i++) {
         if ((i + 1) % full_every != 0) {

@@ -161,6 +161,53 @@ static const change DIRECTORIES[] = {
     {"gemma2", "hidden_activation", "\"gelu\"", REFUSED, "hidden_activation"},
     {"gemma2", "rope_local_base_freq", "90.0", REFUSED, "rope_local_base_freq"},
     {"gemma3", "sliding_window", NULL, LACKING, "sliding_window"},
+    // Where readers have several defaults, none is guessed.
+    {"qwen2", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"qwen3", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"qwen3moe", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"qwen3next", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"qwen35", "rope_parameters", "{\"partial_rotary_factor\": 0.25}", LACKING, "rope_theta"},
+    {"qwen2moe", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"smollm3", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"glm-moe-dsa", "rope_parameters", "{\"rope_type\": \"default\"}", LACKING, "rope_theta"},
+    {"qwen3next", "norm_topk_prob", NULL, LACKING, "lacks the key norm_topk_prob"},
+    {"deepseek-v3", "n_group", NULL, LACKING, "lacks the key n_group"},
+    {"deepseek-v3", "topk_group", NULL, LACKING, "lacks the key topk_group"},
+    {"deepseek-v32", "topk_group", "null", LACKING, "lacks the key topk_group"},
+    {"deepseek-v3", "routed_scaling_factor", NULL, LACKING, "lacks the key routed_scaling_factor"},
+    {"llama", "rope_scaling", "{\"factor\": 4.0}", LACKING, "but no rope_scaling.rope_type"},
+    // Two keys for one thing that differ.
+    {"llama", "rope_parameters", "{\"rope_theta\": 701.0}", LACKING,
+     "rope_parameters.rope_theta says something else than rope_theta"},
+    {"llama", "rope_parameters", "{\"rope_theta\": 700}", KVERN_OK, ""},
+    {"llama-linear", "rope_scaling",
+     "{\"rope_type\": \"linear\", \"type\": \"llama3\", \"factor\": 3}", LACKING,
+     "rope_scaling.type says something else than rope_scaling.rope_type"},
+    {"gptoss", "experts_per_token", "1", LACKING,
+     "experts_per_token says something else than num_experts_per_tok"},
+    {"phi3-long", "rope_parameters", "{\"short_factor\": [1, 2]}", LACKING,
+     "rope_parameters.short_factor says something else than rope_scaling.short_factor"},
+    {"gemma3", "_sliding_window_pattern", "5", LACKING, "_sliding_window_pattern"},
+    // Values that only some readers honour.
+    {"deepseek-v3", "rope_scaling",
+     "{\"type\": \"linear\", \"factor\": 4.0, \"mscale_all_dim\": 1.0}", REFUSED,
+     "rope_scaling.mscale_all_dim"},
+    {"deepseek-v3", "rope_scaling",
+     "{\"type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 64,"
+     " \"mscale_all_dim\": 1.0}",
+     REFUSED, "one of mscale and mscale_all_dim"},
+    {"qwen2-yarn", "rope_scaling",
+     "{\"type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 64,"
+     " \"mscale\": 0.7}",
+     REFUSED, "one of mscale and mscale_all_dim"},
+    {"phi3-long", "rope_scaling",
+     "{\"type\": \"longrope\", \"factor\": 4.0, \"short_factor\": [1, 1, 1, 1, 1, 1],"
+     " \"long_factor\": [1, 1, 1, 1, 1, 1]}",
+     LACKING, "longrope factor is 4"},
+    {"llama-yarn", "rope_scaling",
+     "{\"rope_type\": \"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 200,"
+     " \"truncate\": \"no\"}",
+     KVERN_ERR_FORMAT, "rope_scaling.truncate must be true or false"},
     {"gemma3", "query_pre_attn_scalar", NULL, LACKING, "query_pre_attn_scalar"},
 };
 

@@ -182,6 +182,17 @@ static void set_layers(model_facts *facts, size_t heads)
     }
 }
 
+// Readers differ in whether mscale_all_dim counts where the scaling is of another kind.
+static kvern_status check_no_multiplier(facts_reader *reader)
+{
+    float multiplier = 0;
+    kvern_status status = facts_read_optional(reader, "rope.scaling.mscale_all_dim", &multiplier);
+    return status == KVERN_OK && multiplier > 0
+               ? engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s is supported with yarn",
+                             reader->key)
+               : status;
+}
+
 // Yarn makes scores larger by the square of what belongs to mscale_all_dim; GGUF has a tenth of
 // that as the multiplier, and vectors of their own length.
 static kvern_status read_scale(facts_reader *reader, model_facts *facts)
@@ -191,7 +202,7 @@ static kvern_status read_scale(facts_reader *reader, model_facts *facts)
     float factor = 1, multiplier = 0;
     facts->attention_scale = 1 / sqrtf(dim);
     if (facts->rope[0].scaling != MODEL_ROPE_YARN) {
-        return KVERN_OK;
+        return check_no_multiplier(reader);
     }
     kvern_status status = facts_read_positive(reader, "rope.scaling.factor", &factor);
     if (status == KVERN_OK) {
@@ -223,10 +234,25 @@ static kvern_status read_attention(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? read_scale(reader, facts) : status;
 }
 
+// Of a config.json that does not say how experts are chosen and weighed readers think differently.
+static kvern_status check_router(facts_reader *reader)
+{
+    static const char *const keys[] = {"expert_weights_scale", "expert_group_count",
+                                       "expert_group_used_count"};
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == KVERN_OK; i++) {
+        status = facts_check_stated(reader, keys[i]);
+    }
+    return status;
+}
+
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     const bool hf = reader->source->format->hf_names;
     kvern_status status = read_attention(reader, facts);
+    if (status == KVERN_OK) {
+        status = check_router(reader);
+    }
     facts->experts.router = hf ? MODEL_ROUTER_SIGMOID : MODEL_ROUTER_SOFTMAX;
     facts->experts.normalized = hf;
     return status == KVERN_OK ? facts_read_experts(reader, facts) : status;
@@ -315,6 +341,7 @@ static kvern_status run_layer(const void *object, size_t index, const forward_pa
 
 const model_family deepseek2_family = {
     .architecture = "deepseek2",
+    .rope_base = 10000,
     .keys = &deepseek_keys,
     .hf = &deepseek_v3_hf,
     .read_facts = read_facts,
@@ -323,6 +350,7 @@ const model_family deepseek2_family = {
 
 const model_family deepseek_v32_family = {
     .architecture = "deepseek_v32",
+    .rope_base = 10000,
     .hf = &deepseek_v32_hf,
     .read_facts = read_v32_facts,
     DEEPSEEK_LAYERS,

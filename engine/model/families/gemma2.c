@@ -75,6 +75,7 @@ const model_family gemma2_family = {
     .architecture = "gemma2",
     .rope_style = ENGINE_ROPE_HALVES,
     .norm_adds_one = true,
+    .rope_base = 10000,
     .keys = &gemma2_keys,
     .hf = &gemma2_hf,
     .read_facts = read_facts,

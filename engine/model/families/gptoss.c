@@ -92,6 +92,7 @@ static void list_tensors(const model_facts *facts, size_t index, void *object, t
 const model_family gptoss_family = {
     .architecture = "gpt-oss",
     .rope_style = ENGINE_ROPE_HALVES,
+    .rope_base = 150000,
     .keys = &gptoss_keys,
     .hf = &gptoss_hf,
     .read_facts = read_facts,

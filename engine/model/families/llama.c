@@ -53,6 +53,7 @@ static void list_tensors(const model_facts *facts, size_t index, void *object, t
 const model_family llama_family = {
     .architecture = "llama",
     .rope_style = ENGINE_ROPE_PAIRS,
+    .rope_base = 10000,
     .keys = &llama_keys,
     .hf = &llama_hf,
     .read_facts = read_facts,

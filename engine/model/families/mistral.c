@@ -31,6 +31,7 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 const model_family mistral_family = {
     .architecture = "mistral",
     .rope_style = ENGINE_ROPE_PAIRS,
+    .rope_base = 10000,
     .hf = &mistral_hf,
     .read_facts = read_facts,
     .plan_layer = decoder_plan_layer,

@@ -21,6 +21,10 @@ typedef struct model_family {
     engine_rope_style rope_style;
     bool norm_adds_one; // norms multiply by 1 + weight; see weights_format.whole_norms
 
+    // The rotary base of a config.json that does not say it, where all readers of the family take
+    // the same one; 0: readers differ, so it must be said. Of a GGUF file it is 10000.
+    float rope_base;
+
     const key_table *keys; // of a GGUF file, before model_common_keys; NULL: none of its own
     const hf_names *hf;    // of a directory of safetensors; NULL: the family is not read from them
 

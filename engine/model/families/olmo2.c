@@ -35,6 +35,7 @@ static void list_tensors(const model_facts *facts, size_t index, void *object, t
 const model_family olmo2_family = {
     .architecture = "olmo2",
     .rope_style = ENGINE_ROPE_HALVES,
+    .rope_base = 10000,
     .hf = &olmo2_hf,
     .read_facts = facts_read_decoder,
     .plan_layer = decoder_plan_layer,

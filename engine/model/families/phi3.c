@@ -43,6 +43,7 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 const model_family phi3_family = {
     .architecture = "phi3",
     .rope_style = ENGINE_ROPE_HALVES,
+    .rope_base = 10000,
     .keys = &phi3_keys,
     .hf = &phi3_hf,
     .read_facts = read_facts,

@@ -37,9 +37,12 @@ static const hf_names qwen3next_hf = {
 
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
-    facts->experts.normalized = !reader->source->format->hf_names; // see qwen3moe.c
+    facts->experts.normalized = true; // in GGUF, which does not say it
     facts->experts.shared_gate = true;
-    kvern_status status = qwen_hybrid_read_facts(reader, facts);
+    kvern_status status = facts_check_stated(reader, "expert_weights_norm");
+    if (status == KVERN_OK) {
+        status = qwen_hybrid_read_facts(reader, facts);
+    }
     return status == KVERN_OK ? facts_read_experts(reader, facts) : status;
 }
 

@@ -6,16 +6,6 @@
 
 #define FULL_EVERY 4
 
-// Of a config that does not say how much of a head rotates, readers think differently.
-static kvern_status check_rope_part(facts_reader *reader)
-{
-    return !reader->source->format->hf_names ||
-                   facts_find(reader, "rope.dimension_part").kind != CONFIG_ABSENT
-               ? KVERN_OK
-               : engine_fail(reader->error, KVERN_ERR_FORMAT, "the model file lacks the key %s",
-                             reader->key);
-}
-
 // The gate of an attention layer is as wide as its values.
 static kvern_status check_value_dim(facts_reader *reader, const model_facts *facts)
 {
@@ -29,7 +19,7 @@ kvern_status qwen_hybrid_read_facts(facts_reader *reader, model_facts *facts)
         status = check_value_dim(reader, facts);
     }
     if (status == KVERN_OK) {
-        status = check_rope_part(reader);
+        status = facts_check_stated(reader, "rope.dimension_part");
     }
     if (status == KVERN_OK) {
         status = facts_read_rope(reader, facts);
