@@ -3,6 +3,7 @@
 #include "src/attend/latent_kernels.h"
 
 #include "src/base/assert.h"
+#include "src/math/strict.h"
 
 #include <math.h>
 

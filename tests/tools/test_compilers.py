@@ -42,7 +42,7 @@ class Compilers(unittest.TestCase):
         """Wherever there is arithmetic, by what the compiler says of itself."""
         refused = 0
         for path, flags in sources():
-            if not re.match("math|codec|attend", path.relative_to(ROOT / "src").as_posix()):
+            if not re.match("math|codec|attend|recurrent", path.relative_to(ROOT / "src").as_posix()):
                 continue
             if not ARITHMETIC.search(path.read_text(encoding="utf-8")):
                 continue
