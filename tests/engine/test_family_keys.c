@@ -168,6 +168,7 @@ static const change DIRECTORIES[] = {
     {"qwen3next", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
     {"qwen35", "rope_parameters", "{\"partial_rotary_factor\": 0.25}", LACKING, "rope_theta"},
     {"qwen2moe", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
+    {"gptoss", "rope_scaling", NULL, LACKING, "lacks the key rope_scaling.rope_type"},
     {"smollm3", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
     {"glm-moe-dsa", "rope_parameters", "{\"rope_type\": \"default\"}", LACKING, "rope_theta"},
     {"qwen3next", "norm_topk_prob", NULL, LACKING, "lacks the key norm_topk_prob"},

@@ -69,7 +69,10 @@ static kvern_status check_limit(facts_reader *reader)
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     facts->experts.router = MODEL_ROUTER_CHOSEN;
-    kvern_status status = sparse_read_facts(reader, facts);
+    kvern_status status = facts_check_stated(reader, "rope.scaling.type"); // or yarn, or nothing
+    if (status == KVERN_OK) {
+        status = sparse_read_facts(reader, facts);
+    }
     if (status == KVERN_OK) {
         status = check_limit(reader);
     }
