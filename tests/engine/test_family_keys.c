@@ -210,6 +210,11 @@ static const change DIRECTORIES[] = {
      " \"truncate\": \"no\"}",
      KVERN_ERR_FORMAT, "rope_scaling.truncate must be true or false"},
     {"gemma3", "query_pre_attn_scalar", NULL, LACKING, "query_pre_attn_scalar"},
+    // What the published files of these families have.
+    {"deepseek-v3", "auto_map", "{\"AutoConfig\": \"own.Config\"}", KVERN_OK, ""},
+    {"deepseek-v3", "num_nextn_predict_layers", "1", KVERN_OK, ""},
+    {"phi3-long", "auto_map", "{\"AutoConfig\": \"own.Config\"}", KVERN_OK, ""},
+    {"llama", "auto_map", "{\"AutoConfig\": \"own.Config\"}", REFUSED, "auto_map"},
 };
 
 static const change GGUF_FILES[] = {

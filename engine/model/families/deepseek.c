@@ -72,6 +72,8 @@ static const key_row HF_KEYS[] = {
     {"num_key_value_heads", .rule = KEY_WITHOUT_EFFECT, .why = "all heads share a latent"},
     {"first_k_dense_replace", .rule = KEY_USED, .canonical = "leading_dense_block_count"},
     {"moe_layer_freq", .rule = KEY_NEUTRAL, .neutral = KEY_ONE},
+    {"num_nextn_predict_layers", .rule = KEY_WITHOUT_EFFECT, .why = "of layers that only guess"},
+    {"auto_map*", .rule = KEY_WITHOUT_EFFECT, .why = "model_type says what is computed"},
     {"n_routed_experts", .rule = KEY_USED, .canonical = "expert_count"},
     {"num_local_experts", .rule = KEY_WITHOUT_EFFECT, .why = "n_routed_experts counts"},
     {"num_experts_per_tok", .rule = KEY_USED, .canonical = "expert_used_count"},

@@ -22,6 +22,7 @@ static const key_row HF_KEYS[] = {
     {"rope_parameters.partial_rotary_factor", .rule = KEY_USED, .canonical = "rope.dimension_part"},
     {"sliding_window", .rule = KEY_USED, .canonical = "attention.sliding_window"},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
+    {"auto_map*", .rule = KEY_WITHOUT_EFFECT, .why = "model_type says what is computed"},
     {"embd_pdrop", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
     {"resid_pdrop", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
 };
