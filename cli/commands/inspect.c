@@ -231,7 +231,8 @@ static void show_latents(const model_facts *facts)
     if (latent->latent == 0) {
         return;
     }
-    show("latents", "%zu numbers, and %zu of a key that rotates", latent->latent, latent->rope);
+    show("latents", "%zu numbers, and %zu of a key that %s", latent->latent, latent->rope,
+         facts->ropes ? "rotates" : "does not rotate");
     if (latent->index_heads > 0) {
         show("indexer", "%zu heads of %zu, %zu positions", latent->index_heads, latent->index_dim,
              latent->index_top_k);
@@ -267,6 +268,10 @@ static void show_geometry(const model_facts *facts)
     }
     static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3",
                                           ", scaled by yarn", ", scaled by longrope"};
+    if (facts->ropes == 0) {
+        show("rotary", "nothing rotates");
+        return;
+    }
     show("rotary", "base %g, %zu dimensions%s", (double)facts->rope[0].base, facts->rope[0].dim,
          SCALING[facts->rope[0].scaling]);
 }
@@ -480,7 +485,8 @@ static json_t *geometry_json(const model_facts *facts)
         layers_json(facts, feed_forward_width), "vocabulary", (json_int_t)facts->vocabulary,
         "context_length", (json_int_t)facts->context_length, "norm_epsilon",
         number_of_float(facts->norm_epsilon), "tied_output", (int)facts->tied_output, "rope",
-        rope_json(&facts->rope[0]), "window", window_json(facts), "delta", delta_json(facts));
+        facts->ropes ? rope_json(&facts->rope[0]) : json_null(), "window", window_json(facts),
+        "delta", delta_json(facts));
 }
 
 static json_t *types_json(const model_facts *facts)

@@ -27,11 +27,17 @@ static size_t conv_channels(const model_delta *delta)
     return 2 * key_channels(delta) + value_channels(delta);
 }
 
+static size_t decays(const model_delta *delta)
+{
+    return delta->value_heads * (delta->rank ? delta->key_dim : 1);
+}
+
 kvern_layer delta_plan(const model_facts *facts)
 {
     const model_delta *delta = &facts->delta;
-    return kvern_layer_delta(delta->key_heads, delta->value_heads, delta->key_dim, delta->value_dim,
-                             (uint32_t)delta->taps);
+    return kvern_layer_recurrent(
+        delta->rank ? KVERN_RECURRENCE_DELTA_CHANNELS : KVERN_RECURRENCE_DELTA, delta->key_heads,
+        delta->value_heads, delta->key_dim, delta->value_dim, (uint32_t)delta->taps);
 }
 
 // --- Tensors
@@ -81,27 +87,63 @@ static void list_gates(delta_layer *layer, const model_facts *facts, tensor_spec
     tensor_spec_matrix(list, "ssm_alpha.weight", heads, width, &layer->a);
 }
 
-void delta_list_tensors(delta_layer *layer, const model_facts *facts, tensor_specs *list)
+static void list_convolution(tensor_specs *list, const model_delta *delta, const char *name,
+                             size_t channels, float **out)
+{
+    tensor_spec_vector(list, name, delta->taps, out)->count = channels;
+}
+
+// All but vectors, of a layer with a rank.
+static void list_ranked(delta_layer *layer, const model_facts *facts, tensor_specs *list)
+{
+    const model_delta *delta = &facts->delta;
+    const size_t keys = key_channels(delta), values = value_channels(delta), width = facts->width;
+    tensor_spec_matrix(list, "attn_q.weight", keys, width, &layer->q);
+    tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k);
+    tensor_spec_matrix(list, "attn_v.weight", values, width, &layer->v);
+    tensor_spec_matrix(list, "ssm_f_a.weight", delta->rank, width, &layer->a_rank);
+    tensor_spec_matrix(list, "ssm_f_b.weight", decays(delta), delta->rank, &layer->a);
+    tensor_spec_matrix(list, "ssm_g_a.weight", delta->rank, width, &layer->z_rank);
+    tensor_spec_matrix(list, "ssm_g_b.weight", values, delta->rank, &layer->z);
+    tensor_spec_matrix(list, "ssm_beta.weight", delta->value_heads, width, &layer->b);
+    list_convolution(list, delta, "ssm_conv1d_q.weight", keys, &layer->convolution);
+    list_convolution(list, delta, "ssm_conv1d_k.weight", keys, &layer->k_convolution);
+    list_convolution(list, delta, "ssm_conv1d_v.weight", values, &layer->v_convolution);
+    tensor_spec_matrix(list, "attn_output.weight", width, values, &layer->output);
+}
+
+static void list_fused(delta_layer *layer, const model_facts *facts, tensor_specs *list)
 {
     const model_delta *delta = &facts->delta;
     list_inputs(layer, facts, list);
     list_gates(layer, facts, list);
-    tensor_spec_vector(list, "ssm_conv1d.weight", delta->taps, &layer->convolution)->count =
-        conv_channels(delta);
-    tensor_spec_vector(list, "ssm_a", delta->value_heads, &layer->a_log);
-    tensor_spec_vector(list, "ssm_dt.bias", delta->value_heads, &layer->dt_bias);
-    tensor_spec_vector(list, "ssm_norm.weight", delta->value_dim, &layer->norm);
+    list_convolution(list, delta, "ssm_conv1d.weight", conv_channels(delta), &layer->convolution);
     tensor_spec_matrix(list, "ssm_out.weight", facts->width, value_channels(delta), &layer->output);
+}
+
+void delta_list_tensors(delta_layer *layer, const model_facts *facts, tensor_specs *list)
+{
+    const model_delta *delta = &facts->delta;
+    if (delta->rank) {
+        list_ranked(layer, facts, list);
+    } else {
+        list_fused(layer, facts, list);
+    }
+    tensor_spec_vector(list, "ssm_a", delta->value_heads, &layer->a_log);
+    tensor_spec_vector(list, "ssm_dt.bias", decays(delta), &layer->dt_bias);
+    tensor_spec_vector(list, "ssm_norm.weight", delta->value_dim, &layer->norm);
 }
 
 void delta_list_scratch(const model_facts *facts, model_scratch *list)
 {
     const model_delta *delta = &facts->delta;
     model_scratch_need(list, SCRATCH_Q, conv_channels(delta));
-    model_scratch_need(list, SCRATCH_K, delta->value_heads);
+    model_scratch_need(list, SCRATCH_K, decays(delta));
     model_scratch_need(list, SCRATCH_V, delta->value_heads);
     model_scratch_need(list, SCRATCH_GATE, value_channels(delta));
     model_scratch_need(list, SCRATCH_MIXED, value_channels(delta));
+    model_scratch_need(list, SCRATCH_DECAY_RANK, delta->rank);
+    model_scratch_need(list, SCRATCH_GATE_RANK, delta->rank);
 }
 
 // --- The order of value heads
@@ -149,15 +191,34 @@ static void tile_rows(const forward_pass *pass, const void *unused, size_t begin
 
 // --- What a file has otherwise
 
-// From [channels, taps] to [taps, channels].
-static void turn_taps(const model_delta *delta, const float *in, float *out)
+// From [count, taps] to the channels from `first` on of [taps, channels].
+static void turn_taps(const model_delta *delta, const float *in, size_t count, size_t first,
+                      float *out)
 {
     const size_t channels = conv_channels(delta);
-    for (size_t c = 0; c < channels; c++) {
+    for (size_t c = 0; c < count; c++) {
         for (size_t j = 0; j < delta->taps; j++) {
-            out[j * channels + c] = in[c * delta->taps + j];
+            out[j * channels + first + c] = in[c * delta->taps + j];
         }
     }
+}
+
+// The convolution, or those of queries, keys and values as one.
+static void turn_convolution(const model_delta *delta, delta_layer *layer, float *turned)
+{
+    const size_t keys = key_channels(delta);
+    if (delta->rank) {
+        turn_taps(delta, layer->convolution, keys, 0, turned);
+        turn_taps(delta, layer->k_convolution, keys, keys, turned);
+        turn_taps(delta, layer->v_convolution, value_channels(delta), 2 * keys, turned);
+    } else {
+        turn_taps(delta, layer->convolution, conv_channels(delta), 0, turned);
+    }
+    free(layer->convolution);
+    free(layer->k_convolution);
+    free(layer->v_convolution);
+    layer->convolution = turned;
+    layer->k_convolution = layer->v_convolution = NULL;
 }
 
 // -exp(A) back to A. A number that is no such thing becomes a NaN, and so do results.
@@ -189,9 +250,7 @@ kvern_status delta_finish(delta_layer *layer, const model_facts *facts, engine_e
         free(room);
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for a convolution");
     }
-    turn_taps(delta, layer->convolution, turned);
-    free(layer->convolution);
-    layer->convolution = turned;
+    turn_convolution(delta, layer, turned);
     if (delta->decays) {
         undo_exp(delta, layer->a_log);
     }
@@ -218,17 +277,38 @@ static kvern_status project(const delta_layer *layer, const forward_pass *pass, 
 {
     float *const *array = pass->workspace->array;
     const size_t keys = key_channels(&pass->facts->delta);
-    const linear *readers[] = {&layer->q, &layer->k, &layer->v, &layer->z, &layer->a, &layer->b};
+    const bool ranked = pass->facts->delta.rank > 0;
+    const linear *z = ranked ? &layer->z_rank : &layer->z, *a = ranked ? &layer->a_rank : &layer->a;
+    const linear *readers[] = {&layer->q, &layer->k, &layer->v, z, a, &layer->b};
     forward_norm_input(pass, norm, readers, 6);
     const linear_job projections[] = {
         channel_product(pass, &layer->q, 0),
         channel_product(pass, &layer->k, keys),
         channel_product(pass, &layer->v, 2 * keys),
-        forward_product(pass, &layer->z, NULL, array[SCRATCH_GATE], false),
-        forward_product(pass, &layer->a, NULL, array[SCRATCH_K], false),
+        forward_product(pass, z, NULL, array[ranked ? SCRATCH_GATE_RANK : SCRATCH_GATE], false),
+        forward_product(pass, a, NULL, array[ranked ? SCRATCH_DECAY_RANK : SCRATCH_K], false),
         forward_product(pass, &layer->b, NULL, array[SCRATCH_V], false),
     };
     return forward_apply(pass, projections, 6, error);
+}
+
+// One of the matrices behind those of project, where there is a rank between them.
+static kvern_status project_rank(const forward_pass *pass, const linear *weights, model_array from,
+                                 model_array to, engine_error *error)
+{
+    float *const *array = pass->workspace->array;
+    forward_plain_input(pass, array[from], weights);
+    const linear_job job = forward_product(pass, weights, NULL, array[to], false);
+    return forward_apply(pass, &job, 1, error);
+}
+
+static kvern_status project_ranks(const delta_layer *layer, const forward_pass *pass,
+                                  engine_error *error)
+{
+    kvern_status status = project_rank(pass, &layer->a, SCRATCH_DECAY_RANK, SCRATCH_K, error);
+    return status == KVERN_OK
+               ? project_rank(pass, &layer->z, SCRATCH_GATE_RANK, SCRATCH_GATE, error)
+               : status;
 }
 
 static kvern_status recur(const delta_layer *layer, const forward_pass *pass, size_t index,
@@ -257,6 +337,9 @@ kvern_status delta_run(const delta_layer *layer, const forward_pass *pass, size_
     const model_delta *delta = &pass->facts->delta;
     float *const *array = pass->workspace->array;
     kvern_status status = project(layer, pass, norm, error);
+    if (status == KVERN_OK && delta->rank) {
+        status = project_ranks(layer, pass, error);
+    }
     if (status == KVERN_OK && delta->tiled) {
         forward_each_token(pass, pass->tokens, value_channels(delta), group_rows, NULL);
     }
@@ -271,7 +354,8 @@ kvern_status delta_run(const delta_layer *layer, const forward_pass *pass, size_
     }
     forward_norm_parts(pass, array[SCRATCH_MIXED], delta->value_heads, delta->value_dim,
                        layer->norm);
-    forward_gated_input(pass, kvern_silu_array, array[SCRATCH_MIXED], &layer->output);
+    forward_gated_input(pass, delta->rank ? kvern_sigmoid_array : kvern_silu_array,
+                        array[SCRATCH_MIXED], &layer->output);
     const linear_job output = forward_product(pass, &layer->output, NULL, array[SCRATCH_X], true);
     return forward_apply(pass, &output, 1, error);
 }

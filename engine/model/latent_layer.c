@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-// Of the norms inside of a layer, whatever that of the model is.
-#define LATENT_EPSILON 1e-6f
+// Of the norm of index keys, whatever that of the model is.
+#define INDEX_EPSILON 1e-6f
 
 // --- What a layer is
 
@@ -110,9 +110,10 @@ static void norm_q_rank(const forward_pass *pass, const void *norm, size_t begin
                         float *scratch)
 {
     const model_workspace *w = pass->workspace;
-    const size_t rank = pass->facts->latent.q_rank;
+    const model_latent *latent = &pass->facts->latent;
+    const size_t rank = latent->q_rank;
     for (size_t t = begin; t < end; t++) {
-        pass->ops->rms_norm(w->array[SCRATCH_Q_RANK] + t * rank, norm, LATENT_EPSILON, rank,
+        pass->ops->rms_norm(w->array[SCRATCH_Q_RANK] + t * rank, norm, latent->norm_epsilon, rank,
                             scratch);
         linear_input_row(&w->input, t, scratch);
     }
@@ -168,8 +169,8 @@ static void rotate(const forward_pass *pass, uint32_t index, size_t token, float
     }
 }
 
-// Norms a token's latent, rotates its key and the ends of its queries, which are queries of latents
-// there already.
+// Norms a token's latent, rotates its key and the ends of its queries (where a model does), which
+// are queries of latents there already.
 static void finish_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
                         float *scratch)
 {
@@ -181,10 +182,12 @@ static void finish_rows(const forward_pass *pass, const void *arg, size_t begin,
     for (size_t t = begin; t < end; t++) {
         float *kv = array[SCRATCH_K] + t * absorbed, *q = array[SCRATCH_Q] + t * heads * query;
         float *to = array[SCRATCH_ABSORBED] + t * heads * absorbed + rank;
-        pass->ops->rms_norm(kv, layer->kv_a_norm, LATENT_EPSILON, rank, scratch);
+        pass->ops->rms_norm(kv, layer->kv_a_norm, latent->norm_epsilon, rank, scratch);
         memcpy(kv, scratch, rank * sizeof *kv);
-        rotate(pass, 0, t, kv + rank, 1, absorbed);
-        rotate(pass, 0, t, q + latent->key, heads, query);
+        if (pass->facts->ropes > 0) {
+            rotate(pass, 0, t, kv + rank, 1, absorbed);
+            rotate(pass, 0, t, q + latent->key, heads, query);
+        }
         for (size_t h = 0; h < heads; h++) {
             memcpy(to + h * absorbed, q + h * query + latent->key, rope * sizeof *to);
         }
@@ -203,7 +206,7 @@ static void layer_norm(float *x, size_t n, const float *norm, const float *bias)
         x[i] -= mean;
         squares = fmaf(x[i], x[i], squares);
     }
-    const float scale = 1.0f / sqrtf(squares / (float)n + LATENT_EPSILON);
+    const float scale = 1.0f / sqrtf(squares / (float)n + INDEX_EPSILON);
     for (size_t i = 0; i < n; i++) {
         x[i] = x[i] * scale * norm[i] + bias[i];
     }

@@ -43,6 +43,10 @@ typedef struct model_delta {
     size_t key_dim;
     size_t value_dim;
     size_t taps; // of the convolution
+    // Kimi: a decay for each channel of a key, made by two matrices as the gate is, with so many
+    // numbers between them; q, k and v have convolutions of their own, and gates a sigmoid. 0: one
+    // decay for a value head, none of this.
+    size_t rank;
     // How a file keeps them.
     bool fused_inputs; // q, k, v and z in one matrix, key head after key head
     bool fused_gates;  // likewise b and a
@@ -76,10 +80,11 @@ typedef struct model_experts {
 // selects positions for it (DSA). `latent` is 0 in a model without.
 typedef struct model_latent {
     size_t latent;      // numbers of a latent, from which keys and values follow
-    size_t rope;        // of the part of a key that rotates, which all heads share
+    size_t rope;        // of the part of a key that all heads share, and that rotates if any does
     size_t key;         // of the part of a head's key that does not
     size_t value;       // of a head's value
     size_t q_rank;      // of what queries are made of; 0: of the stream itself
+    float norm_epsilon; // of the norms of this and of latents
     bool fused;         // the file has the projections of keys and values in one tensor
     size_t index_heads; // of the indexer; 0: there is none
     size_t index_dim;
@@ -129,7 +134,7 @@ typedef struct model_facts {
     model_experts experts;
     model_delta delta;
     model_latent latent;
-    size_t ropes;
+    size_t ropes;                     // 0: nothing rotates
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding
     uint64_t parameters;

@@ -23,6 +23,8 @@ typedef enum model_array {
     SCRATCH_Q_RANK,        // what queries are made of, of latent attention
     SCRATCH_ABSORBED,      // queries of latents
     SCRATCH_LATENTS,       // what attention to latents gives
+    SCRATCH_DECAY_RANK,    // what decays are made of, of a delta rule,
+    SCRATCH_GATE_RANK,     // and gates
     SCRATCH_INDEX_Q,       // of an indexer: queries,
     SCRATCH_INDEX_K,       // keys,
     SCRATCH_INDEX_WEIGHTS, // and weights of its heads

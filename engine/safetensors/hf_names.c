@@ -42,7 +42,8 @@ static bool matches(const char *pattern, const char *name, const char **digits, 
     return *count > 0 && strcmp(*digits + *count, star + 1) == 0;
 }
 
-bool hf_translate(const hf_tensor_name *names, const char *name, char *text, size_t bytes)
+const hf_tensor_name *hf_translate(const hf_tensor_name *names, const char *name, char *text,
+                                   size_t bytes)
 {
     for (; names && names->name; names++) {
         const char *digits = "";
@@ -51,8 +52,8 @@ bool hf_translate(const hf_tensor_name *names, const char *name, char *text, siz
             const int star = (int)strcspn(names->file, "*");
             const char *rest = names->file + star + (names->file[star] == '*');
             snprintf(text, bytes, "%.*s%.*s%s", star, names->file, count, digits, rest);
-            return true;
+            return names;
         }
     }
-    return false;
+    return NULL;
 }

@@ -30,7 +30,8 @@ typedef struct hf_tensor_name {
 typedef struct hf_names {
     const char *model_type;   // in config.json
     const char *architecture; // the engine's
-    // Up to one without a name; hf_common_tensors come after them. NULL: none of its own.
+    // Up to one without a name; hf_common_tensors come after them. NULL: none of its own. Of
+    // several rows of one name the first that the directory has counts.
     const hf_tensor_name *tensors;
     const key_table *keys[HF_KEY_TABLES];
 } hf_names;
@@ -38,8 +39,9 @@ typedef struct hf_names {
 // What all families call alike.
 extern const hf_tensor_name hf_common_tensors[];
 
-// Writes the file's name of what the engine calls `name` into text[bytes]. False when the list does
-// not have it.
-bool hf_translate(const hf_tensor_name *names, const char *name, char *text, size_t bytes);
+// Writes the file's name of what the engine calls `name` into text[bytes], and returns the row that
+// has it, behind which there may be others. NULL when the list does not have it.
+const hf_tensor_name *hf_translate(const hf_tensor_name *names, const char *name, char *text,
+                                   size_t bytes);
 
 #endif

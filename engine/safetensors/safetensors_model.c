@@ -438,9 +438,12 @@ static const weights_tensor *tensor_at(const void *file, size_t index)
 
 // What the engine calls "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight" there. A
 // name that the format does not have is left as it is, and not found.
-static void tensor_name(const void *file, const char *name, char *text, size_t bytes)
+// Writes the directory's name of what the engine calls `name`. Returns the list's row that has it,
+// or NULL.
+static const hf_tensor_name *name_by_list(const safetensors_model *model,
+                                          const hf_tensor_name *list, const char *name, char *text,
+                                          size_t bytes)
 {
-    const safetensors_model *model = file;
     const char *rest = name;
     int number = 0;
     if (strncmp(name, "blk.", 4) == 0) {
@@ -449,15 +452,34 @@ static void tensor_name(const void *file, const char *name, char *text, size_t b
     }
     char found[NAME_BYTES];
     const hf_prefix *prefix = model->prefix;
-    if (!(model->names && hf_translate(model->names->tensors, rest, found, sizeof found)) &&
-        !hf_translate(hf_common_tensors, rest, found, sizeof found)) {
-        snprintf(text, bytes, "%s", name);
-    } else if (rest != name) {
+    const hf_tensor_name *row = hf_translate(list, rest, found, sizeof found);
+    if (!row) {
+        return NULL;
+    }
+    if (rest != name) {
         snprintf(text, bytes, "%slayers.%.*s.%s", prefix->model, number, name + 4, found);
     } else if (strncmp(found, "model.", 6) == 0) {
         snprintf(text, bytes, "%s%s", prefix->model, found + 6);
     } else {
         snprintf(text, bytes, "%s%s", prefix->other, found);
+    }
+    return row;
+}
+
+// Of several names the first that the directory has, or else the first.
+static void tensor_name(const void *file, const char *name, char *text, size_t bytes)
+{
+    const safetensors_model *model = file;
+    const hf_tensor_name *own = model->names ? model->names->tensors : NULL, *row = own;
+    while ((row = name_by_list(model, row, name, text, bytes))) {
+        if (name_index_find(&model->index, text_view_of(text))) {
+            return;
+        }
+        row++;
+    }
+    if (!name_by_list(model, own, name, text, bytes) &&
+        !name_by_list(model, hf_common_tensors, name, text, bytes)) {
+        snprintf(text, bytes, "%s", name);
     }
 }
 

@@ -86,6 +86,8 @@ static void expect_gguf(const change *c)
 #define REFUSED KVERN_ERR_UNSUPPORTED
 #define LACKING KVERN_ERR_FORMAT
 
+#define KDA(layers) "{\"num_heads\": 3, \"head_dim\": 16, \"kda_layers\": " layers "}"
+
 static const change DIRECTORIES[] = {
     {"llama", "hidden_act", "\"silu\"", KVERN_OK, ""},
     {"llama", "partial_rotary_factor", "0.5", REFUSED, "partial_rotary_factor"},
@@ -129,6 +131,32 @@ static const change DIRECTORIES[] = {
     {"qwen35", "num_experts", "8", REFUSED, "num_experts"},
     {"qwen35moe", "num_experts_per_tok", "6", KVERN_ERR_FORMAT, "num_experts_per_tok"},
     {"qwen35moe", "moe_intermediate_size", "16", KVERN_ERR_FORMAT, "mlp.experts.gate_up_proj"},
+    {"kimi-linear", "mla_use_nope", "false", REFUSED, "mla_use_nope must be true"},
+    {"kimi-linear", "mla_use_nope", NULL, REFUSED, "mla_use_nope must be true"},
+    {"kimi-linear", "q_lora_rank", "48", REFUSED, "q_lora_rank"},
+    {"kimi-linear", "moe_router_activation_func", "\"softmax\"", REFUSED,
+     "moe_router_activation_func"},
+    {"kimi-linear", "use_grouped_topk", "false", REFUSED, "use_grouped_topk"},
+    {"kimi-linear", "moe_layer_freq", "2", REFUSED, "moe_layer_freq"},
+    {"kimi-linear", "num_nextn_predict_layers", "1", REFUSED, "num_nextn_predict_layers"},
+    {"kimi-linear", "hidden_act", "\"gelu\"", REFUSED, "hidden_act"},
+    {"kimi-linear", "gate_lower_bound", "-5.0", REFUSED, "gate_lower_bound"},
+    {"kimi-linear", "auto_map", "{\"AutoConfig\": \"a.B\"}", KVERN_OK, ""},
+    {"kimi-linear", "rope_scaling", "{\"type\": \"yarn\"}", KVERN_OK, ""},
+    {"kimi-linear", "num_experts_per_token", "7", KVERN_ERR_FORMAT, "num_experts_per_token"},
+    {"kimi-linear", "kv_lora_rank", NULL, LACKING, "kv_lora_rank"},
+    {"kimi-linear", "qk_rope_head_dim", NULL, KVERN_ERR_FORMAT, "self_attn.q_proj.weight"},
+    {"kimi-linear", "v_head_dim", NULL, KVERN_ERR_FORMAT, "self_attn.kv_b_proj.weight"},
+    {"kimi-linear", "linear_attn_config", NULL, LACKING, "linear_attn_config.num_heads"},
+    {"kimi-linear", "linear_attn_config", "{\"num_heads\": 3, \"head_dim\": 16}", KVERN_ERR_FORMAT,
+     "kda_layers must be a list of layers from 1 to 4"},
+    {"kimi-linear", "linear_attn_config", KDA("[0, 2, 4]"), KVERN_ERR_FORMAT, "kda_layers"},
+    {"kimi-linear", "linear_attn_config", KDA("[1, 2, 5]"), KVERN_ERR_FORMAT, "kda_layers"},
+    {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"full_attn_layers\": [2]"),
+     KVERN_ERR_FORMAT, "layer 2 in one of them"},
+    {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"allow_neg_eigval\": true"), REFUSED,
+     "linear_attn_config.allow_neg_eigval"},
+    {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4]"), KVERN_OK, ""},
     {"olmo2", "clip_qkv", "8.0", REFUSED, "clip_qkv"},
     {"olmo2", "attention_bias", "true", REFUSED, "attention_bias"},
     {"mistral-window", "sliding_window", NULL, LACKING, "lacks the key sliding_window"},

@@ -10,6 +10,9 @@
 
 #include <math.h>
 
+// Of the norms inside of attention, whatever that of the model is.
+#define NORM_EPSILON 1e-6f
+
 typedef struct deepseek_layer {
     latent_layer attention;
     experts_layer experts;
@@ -152,6 +155,7 @@ static kvern_status read_key_length(facts_reader *reader, model_latent *latent)
 
 static kvern_status read_lengths(facts_reader *reader, model_latent *latent)
 {
+    latent->norm_epsilon = NORM_EPSILON;
     kvern_status status =
         facts_read_size(reader, "attention.kv_lora_rank", KVERN_MAX_LATENT_DIM, &latent->latent);
     if (status == KVERN_OK) {

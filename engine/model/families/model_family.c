@@ -5,6 +5,7 @@
 #include "engine/model/families/gemma2.h"
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/gptoss.h"
+#include "engine/model/families/kimi.h"
 #include "engine/model/families/llama.h"
 #include "engine/model/families/mistral.h"
 #include "engine/model/families/model_keys.h"
@@ -25,7 +26,7 @@ static const model_family *const families[] = {
     &gemma2_family,   &gemma3_family,    &phi3_family,         &mistral_family,
     &smollm3_family,  &qwen3next_family, &qwen35_family,       &qwen35moe_family,
     &gptoss_family,   &deepseek2_family, &deepseek_v32_family, &glm_moe_dsa_family,
-    &qwen2moe_family, &olmo2_family,
+    &qwen2moe_family, &olmo2_family,     &kimi_linear_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])
