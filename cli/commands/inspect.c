@@ -225,6 +225,21 @@ static void show_experts(const model_facts *facts)
     }
 }
 
+static void show_indexer(const model_facts *facts)
+{
+    const model_latent *latent = &facts->latent;
+    size_t full = 0;
+    for (size_t i = 0; i < facts->layers; i++) {
+        full += facts->layer[i].indexed;
+    }
+    show("indexer", "%zu heads of %zu, %zu positions", latent->index_heads, latent->index_dim,
+         latent->index_top_k);
+    if (full < facts->layers) {
+        show("", "in %zu of %zu layers; %zu share the selection of the one before", full,
+             facts->layers, facts->layers - full);
+    }
+}
+
 static void show_latents(const model_facts *facts)
 {
     const model_latent *latent = &facts->latent;
@@ -234,8 +249,7 @@ static void show_latents(const model_facts *facts)
     show("latents", "%zu numbers, and %zu of a key that %s", latent->latent, latent->rope,
          facts->ropes ? "rotates" : "does not rotate");
     if (latent->index_heads > 0) {
-        show("indexer", "%zu heads of %zu, %zu positions", latent->index_heads, latent->index_dim,
-             latent->index_top_k);
+        show_indexer(facts);
     }
 }
 

@@ -26,13 +26,14 @@ struct model_workspace {
     float *scratch; // [tasks, scratch_stride] one row for every task of a step over tokens
     size_t scratch_stride;
     size_t tasks;
-    experts_scratch experts;  // of models with experts
-    head_scratch heads;       // of models with a matrix for each head
-    int64_t *selected;        // [tokens, top_k] positions that an indexer selected
-    int64_t *selected_counts; // [tokens]
-    void *input_memory;       // of `input`
-    linear_input input;       // what the next products read
-    void *memory;             // the block that all of these lie in
+    experts_scratch experts;   // of models with experts
+    head_scratch heads;        // of models with a matrix for each head
+    int64_t *selected;         // [tokens, top_k] positions that an indexer selected
+    int64_t *selected_counts;  // [tokens]
+    kvern_selection selection; // of both, made by the latest layer with an indexer
+    void *input_memory;        // of `input`
+    linear_input input;        // what the next products read
+    void *memory;              // the block that all of these lie in
 };
 
 struct forward_pass {

@@ -50,9 +50,6 @@ static void list_indexer(latent_indexer *indexer, const model_facts *facts, tens
 {
     const model_latent *latent = &facts->latent;
     const size_t heads = latent->index_heads, dim = latent->index_dim;
-    if (heads == 0) {
-        return;
-    }
     tensor_spec_matrix(list, "indexer.attn_q_b.weight", heads * dim, latent->q_rank, &indexer->q);
     tensor_spec_matrix(list, "indexer.attn_k.weight", dim, facts->width, &indexer->k);
     tensor_spec_vector(list, "indexer.k_norm.weight", dim, &indexer->norm);
@@ -71,7 +68,9 @@ void latent_list_tensors(latent_layer *layer, const model_facts *facts, size_t i
     tensor_spec_vector(list, "attn_kv_a_norm.weight", latent->latent, &layer->kv_a_norm);
     list_projections(layer, latent, heads, list);
     tensor_spec_matrix(list, "attn_output.weight", width, heads * latent->value, &layer->output);
-    list_indexer(&layer->indexer, facts, list);
+    if (facts->layer[index].indexed) {
+        list_indexer(&layer->indexer, facts, list);
+    }
 }
 
 static size_t larger(size_t a, size_t b)
@@ -99,9 +98,9 @@ void latent_list_scratch(const model_facts *facts, size_t index, model_scratch *
 
 kvern_layer latent_plan_layer(const model_facts *facts, size_t index)
 {
-    (void)index;
     const model_latent *latent = &facts->latent;
-    return kvern_layer_latent(latent->latent, latent->rope, latent->index_dim);
+    return kvern_layer_latent(latent->latent, latent->rope,
+                              facts->layer[index].indexed ? latent->index_dim : 0);
 }
 
 // --- Queries, latents, index keys
@@ -121,10 +120,10 @@ static void norm_q_rank(const forward_pass *pass, const void *norm, size_t begin
 
 // Everything that is made of the normed stream.
 static kvern_status project_stream(const latent_layer *layer, const forward_pass *pass,
-                                   const float *norm, engine_error *error)
+                                   size_t index, const float *norm, engine_error *error)
 {
     float *const *array = pass->workspace->array;
-    const bool ranked = pass->facts->latent.q_rank > 0, indexed = pass->facts->latent.index_heads;
+    const bool ranked = pass->facts->latent.q_rank > 0, indexed = pass->facts->layer[index].indexed;
     const linear *q = ranked ? &layer->q_a : &layer->q;
     const linear *readers[] = {q, &layer->kv_a, &layer->indexer.k, &layer->indexer.weights};
     forward_norm_input(pass, norm, readers, indexed ? 4 : 2);
@@ -138,12 +137,12 @@ static kvern_status project_stream(const latent_layer *layer, const forward_pass
 }
 
 // What is made of the queries' rank.
-static kvern_status project_rank(const latent_layer *layer, const forward_pass *pass,
+static kvern_status project_rank(const latent_layer *layer, const forward_pass *pass, size_t index,
                                  engine_error *error)
 {
     float *const *array = pass->workspace->array;
     const size_t rank = pass->facts->latent.q_rank;
-    const bool indexed = pass->facts->latent.index_heads > 0;
+    const bool indexed = pass->facts->layer[index].indexed;
     const linear *readers[] = {&layer->q, &layer->indexer.q};
     if (rank == 0) {
         return KVERN_OK;
@@ -233,22 +232,22 @@ static void finish_index_rows(const forward_pass *pass, const void *arg, size_t 
     }
 }
 
-static kvern_status project(const latent_layer *layer, const forward_pass *pass, const float *norm,
-                            engine_error *error)
+static kvern_status project(const latent_layer *layer, const forward_pass *pass, size_t index,
+                            const float *norm, engine_error *error)
 {
     const model_latent *latent = &pass->facts->latent;
     float *const *array = pass->workspace->array;
     const size_t heads = layer->key.count, query = latent->key + latent->rope;
     const size_t absorbed = latent->latent + latent->rope;
-    kvern_status status = project_stream(layer, pass, norm, error);
+    kvern_status status = project_stream(layer, pass, index, norm, error);
     if (status == KVERN_OK) {
-        status = project_rank(layer, pass, error);
+        status = project_rank(layer, pass, index, error);
     }
     if (status != KVERN_OK) {
         return status;
     }
     forward_each_token(pass, pass->tokens, heads * absorbed, finish_rows, layer);
-    if (latent->index_heads > 0) {
+    if (pass->facts->layer[index].indexed) {
         forward_each_token(pass, pass->tokens, latent->index_heads * latent->index_dim,
                            finish_index_rows, &layer->indexer);
     }
@@ -273,7 +272,7 @@ static kvern_status append(const forward_pass *pass, size_t index, kvern_read **
     kvern_latent_tokens tokens = kvern_latent_tokens_default(plan_of_latents(pass, index));
     tokens.latent = array[SCRATCH_K];
     tokens.rope = latent->rope ? array[SCRATCH_K] + latent->latent : NULL;
-    tokens.index = latent->index_heads ? array[SCRATCH_INDEX_K] : NULL;
+    tokens.index = pass->facts->layer[index].indexed ? array[SCRATCH_INDEX_K] : NULL;
     tokens.latent_token_stride = tokens.rope_token_stride = stride;
     kvern_status status = kvern_step_append_latent(pass->state, index, &tokens, read);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "appending latents");
@@ -292,17 +291,17 @@ static bool must_select(const forward_pass *pass, const kvern_read *read)
 
 // The positions of every token of the step.
 static kvern_status select_positions(const forward_pass *pass, const kvern_read *read,
-                                     kvern_selection *selection, engine_error *error)
+                                     engine_error *error)
 {
     const model_latent *latent = &pass->facts->latent;
-    const model_workspace *w = pass->workspace;
+    model_workspace *w = pass->workspace;
     kvern_index_queries queries = kvern_index_queries_default(
         latent->index_heads, latent->index_dim, (int64_t)latent->index_top_k);
     queries.q = w->array[SCRATCH_INDEX_Q];
     queries.weights = w->array[SCRATCH_INDEX_WEIGHTS];
-    *selection = kvern_selection_default(w->selected, w->selected_counts, w->max_tokens,
-                                         (int64_t)latent->index_top_k);
-    kvern_status status = kvern_read_select(read, &queries, selection);
+    w->selection = kvern_selection_default(w->selected, w->selected_counts, w->max_tokens,
+                                           (int64_t)latent->index_top_k);
+    kvern_status status = kvern_read_select(read, &queries, &w->selection);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "selecting positions");
 }
 
@@ -310,20 +309,22 @@ static kvern_status attend(const forward_pass *pass, size_t index, kvern_read *r
                            engine_error *error)
 {
     const model_workspace *w = pass->workspace;
-    kvern_selection selection;
     kvern_queries queries =
         kvern_queries_default(plan_of_latents(pass, index), pass->facts->layer[index].heads);
     queries.scale = pass->facts->attention_scale;
     queries.q = w->array[SCRATCH_ABSORBED];
     queries.out = w->array[SCRATCH_LATENTS];
-    if (must_select(pass, read)) {
-        kvern_status status = select_positions(pass, read, &selection, error);
-        if (status != KVERN_OK) {
-            return status;
-        }
-        queries.selection = &selection;
+    // Reads of all layers of a step are as long as each other: where a layer shares a selection,
+    // the latest one that is indexed has made it in this step.
+    const bool selects = must_select(pass, read);
+    kvern_status status = selects && pass->facts->layer[index].indexed
+                              ? select_positions(pass, read, error)
+                              : KVERN_OK;
+    if (status != KVERN_OK) {
+        return status;
     }
-    kvern_status status = kvern_read_attend(read, &queries);
+    queries.selection = selects ? &w->selection : NULL;
+    status = kvern_read_attend(read, &queries);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "attending");
 }
 
@@ -334,7 +335,7 @@ kvern_status latent_run(const latent_layer *layer, const forward_pass *pass, siz
     float *const *array = pass->workspace->array;
     const size_t heads = layer->key.count;
     kvern_read *read;
-    kvern_status status = project(layer, pass, norm, error);
+    kvern_status status = project(layer, pass, index, norm, error);
     if (status == KVERN_OK) {
         status = append(pass, index, &read, error);
     }

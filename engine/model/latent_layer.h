@@ -6,7 +6,7 @@
 // heads follow, and one key that rotates. Reads are absorbed, whatever the phase: a head's query is
 // multiplied by its key projection, and what it attends to by its value projection, so that no key
 // and no value is made. Where there is an indexer (DSA), each token attends the positions that it
-// selects.
+// selects; layers without an indexer of their own attend the positions of the latest one that has.
 
 #include "engine/model/forward.h"
 #include "engine/model/model_tensors.h"

@@ -103,6 +103,7 @@ typedef struct model_layer_facts {
     uint32_t rope;         // an index into model_facts.rope
     uint32_t feed_forward; // inner width of the feed-forward network; 0 with experts
     bool experts;          // in place of a feed-forward network
+    bool indexed;          // an indexer selects positions for it and for the next ones without
 } model_layer_facts;
 
 // Tensors of one element type.

@@ -25,7 +25,7 @@ typedef struct hf_tensor_name {
         "ffn_down_exps.weight", "mlp.switch_mlp.down_proj.weight"                                  \
     }
 
-#define HF_KEY_TABLES 2
+#define HF_KEY_TABLES 4
 
 typedef struct hf_names {
     const char *model_type;   // in config.json
@@ -33,7 +33,7 @@ typedef struct hf_names {
     // Up to one without a name; hf_common_tensors come after them. NULL: none of its own. Of
     // several rows of one name the first that the directory has counts.
     const hf_tensor_name *tensors;
-    const key_table *keys[HF_KEY_TABLES];
+    const key_table *keys[HF_KEY_TABLES]; // up to a NULL; the first that has a key judges it
 } hf_names;
 
 // What all families call alike.

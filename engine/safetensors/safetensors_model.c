@@ -516,7 +516,7 @@ static config_value key_at(const void *file, size_t index, text_view *key)
 static const char *file_key(const safetensors_model *model, const char *name)
 {
     const char *first = NULL;
-    for (size_t t = 0; model->names && t < HF_KEY_TABLES; t++) {
+    for (size_t t = 0; model->names && t < HF_KEY_TABLES && model->names->keys[t]; t++) {
         const key_table *table = model->names->keys[t];
         for (size_t i = 0; i < table->count; i++) {
             const key_row *row = &table->rows[i];

@@ -2,6 +2,7 @@
 // What a family's file asks for is honoured or refused by its name: the small models of
 // tests/golden/families with one key changed, in both formats.
 
+#include "engine/model/families/model_family.h"
 #include "tests/support/check.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/family_case.h"
@@ -157,6 +158,33 @@ static const change DIRECTORIES[] = {
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"allow_neg_eigval\": true"), REFUSED,
      "linear_attn_config.allow_neg_eigval"},
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4]"), KVERN_OK, ""},
+    {"glm-moe-dsa-shared", "indexer_types", "[\"full\", \"full\", \"full\"]", KVERN_ERR_FORMAT,
+     "indexer_types must be a list of 4"},
+    {"glm-moe-dsa-shared", "indexer_types", "[\"full\", \"half\", \"full\", \"shared\"]",
+     KVERN_ERR_FORMAT, "indexer_types must be a list of 4"},
+    {"glm-moe-dsa-shared", "indexer_types", "[\"full\", 1, \"full\", \"shared\"]", KVERN_ERR_FORMAT,
+     "indexer_types must be a list of 4"},
+    {"glm-moe-dsa-shared", "indexer_types", "\"full\"", KVERN_ERR_FORMAT,
+     "indexer_types must be a list of 4"},
+    {"glm-moe-dsa-shared", "indexer_types", "[\"shared\", \"shared\", \"full\", \"shared\"]",
+     KVERN_ERR_FORMAT, "indexer_types: the first layer cannot be shared"},
+    {"glm-moe-dsa-shared", "index_topk_freq", "4", KVERN_OK, ""}, // the list counts
+    // Other layers are full then, whose tensors the file lacks.
+    {"glm-moe-dsa-interval", "index_topk_freq", NULL, LACKING, "layers.2.self_attn.indexer"},
+    {"glm-moe-dsa-interval", "index_topk_freq", "2", LACKING, "layers.3.self_attn.indexer"},
+    {"glm-moe-dsa-interval", "index_skip_topk_offset", "1", LACKING, "layers.3.self_attn.indexer"},
+    {"glm-moe-dsa-interval", "index_skip_topk_offset", "3", LACKING, "layers.2.self_attn.indexer"},
+    {"glm-moe-dsa-interval", "index_topk_freq", "0", KVERN_ERR_FORMAT, "index_topk_freq must be"},
+    {"glm-moe-dsa-interval", "index_topk_freq", "\"all\"", KVERN_ERR_FORMAT,
+     "index_topk_freq must"},
+    {"glm-moe-dsa-interval", "index_skip_topk_offset", "0", KVERN_ERR_FORMAT,
+     "index_skip_topk_offset must be"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFSSF\"", REFUSED, "index_topk_pattern"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "null", KVERN_OK, ""},
+    {"glm-moe-dsa-interval", "index_share_for_mtp_iteration", "true", KVERN_OK, ""},
+    {"deepseek-v32", "indexer_types", "[\"full\", \"full\", \"full\"]", REFUSED, "indexer_types"},
+    {"deepseek-v32", "index_topk_freq", "2", REFUSED, "index_topk_freq"},
+    {"deepseek-v3", "index_topk", "24", REFUSED, "index_topk"},
     {"olmo2", "clip_qkv", "8.0", REFUSED, "clip_qkv"},
     {"olmo2", "attention_bias", "true", REFUSED, "attention_bias"},
     {"mistral-window", "sliding_window", NULL, LACKING, "lacks the key sliding_window"},
@@ -282,6 +310,42 @@ static void test_gguf_files(void **state)
     }
 }
 
+// Which layers of a case have an indexer: "1001".
+static void expect_indexed(const char *name, const char *key, const char *value, const char *layers)
+{
+    size_t bytes;
+    family_case model = open_case(name);
+    apply(json_object_get(model.description, "config"), &(change){.key = key, .value = value});
+    char *config = family_case_config(&model);
+    void *tensors = family_case_safetensors(&model, &bytes);
+    model_source *source;
+    model_facts facts;
+    engine_error error = {KVERN_OK, ""};
+    assert_int_equal(
+        model_source_of_safetensors(config, strlen(config), tensors, bytes, &source, &error),
+        KVERN_OK);
+    assert_int_equal(model_read_facts(source, &facts, &error), KVERN_OK);
+    assert_int_equal(facts.layers, strlen(layers));
+    for (size_t i = 0; i < facts.layers; i++) {
+        const kvern_layer plan = facts.family->plan_layer(&facts, i);
+        assert_int_equal(facts.layer[i].indexed, layers[i] == '1');
+        assert_int_equal(plan.index_dim, layers[i] == '1' ? facts.latent.index_dim : 0);
+    }
+    model_source_close(source);
+    free(tensors);
+    free(config);
+    family_case_close(&model);
+}
+
+// Layers without an indexer keep no index keys.
+static void test_shared_indexers(void **state)
+{
+    (void)state;
+    expect_indexed("glm-moe-dsa-shared", "index_topk_freq", "2", "1010"); // the list counts
+    expect_indexed("glm-moe-dsa-interval", "index_topk_freq", "3", "11001");
+    expect_indexed("deepseek-v32", "index_topk", "8", "111");
+}
+
 // A tensor more in a directory.
 static void expect_tensor(const char *tensor, kvern_status status, const char *text)
 {
@@ -317,9 +381,8 @@ static void test_unknown_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_directories),
-        cmocka_unit_test(test_gguf_files),
-        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_directories),     cmocka_unit_test(test_gguf_files),
+        cmocka_unit_test(test_shared_indexers), cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_unknown_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,10 +88,6 @@ static const key_row HF_KEYS[] = {
     {"routed_scaling_factor", .rule = KEY_USED, .canonical = "expert_weights_scale"},
     {"scoring_func", .rule = KEY_NEUTRAL, .text = "sigmoid"},
     {"topk_method", .rule = KEY_NEUTRAL, .text = "noaux_tc"},
-    {"index_n_heads", .rule = KEY_USED, .canonical = "attention.indexer.head_count"},
-    {"index_head_dim", .rule = KEY_USED, .canonical = "attention.indexer.key_length"},
-    {"index_topk", .rule = KEY_USED, .canonical = "attention.indexer.top_k"},
-    {"indexer_rope_interleave", .rule = KEY_USED, .canonical = "attention.indexer.pairs"},
     {"rope_interleave", .rule = KEY_NEUTRAL, .neutral = KEY_TRUE},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
     {"aux_loss_alpha", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
@@ -102,6 +98,26 @@ static const key_row HF_KEYS[] = {
 };
 static const key_table deepseek_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
                                            .open = false};
+// Of those with an indexer.
+static const key_row INDEXER_KEYS[] = {
+    {"index_n_heads", .rule = KEY_USED, .canonical = "attention.indexer.head_count"},
+    {"index_head_dim", .rule = KEY_USED, .canonical = "attention.indexer.key_length"},
+    {"index_topk", .rule = KEY_USED, .canonical = "attention.indexer.top_k"},
+    {"indexer_rope_interleave", .rule = KEY_USED, .canonical = "attention.indexer.pairs"},
+};
+static const key_table indexer_hf_keys = {
+    "", INDEXER_KEYS, sizeof INDEXER_KEYS / sizeof INDEXER_KEYS[0], .open = false};
+// Of GLM, whose layers may share what an indexer selects.
+static const key_row SHARING_KEYS[] = {
+    {"indexer_types", .rule = KEY_USED, .canonical = "attention.indexer.types"},
+    {"index_topk_freq", .rule = KEY_USED, .canonical = "attention.indexer.interval"},
+    {"index_skip_topk_offset", .rule = KEY_USED, .canonical = "attention.indexer.offset"},
+    {"index_topk_pattern", .rule = KEY_NEUTRAL, .neutral = KEY_NULL},
+    {"index_share_for_mtp_iteration", .rule = KEY_WITHOUT_EFFECT,
+     .why = "of layers that guess at further tokens, which are not run"},
+};
+static const key_table sharing_hf_keys = {
+    "", SHARING_KEYS, sizeof SHARING_KEYS / sizeof SHARING_KEYS[0], .open = false};
 static const hf_names deepseek_v3_hf = {
     .model_type = "deepseek_v3",
     .architecture = "deepseek2",
@@ -112,13 +128,13 @@ static const hf_names deepseek_v32_hf = {
     .model_type = "deepseek_v32",
     .architecture = "deepseek_v32",
     .tensors = HF_TENSORS,
-    .keys = {&deepseek_hf_keys, &hf_common_keys},
+    .keys = {&indexer_hf_keys, &deepseek_hf_keys, &hf_common_keys},
 };
 static const hf_names glm_moe_dsa_hf = {
     .model_type = "glm_moe_dsa",
     .architecture = "glm_moe_dsa",
     .tensors = HF_TENSORS,
-    .keys = {&deepseek_hf_keys, &hf_common_keys},
+    .keys = {&sharing_hf_keys, &indexer_hf_keys, &deepseek_hf_keys, &hf_common_keys},
 };
 
 // --- Facts
@@ -296,15 +312,72 @@ static kvern_status read_indexer(facts_reader *reader, bool pairs, model_facts *
     return status;
 }
 
+// Every layer has an indexer of its own.
+static void set_indexed(model_facts *facts)
+{
+    for (size_t i = 0; i < facts->layers; i++) {
+        facts->layer[i].indexed = true;
+    }
+}
+
 static kvern_status read_v32_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = read_facts(reader, facts);
+    set_indexed(facts);
     return status == KVERN_OK ? read_indexer(reader, false, facts) : status;
+}
+
+static kvern_status read_index_types(const facts_reader *reader, const config_value *list,
+                                     model_facts *facts)
+{
+    bool right = list->count == facts->layers;
+    for (size_t i = 0; i < facts->layers && right; i++) {
+        text_view type = config_element(list, i).text;
+        facts->layer[i].indexed = text_view_is(type, "full");
+        right = facts->layer[i].indexed || text_view_is(type, "shared");
+    }
+    return right ? KVERN_OK
+                 : engine_fail(reader->error, KVERN_ERR_FORMAT,
+                               "%s must be a list of %zu types, full or shared", reader->key,
+                               facts->layers);
+}
+
+// Without a list: the first `offset` layers, and one of every `interval` that begin with the last
+// of these.
+static kvern_status read_index_interval(facts_reader *reader, model_facts *facts)
+{
+    size_t interval = 1, offset = 2;
+    kvern_status status =
+        facts_read_size(reader, "attention.indexer.interval", FACTS_MAX_COUNT, &interval);
+    if (status == KVERN_OK) {
+        status = facts_read_size(reader, "attention.indexer.offset", FACTS_MAX_COUNT, &offset);
+    }
+    for (size_t i = 0; i < facts->layers; i++) {
+        facts->layer[i].indexed = i < offset || (i + 1 - offset) % interval == 0;
+    }
+    return status;
+}
+
+// Which layers select positions; the others attend those of the latest one that does.
+static kvern_status read_sharing(facts_reader *reader, model_facts *facts)
+{
+    config_value list = facts_find(reader, "attention.indexer.types");
+    kvern_status status = list.kind == CONFIG_ABSENT ? read_index_interval(reader, facts)
+                                                     : read_index_types(reader, &list, facts);
+    if (status == KVERN_OK && !facts->layer[0].indexed) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s: the first layer cannot be shared, no layer before it selects",
+                           reader->key);
+    }
+    return status;
 }
 
 static kvern_status read_glm_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = read_facts(reader, facts);
+    if (status == KVERN_OK) {
+        status = read_sharing(reader, facts);
+    }
     return status == KVERN_OK ? read_indexer(reader, true, facts) : status;
 }
 

@@ -54,11 +54,14 @@ const hf_names *model_family_hf_names(text_view model_type)
 size_t model_family_key_tables(const model_family *family, const weights_format *format,
                                const key_table *tables[MODEL_KEY_TABLES])
 {
-    if (format->hf_names) {
-        memcpy(tables, family->hf->keys, sizeof family->hf->keys);
-        return HF_KEY_TABLES;
-    }
     size_t count = 0;
+    if (format->hf_names) {
+        while (count < HF_KEY_TABLES && family->hf->keys[count]) {
+            tables[count] = family->hf->keys[count];
+            count++;
+        }
+        return count;
+    }
     if (family->keys) {
         tables[count++] = family->keys;
     }

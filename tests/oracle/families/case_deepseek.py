@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""DeepSeek V3 and V3.2, GLM 5: latents, experts in groups, an indexer."""
+"""DeepSeek V3 and V3.2, GLM 5: latents, experts in groups, an indexer, which layers may share."""
 
 from family_case import LAYER_NAMES, Case, Gguf
 
@@ -122,6 +122,48 @@ def one_projection(network, config):
     return shapes
 
 
+class Latest:
+    """What the latest layer with an indexer selected; the indexer of the layers that share it. No module: it has no
+    parameters."""
+
+    def __init__(self):
+        self.selected = None
+
+    def __call__(self, x, qr, mask, cache=None):
+        return self.selected
+
+
+def indexer_types(config):
+    """Where the list is missing, transformers says what follows from the other keys."""
+    from transformers import GlmMoeDsaConfig
+
+    return GlmMoeDsaConfig(**config).indexer_types
+
+
+def sharing_network(config):
+    """mlx-lm's class runs an indexer in every layer: here those of "shared" layers are taken out."""
+    from mlx_lm.models import deepseek_v32, glm_moe_dsa
+
+    latest = Latest()
+
+    class Full(deepseek_v32.Indexer):
+        def __call__(self, *arguments, **named):
+            latest.selected = super().__call__(*arguments, **named)
+            return latest.selected
+
+    network = glm_moe_dsa.Model(glm_moe_dsa.ModelArgs.from_dict(config))
+    for layer, kind in zip(network.layers, indexer_types(config), strict=True):
+        layer.self_attn.indexer = Full(layer.self_attn.config) if kind == "full" else latest
+    return network
+
+
+GLM = {
+    **{key: value for key, value in CONFIG.items() if key not in ("rope_theta", "rope_scaling")},
+    **INDEXER,
+    "model_type": "glm_moe_dsa",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 700.0},
+}
+
 CASES = [
     # As it is published, but for the names of experts: one projection for keys and values.
     Case("deepseek-v3", CONFIG, tensors=one_projection, scales=SCALES, experts_apart="mlp.switch_mlp"),
@@ -138,15 +180,24 @@ CASES = [
         {**CONFIG, **INDEXER, "model_type": "deepseek_v32", "n_group": 1, "topk_group": 1},
         scales=INDEXER_SCALES,
     ),
+    Case("glm-moe-dsa", {**GLM, "num_hidden_layers": 2}, scales=INDEXER_SCALES),
+    # Layers that share a selection, as a list says.
     Case(
-        "glm-moe-dsa",
+        "glm-moe-dsa-shared",
         {
-            **{key: value for key, value in CONFIG.items() if key not in ("rope_theta", "rope_scaling")},
-            **INDEXER,
-            "model_type": "glm_moe_dsa",
-            "num_hidden_layers": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 700.0},
+            **GLM,
+            "num_hidden_layers": 4,
+            "n_routed_experts": 8,
+            "indexer_types": ["full", "shared", "full", "shared"],
         },
+        network=sharing_network,
+        scales=INDEXER_SCALES,
+    ),
+    # The same by numbers: full, full, shared, shared, full.
+    Case(
+        "glm-moe-dsa-interval",
+        {**GLM, "num_hidden_layers": 5, "n_routed_experts": 8, "index_topk_freq": 3},
+        network=sharing_network,
         scales=INDEXER_SCALES,
     ),
 ]
