@@ -269,6 +269,7 @@ static const change DIRECTORIES[] = {
     // What the published files of these families have.
     {"deepseek-v3", "auto_map", "{\"AutoConfig\": \"own.Config\"}", KVERN_OK, ""},
     {"deepseek-v3", "num_nextn_predict_layers", "1", KVERN_OK, ""},
+    {"deepseek-v3", "num_experts_per_tok", "1", REFUSED, "num_experts_per_tok is 1"},
     {"phi3-long", "auto_map", "{\"AutoConfig\": \"own.Config\"}", KVERN_OK, ""},
     {"llama", "auto_map", "{\"AutoConfig\": \"own.Config\"}", REFUSED, "auto_map"},
 };

@@ -268,6 +268,18 @@ static kvern_status check_router(facts_reader *reader)
     return status;
 }
 
+// The weight of an only expert, divided by the sum of weights, is 1; some readers divide and others
+// do not.
+static kvern_status check_single_expert(facts_reader *reader, const model_facts *facts)
+{
+    if (facts->experts.used != 1 || !facts->experts.normalized) {
+        return KVERN_OK;
+    }
+    facts_find(reader, "expert_used_count");
+    return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
+                       "%s is 1: readers differ on the weight of an only expert", reader->key);
+}
+
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     const bool hf = reader->source->format->hf_names;
@@ -277,7 +289,10 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     }
     facts->experts.router = hf ? MODEL_ROUTER_SIGMOID : MODEL_ROUTER_SOFTMAX;
     facts->experts.normalized = hf;
-    return status == KVERN_OK ? facts_read_experts(reader, facts) : status;
+    if (status == KVERN_OK) {
+        status = facts_read_experts(reader, facts);
+    }
+    return status == KVERN_OK ? check_single_expert(reader, facts) : status;
 }
 
 // The indexer rotates the first dims of its heads by halves, or by neighbours as the attention
