@@ -23,18 +23,28 @@ static void list_shared(experts_layer *layer, const model_facts *facts, tensor_s
     }
 }
 
-// The gate is in front where both are one tensor.
+// Where both are one tensor the gate is in front, or each of its rows is.
+static void want_part(tensor_spec *spec, const model_experts *experts, bool up)
+{
+    const size_t inner = experts->feed_forward;
+    if (experts->fused) {
+        spec->fused_rows = 2 * inner;
+        spec->first_row = !up ? 0 : experts->in_turn ? 1 : inner;
+        spec->pieces = experts->in_turn ? inner : 0;
+    }
+}
+
 static void list_gate_and_up(experts_layer *layer, const model_facts *facts, tensor_specs *list)
 {
     const model_experts *experts = &facts->experts;
     const size_t inner = experts->feed_forward, width = facts->width, count = experts->count;
     const char *const fused = experts->fused ? "ffn_gate_up_exps.weight" : NULL;
-    tensor_spec *gate = tensor_spec_stack(list, fused ? fused : "ffn_gate_exps.weight", count,
-                                          inner, width, &layer->gate);
-    tensor_spec *up = tensor_spec_stack(list, fused ? fused : "ffn_up_exps.weight", count, inner,
-                                        width, &layer->up);
-    gate->fused_rows = up->fused_rows = fused ? 2 * inner : 0;
-    up->first_row = fused ? inner : 0;
+    want_part(tensor_spec_stack(list, fused ? fused : "ffn_gate_exps.weight", count, inner, width,
+                                &layer->gate),
+              experts, false);
+    want_part(tensor_spec_stack(list, fused ? fused : "ffn_up_exps.weight", count, inner, width,
+                                &layer->up),
+              experts, true);
 }
 
 void experts_list_tensors(experts_layer *layer, const model_facts *facts, size_t index,
@@ -61,8 +71,14 @@ void experts_list_biases(experts_layer *layer, const model_facts *facts, size_t 
         return;
     }
     tensor_spec_vector(list, "ffn_gate_inp.bias", count, &layer->router_bias);
-    tensor_spec_vector(list, "ffn_gate_exps.bias", inner, &layer->gate_bias)->count = count;
-    tensor_spec_vector(list, "ffn_up_exps.bias", inner, &layer->up_bias)->count = count;
+    const char *const fused = experts->fused ? "ffn_gate_up_exps.bias" : NULL;
+    tensor_spec *gate =
+        tensor_spec_vector(list, fused ? fused : "ffn_gate_exps.bias", inner, &layer->gate_bias);
+    tensor_spec *up =
+        tensor_spec_vector(list, fused ? fused : "ffn_up_exps.bias", inner, &layer->up_bias);
+    gate->count = up->count = count;
+    want_part(gate, experts, false);
+    want_part(up, experts, true);
     tensor_spec_vector(list, "ffn_down_exps.bias", facts->width, &layer->down_bias)->count = count;
 }
 

@@ -73,7 +73,8 @@ typedef struct model_experts {
     size_t feed_forward; // inner width of an expert
     size_t shared;       // inner width of the expert that all tokens use; 0: none
     bool shared_gate;    // it is weighted by a sigmoid
-    bool fused;          // the file has gate and up of all experts in one tensor
+    bool fused;          // the file has gate and up of all experts in one tensor,
+    bool in_turn;        // a row of the gate and one of up in turn, not the gate in front
 } model_experts;
 
 // Latent attention (MLA) of the layers of kind MODEL_LAYER_LATENT, all alike, and the indexer that

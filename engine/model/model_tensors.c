@@ -143,7 +143,7 @@ static void describe_shape(const weights_tensor *tensor, char *text, size_t byte
 static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t shape[3])
 {
     uint32_t dims = 0;
-    shape[dims++] = spec->cols;
+    shape[dims++] = spec->vector && spec->fused_rows ? spec->fused_rows : spec->cols;
     if (spec->flat) {
         shape[dims++] = spec->fused_rows * spec->count;
         return dims;
@@ -422,10 +422,24 @@ static bool turn_vector(const model_loader *loader, const tensor_spec *spec, flo
     return true;
 }
 
+// Of a vector that is a part of what the tensor has, its own elements, moved to the front.
+static void keep_part(const tensor_spec *spec, float *values)
+{
+    const size_t pieces = spec->pieces ? spec->pieces : 1, all = spec->fused_rows;
+    const size_t run = spec->cols / pieces, stride = all / pieces;
+    for (size_t row = 0; all && row < (spec->count ? spec->count : 1); row++) {
+        for (size_t i = 0; i < spec->cols; i++) { // never beyond where it is read
+            values[row * spec->cols + i] =
+                values[row * all + spec->first_row + i / run * stride + i % run];
+        }
+    }
+}
+
 static kvern_status load_vector(const model_loader *loader, const tensor_spec *spec,
                                 const weights_tensor *tensor)
 {
-    size_t n = spec->cols * (spec->count ? spec->count : 1);
+    const size_t stored = spec->fused_rows ? spec->fused_rows : spec->cols;
+    const size_t n = stored * (spec->count ? spec->count : 1);
     float *values = malloc(n * sizeof *values);
     if (!values) {
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
@@ -436,6 +450,7 @@ static kvern_status load_vector(const model_loader *loader, const tensor_spec *s
         free(values);
         return engine_fail(loader->error, status, "the tensor %s cannot be decoded", spec->name);
     }
+    keep_part(spec, values);
     if (!turn_vector(loader, spec, values)) {
         free(values);
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory for the tensor %s",
@@ -553,7 +568,7 @@ static kvern_status load_tensor(model_loader *loader, const tensor_spec *spec, s
     status = spec->stack    ? load_stack(loader, spec, tensor, tensors)
              : spec->matrix ? load_matrix(loader, spec, tensor, 0, spec->matrix)
                             : load_vector(loader, spec, tensor);
-    loader->done_bytes += spec->vector ? tensor->bytes : 0;
+    loader->done_bytes += spec->vector && spec->first_row == 0 ? tensor->bytes : 0;
     if (status == KVERN_OK && loader->progress) {
         loader->progress(loader->user, loader->done_bytes, loader->facts->tensor_bytes);
     }

@@ -38,7 +38,8 @@ typedef struct tensor_spec {
     bool optional;
     // Of a matrix that is a part of a fused one, whose name the spec has: `rows` rows of its
     // `fused_rows`, from `first_row` on. The parts of a tensor are listed all, and the first one
-    // begins with row 0. 0: the tensor is the matrix.
+    // begins with row 0. 0: the tensor is the matrix. Of a vector elements count as rows, `cols` of
+    // the `fused_rows`.
     size_t fused_rows;
     size_t first_row;
     // Of a part that has some rows of each of so many equal pieces of the tensor, heads for

@@ -2,6 +2,7 @@
 #include "engine/safetensors/safetensors_model.h"
 
 #include "engine/base/mapped_file.h"
+#include "engine/safetensors/block_tensors.h"
 #include "engine/safetensors/config_json.h"
 #include "engine/safetensors/json_text.h"
 #include "engine/safetensors/quantized_tensors.h"
@@ -184,6 +185,9 @@ static kvern_status take_tensors(safetensors_model *model, const char *directory
     if (status == KVERN_OK) {
         status =
             quantized_tensors_join(model->config, directory, model->tensors, &model->count, error);
+    }
+    if (status == KVERN_OK) {
+        status = block_tensors_join(model->config, directory, model->tensors, &model->count, error);
     }
     hide_unknown(model);
     return status == KVERN_OK ? index_tensors(model, directory, error) : status;

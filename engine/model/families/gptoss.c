@@ -31,6 +31,11 @@ static const hf_tensor_name HF_TENSORS[] = {
     {"ffn_up_exps.bias", "mlp.experts.up_proj.bias"},
     {"ffn_down_exps.weight", "mlp.experts.down_proj.weight"},
     {"ffn_down_exps.bias", "mlp.experts.down_proj.bias"},
+    // OpenAI's own: see engine/safetensors/block_tensors.h
+    {"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj_blocks"},
+    {"ffn_gate_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj_blocks"},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
     {NULL, NULL},
 };
 static const key_row HF_KEYS[] = {
@@ -44,6 +49,9 @@ static const key_row HF_KEYS[] = {
     {"attention_bias", .rule = KEY_NEUTRAL, .neutral = KEY_TRUE},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu", .why = "a clamped one in fact"},
     {"initial_context_length", .rule = KEY_WITHOUT_EFFECT, .why = "rope_scaling has it"},
+    {"quantization_config.quant_method", .rule = KEY_NEUTRAL, .text = "mxfp4",
+     .why = "blocks and their scales"},
+    {"quantization_config.modules_to_not_convert", .rule = KEY_USED, .why = "has no experts"},
     {"output_router_logits", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
     {"router_aux_loss_coef", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
 };
@@ -68,7 +76,11 @@ static kvern_status check_limit(facts_reader *reader)
 
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
+    const weights *source = reader->source;
     facts->experts.router = MODEL_ROUTER_CHOSEN;
+    facts->experts.fused = source->format->hf_names &&
+                           weights_find_tensor(source, "blk.0.ffn_gate_up_exps.weight") != NULL;
+    facts->experts.in_turn = facts->experts.fused;
     kvern_status status = facts_check_stated(reader, "rope.scaling.type"); // or yarn, or nothing
     if (status == KVERN_OK) {
         status = sparse_read_facts(reader, facts);
