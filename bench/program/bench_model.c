@@ -109,7 +109,8 @@ typedef struct model_run {
     size_t peer_count;
     model_cell *cells; // all contexts of the first number of threads, then of the next
     size_t cell_count;
-    double *samples; // of all cells
+    double *samples;            // of all cells
+    char storage[STORAGE_TEXT]; // what the KV cache is stored in
     // While the cells of one number of threads are measured:
     loaded_model loaded;
     kvern_state *state;
@@ -291,6 +292,7 @@ static kvern_status open_threads(model_run *run, size_t threads, engine_error *e
         status = model_workspace_create(run->loaded.model, tokens, batch, &run->workspace, error);
     if (status)
         return status;
+    storage_text(&common.storage, model_get_facts(run->loaded.model), run->storage);
     run->logits = malloc(batch * model_get_facts(run->loaded.model)->vocabulary * sizeof(float));
     run->tokens = malloc(tokens * sizeof(int32_t));
     if (!run->logits || !run->tokens)
@@ -400,20 +402,18 @@ static json_t *cell_json(const model_run *run, const model_cell *c)
 
 static int print_cells(const model_run *run)
 {
-    char storage[STORAGE_TEXT];
-    storage_text(&run->options->bench.common.storage, model_get_facts(run->loaded.model), storage);
     if (run->options->bench.common.json) {
         json_t *list = json_array();
         for (size_t i = 0; i < run->cell_count; i++)
             json_array_append_new(list, cell_json(run, &run->cells[i]));
-        return json_print(json_pack("{s:s, s:s, s:o}", "kv", storage, "peer",
+        return json_print(json_pack("{s:s, s:s, s:o}", "kv", run->storage, "peer",
                                     run->peer_count ? run->peers[0].name : "", "cells", list));
     }
     printf("%8s %7s %8s %10s %17s %10s %17s%s\n", "context", "threads", "storage", "prompt/s",
            "low-high", "generate/s", "low-high", run->peer_count ? "  ratios        differ" : "");
     for (size_t i = 0; i < run->cell_count; i++)
         print_cell(run, &run->cells[i]);
-    printf("our KV cache: %s\n", storage);
+    printf("our KV cache: %s\n", run->storage);
     return CLI_SUCCESS;
 }
 
