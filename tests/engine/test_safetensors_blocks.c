@@ -238,7 +238,8 @@ static directory make_directory(const family_case *c, form form, fault fault, co
     unsigned char *file = family_case_safetensors(c, &bytes);
     const size_t length = file[0] | (size_t)file[1] << 8 | (size_t)file[2] << 16;
     json_t *header = json_loadb((const char *)file + 8, length, 0, NULL), *tensor;
-    const floats from = {header, file + 8 + length};
+    memmove(file, file + 8 + length, bytes - 8 - length); // so that numbers are aligned
+    const floats from = {header, file};
     writing w = {.builder = safetensors_builder_create(), .form = form, .fault = fault};
     const char *name;
     json_object_foreach(header, name, tensor)
