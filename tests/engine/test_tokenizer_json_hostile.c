@@ -73,125 +73,176 @@ static void expect(const tokenizer_texts *texts, const char *what, kvern_status 
     ", \"behavior\": \"" behavior "\", \"invert\": false}, " PRE "\"use_regex\": true}]}"
 #define REGEX(text) SPLIT("{\"Regex\": \"" text "\"}", "Isolated")
 
-static void a_tokenizer_json_is_honoured_or_refused(void **state)
+// Each case is the small tokenizer with one thing changed.
+static void expect_all(const expectation *cases, size_t count)
 {
-    (void)state;
-    static const expectation cases[] = {
-        {"{", "{", KVERN_OK, ""},
-        {"\"1.0\"", "\"2.0\"", KVERN_ERR_UNSUPPORTED, "version"},
-        {"\"truncation\"", "\"cutting\"", KVERN_ERR_UNSUPPORTED, "\"cutting\""},
-        {"{", "[", KVERN_ERR_FORMAT, "tokenizer.json: line 1"},
-        {"\"version\": \"1.0\"", "\"version\": \"1.0\", \"version\": \"1.0\"", KVERN_ERR_FORMAT,
-         "duplicate"},
-        // The model.
-        {"\"BPE\"", "\"Unigram\"", KVERN_ERR_UNSUPPORTED, "vocabulary of type \"Unigram\""},
-        {"\"dropout\": null", "\"dropout\": 0.1", KVERN_ERR_UNSUPPORTED, "model.dropout"},
-        {"\"dropout\": null", "\"dropout\": 0", KVERN_OK, ""},
-        {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", KVERN_ERR_UNSUPPORTED,
-         "model.end_of_word_suffix"},
-        {"\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"##\"",
-         KVERN_ERR_UNSUPPORTED, "model.continuing_subword_prefix"},
-        {"\"unk_token\": null", "\"unk_token\": \"<unk>\"", KVERN_ERR_FORMAT, "<unk>"},
-        {"\"fuse_unk\": false", "\"fuse_unk\": 1", KVERN_ERR_FORMAT, "model.fuse_unk"},
-        {"\"fuse_unk\"", "\"unknown\"", KVERN_ERR_UNSUPPORTED, "\"unknown\""},
-        {"\"b\": 1", "\"b\": 0", KVERN_ERR_FORMAT, "has the id of another"},
-        {"\"b\": 1", "\"b\": -1", KVERN_ERR_FORMAT, "has no id"},
-        {"\"b\": 1", "\"b\": 1.5", KVERN_ERR_FORMAT, "has no id"},
-        {"\"b\": 1", "\"b\": 2000000000", KVERN_ERR_FORMAT, "ids up to"},
-        {"\"b\": 1", "\"b\": 100", KVERN_OK, ""}, // a gap
-        {"\"vocab\": {", "\"vocab\": [{", KVERN_ERR_FORMAT, "line 1"},
-        {"\"a b\", ", "\"a b\", \"a c\", ", KVERN_ERR_FORMAT, "element 1 is made of or makes"},
-        {"\"a b\", ", "\"ab\", ", KVERN_ERR_FORMAT, "element 0 is no pair"},
-        {"\"a b\", ", "\"a b b\", ", KVERN_ERR_FORMAT, "element 0 is no pair"},
-        {"\"a b\", ", "[\"a\", \"b\"], ", KVERN_OK, ""},
-        {"\"a b\", ", "[\"a\", 1], ", KVERN_ERR_FORMAT, "element 0 is no pair"},
-        {"\"merges\": [", "\"merges\": 1, \"fuse_unk\": [", KVERN_ERR_FORMAT, "line 1"},
-        // Added tokens.
-        {"\"id\": 7", "\"id\": 6", KVERN_ERR_FORMAT, "contradicts another one"},
-        {"\"id\": 8", "\"id\": 7", KVERN_ERR_FORMAT, "contradicts another one"},
-        {"\"content\": \"<s>\"", "\"content\": \"\"", KVERN_ERR_FORMAT, "empty"},
-        {"\"content\": \"<s>\"", "\"content\": \"ab\"", KVERN_ERR_FORMAT, "contradicts"},
-        {"\"content\": \"<s>\"", "\"text\": \"<s>\"", KVERN_ERR_UNSUPPORTED, "\"text\""},
-        {"\"single_word\": false", "\"single_word\": \"no\"", KVERN_ERR_FORMAT, "single_word"},
-        {"\"normalized\": false, \"special\": true", "\"normalized\": true, \"special\": true",
-         KVERN_OK, ""},
-        // Normalizers.
-        {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"Lowercase\"}", KVERN_ERR_UNSUPPORTED,
-         "normalizer: a normalizer of type \"Lowercase\""},
-        {NULL_NORMALIZER, "\"normalizer\": 1", KVERN_ERR_FORMAT, "normalizer"},
-        {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"NFC\"}", KVERN_OK, ""},
-        {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"NFC\", \"x\": 1}", KVERN_ERR_UNSUPPORTED,
-         "\"x\""},
-        {NULL_NORMALIZER,
-         "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, "
-         "{\"type\": \"Strip\"}]}",
-         KVERN_ERR_UNSUPPORTED, "normalizer.normalizers[1]: a normalizer of type \"Strip\""},
-        {NULL_NORMALIZER,
-         "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": "
-         "\"\"}",
-         KVERN_ERR_UNSUPPORTED, "may match an empty text"},
-        {NULL_NORMALIZER,
-         "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {}, \"content\": \"\"}",
-         KVERN_ERR_FORMAT, "pattern"},
-        // Pre-tokenizers.
-        {PRE "\"use_regex\": true}", "{\"type\": \"Whitespace\"}", KVERN_ERR_UNSUPPORTED,
-         "pre_tokenizer: a pre-tokenizer of type \"Whitespace\""},
-        {PRE "\"use_regex\": true}", "null", KVERN_ERR_UNSUPPORTED, "decoder"},
-        {PRE "\"use_regex\": true}", "5", KVERN_ERR_FORMAT, "pre_tokenizer"},
-        {PRE "\"use_regex\": true}",
-         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
-         "\"Digits\"}]}",
-         KVERN_ERR_UNSUPPORTED, "nothing may follow ByteLevel"},
-        {PRE "\"use_regex\": true}", SPLIT("{\"String\": \"a\"}", "Removed"), KVERN_ERR_UNSUPPORTED,
-         "\"Removed\" is not supported"},
-        {PRE "\"use_regex\": true}", SPLIT("{\"String\": \"a\"}", "Contiguous"), KVERN_OK, ""},
-        {PRE "\"use_regex\": true}", REGEX("[a[b]]"), KVERN_ERR_UNSUPPORTED, "a class in a class"},
-        {PRE "\"use_regex\": true}", REGEX("[a-z&&[^b]]"), KVERN_ERR_UNSUPPORTED,
-         "an intersection"},
-        {PRE "\"use_regex\": true}", REGEX("\\\\w+"), KVERN_ERR_UNSUPPORTED, "an escape"},
-        {PRE "\"use_regex\": true}", REGEX("(?i)a"), KVERN_ERR_UNSUPPORTED, "a group"},
-        {PRE "\"use_regex\": true}", REGEX("a{2}+"), KVERN_ERR_UNSUPPORTED, "behind a brace"},
-        {PRE "\"use_regex\": true}", REGEX("a{,2}"), KVERN_ERR_UNSUPPORTED, "a brace"},
-        {PRE "\"use_regex\": true}", REGEX("\\\\p{Emoji}"), KVERN_ERR_UNSUPPORTED,
-         "an unknown property"},
-        {PRE "\"use_regex\": true}", REGEX("^a"), KVERN_ERR_UNSUPPORTED, "a sign"},
-        {PRE "\"use_regex\": true}", REGEX("a."), KVERN_ERR_UNSUPPORTED, "a sign"},
-        {PRE "\"use_regex\": true}", REGEX("[a"), KVERN_ERR_UNSUPPORTED, "an open class"},
-        {PRE "\"use_regex\": true}", REGEX("(a"), KVERN_ERR_UNSUPPORTED, "regular expression"},
-        {PRE "\"use_regex\": true}", REGEX("a*"), KVERN_ERR_UNSUPPORTED, "an empty text"},
-        {PRE "\"use_regex\": true}", REGEX("[\\\\s-a]"), KVERN_ERR_UNSUPPORTED, "a range"},
-        {PRE "\"use_regex\": true}", REGEX("\\\\u00e9+|\\\\x{1F600}|\\\\x41"), KVERN_OK, ""},
-        {PRE "\"use_regex\": true}", REGEX("\\\\xe9"), KVERN_ERR_UNSUPPORTED, "a code"},
-        // Decoders.
-        {DECODER, "\"decoder\": null", KVERN_ERR_FORMAT, "decoder"},
-        {DECODER, "\"decoder\": {\"type\": \"WordPiece\"}", KVERN_ERR_UNSUPPORTED, "\"WordPiece\""},
-        {DECODER, "\"decoder\": {\"type\": \"Fuse\"}", KVERN_ERR_UNSUPPORTED,
-         "it must be ByteLevel"},
-        {DECODER,
-         "\"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}",
-         KVERN_ERR_UNSUPPORTED, "only one space"},
-        {DECODER,
-         "\"decoder\": {\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": "
-         "\"b\"}",
-         KVERN_ERR_UNSUPPORTED, "only U+2581"},
-        // Post-processors.
-        {NULL_PROCESSOR, "\"post_processor\": {\"type\": \"BertProcessing\"}",
-         KVERN_ERR_UNSUPPORTED, "\"BertProcessing\""},
-        {NULL_PROCESSOR, TEMPLATE(TOKEN ", " SEQUENCE), KVERN_OK, ""},
-        {NULL_PROCESSOR, TEMPLATE(SEQUENCE ", " TOKEN), KVERN_ERR_UNSUPPORTED,
-         "it puts a token behind a text"},
-        {NULL_PROCESSOR, TEMPLATE(TOKEN ", " TOKEN ", " SEQUENCE), KVERN_ERR_UNSUPPORTED,
-         "more than one token"},
-        {NULL_PROCESSOR, TEMPLATE(SEQUENCE ", " SEQUENCE), KVERN_ERR_UNSUPPORTED, "comes twice"},
-        {NULL_PROCESSOR, TEMPLATE(TOKEN), KVERN_ERR_UNSUPPORTED, "no text"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < count; i++) {
         char *text = replaced(SMALL, cases[i].from, cases[i].to);
         expect(&(tokenizer_texts){.tokenizer = text_view_of(text)}, cases[i].to, cases[i].status,
                cases[i].text);
         free(text);
     }
+}
+
+static const expectation FILES[] = {
+    {"{", "{", KVERN_OK, ""},
+    {"\"1.0\"", "\"2.0\"", KVERN_ERR_UNSUPPORTED, "version"},
+    {"\"truncation\"", "\"cutting\"", KVERN_ERR_UNSUPPORTED, "\"cutting\""},
+    {"{", "[", KVERN_ERR_FORMAT, "tokenizer.json: line 1"},
+    {"\"version\": \"1.0\"", "\"version\": \"1.0\", \"version\": \"1.0\"", KVERN_ERR_FORMAT,
+     "duplicate"},
+};
+
+static void files_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(FILES, sizeof FILES / sizeof FILES[0]);
     expect(&(tokenizer_texts){0}, "nothing", KVERN_ERR_UNSUPPORTED, "no tokenizer.json");
+}
+
+static const expectation MODELS[] = {
+    {"\"BPE\"", "\"Unigram\"", KVERN_ERR_UNSUPPORTED, "vocabulary of type \"Unigram\""},
+    {"\"dropout\": null", "\"dropout\": 0.1", KVERN_ERR_UNSUPPORTED, "model.dropout"},
+    {"\"dropout\": null", "\"dropout\": 0", KVERN_OK, ""},
+    {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", KVERN_ERR_UNSUPPORTED,
+     "model.end_of_word_suffix"},
+    {"\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"##\"",
+     KVERN_ERR_UNSUPPORTED, "model.continuing_subword_prefix"},
+    {"\"unk_token\": null", "\"unk_token\": \"<unk>\"", KVERN_ERR_FORMAT, "<unk>"},
+    {"\"fuse_unk\": false", "\"fuse_unk\": 1", KVERN_ERR_FORMAT, "model.fuse_unk"},
+    {"\"fuse_unk\"", "\"unknown\"", KVERN_ERR_UNSUPPORTED, "\"unknown\""},
+    {"\"b\": 1", "\"b\": 0", KVERN_ERR_FORMAT, "has the id of another"},
+    {"\"b\": 1", "\"b\": -1", KVERN_ERR_FORMAT, "has no id"},
+    {"\"b\": 1", "\"b\": 1.5", KVERN_ERR_FORMAT, "has no id"},
+    {"\"b\": 1", "\"b\": 2000000000", KVERN_ERR_FORMAT, "ids up to"},
+    {"\"b\": 1", "\"b\": 100", KVERN_OK, ""}, // a gap
+    {"\"vocab\": {", "\"vocab\": [{", KVERN_ERR_FORMAT, "line 1"},
+    {"\"a b\", ", "\"a b\", \"a c\", ", KVERN_ERR_FORMAT, "element 1 is made of or makes"},
+    {"\"a b\", ", "\"ab\", ", KVERN_ERR_FORMAT, "element 0 is no pair"},
+    {"\"a b\", ", "\"a b b\", ", KVERN_ERR_FORMAT, "element 0 is no pair"},
+    {"\"a b\", ", "[\"a\", \"b\"], ", KVERN_OK, ""},
+    {"\"a b\", ", "[\"a\", 1], ", KVERN_ERR_FORMAT, "element 0 is no pair"},
+    {"\"merges\": [", "\"merges\": 1, \"fuse_unk\": [", KVERN_ERR_FORMAT, "line 1"},
+};
+
+static void models_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(MODELS, sizeof MODELS / sizeof MODELS[0]);
+}
+
+static const expectation ADDED_TOKENS[] = {
+    {"\"id\": 7", "\"id\": 6", KVERN_ERR_FORMAT, "contradicts another one"},
+    {"\"id\": 8", "\"id\": 7", KVERN_ERR_FORMAT, "contradicts another one"},
+    {"\"content\": \"<s>\"", "\"content\": \"\"", KVERN_ERR_FORMAT, "empty"},
+    {"\"content\": \"<s>\"", "\"content\": \"ab\"", KVERN_ERR_FORMAT, "contradicts"},
+    {"\"content\": \"<s>\"", "\"text\": \"<s>\"", KVERN_ERR_UNSUPPORTED, "\"text\""},
+    {"\"single_word\": false", "\"single_word\": \"no\"", KVERN_ERR_FORMAT, "single_word"},
+    {"\"normalized\": false, \"special\": true", "\"normalized\": true, \"special\": true",
+     KVERN_OK, ""},
+};
+
+static void added_tokens_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(ADDED_TOKENS, sizeof ADDED_TOKENS / sizeof ADDED_TOKENS[0]);
+}
+
+static const expectation NORMALIZERS[] = {
+    {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"Lowercase\"}", KVERN_ERR_UNSUPPORTED,
+     "normalizer: a normalizer of type \"Lowercase\""},
+    {NULL_NORMALIZER, "\"normalizer\": 1", KVERN_ERR_FORMAT, "normalizer"},
+    {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"NFC\"}", KVERN_OK, ""},
+    {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"NFC\", \"x\": 1}", KVERN_ERR_UNSUPPORTED,
+     "\"x\""},
+    {NULL_NORMALIZER,
+     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, "
+     "{\"type\": \"Strip\"}]}",
+     KVERN_ERR_UNSUPPORTED, "normalizer.normalizers[1]: a normalizer of type \"Strip\""},
+    {NULL_NORMALIZER,
+     "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": "
+     "\"\"}",
+     KVERN_ERR_UNSUPPORTED, "may match an empty text"},
+    {NULL_NORMALIZER, "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {}, \"content\": \"\"}",
+     KVERN_ERR_FORMAT, "pattern"},
+};
+
+static void normalizers_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(NORMALIZERS, sizeof NORMALIZERS / sizeof NORMALIZERS[0]);
+}
+
+static const expectation PRE_TOKENIZERS[] = {
+    {PRE "\"use_regex\": true}", "{\"type\": \"Whitespace\"}", KVERN_ERR_UNSUPPORTED,
+     "pre_tokenizer: a pre-tokenizer of type \"Whitespace\""},
+    {PRE "\"use_regex\": true}", "null", KVERN_ERR_UNSUPPORTED, "decoder"},
+    {PRE "\"use_regex\": true}", "5", KVERN_ERR_FORMAT, "pre_tokenizer"},
+    {PRE "\"use_regex\": true}",
+     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
+     "\"Digits\"}]}",
+     KVERN_ERR_UNSUPPORTED, "nothing may follow ByteLevel"},
+    {PRE "\"use_regex\": true}", SPLIT("{\"String\": \"a\"}", "Removed"), KVERN_ERR_UNSUPPORTED,
+     "\"Removed\" is not supported"},
+    {PRE "\"use_regex\": true}", SPLIT("{\"String\": \"a\"}", "Contiguous"), KVERN_OK, ""},
+    {PRE "\"use_regex\": true}", REGEX("[a[b]]"), KVERN_ERR_UNSUPPORTED, "a class in a class"},
+    {PRE "\"use_regex\": true}", REGEX("[a-z&&[^b]]"), KVERN_ERR_UNSUPPORTED, "an intersection"},
+    {PRE "\"use_regex\": true}", REGEX("\\\\w+"), KVERN_ERR_UNSUPPORTED, "an escape"},
+    {PRE "\"use_regex\": true}", REGEX("(?i)a"), KVERN_ERR_UNSUPPORTED, "a group"},
+    {PRE "\"use_regex\": true}", REGEX("a{2}+"), KVERN_ERR_UNSUPPORTED, "behind a brace"},
+    {PRE "\"use_regex\": true}", REGEX("a{,2}"), KVERN_ERR_UNSUPPORTED, "a brace"},
+    {PRE "\"use_regex\": true}", REGEX("\\\\p{Emoji}"), KVERN_ERR_UNSUPPORTED,
+     "an unknown property"},
+    {PRE "\"use_regex\": true}", REGEX("^a"), KVERN_ERR_UNSUPPORTED, "a sign"},
+    {PRE "\"use_regex\": true}", REGEX("a."), KVERN_ERR_UNSUPPORTED, "a sign"},
+    {PRE "\"use_regex\": true}", REGEX("[a"), KVERN_ERR_UNSUPPORTED, "an open class"},
+    {PRE "\"use_regex\": true}", REGEX("(a"), KVERN_ERR_UNSUPPORTED, "regular expression"},
+    {PRE "\"use_regex\": true}", REGEX("a*"), KVERN_ERR_UNSUPPORTED, "an empty text"},
+    {PRE "\"use_regex\": true}", REGEX("[\\\\s-a]"), KVERN_ERR_UNSUPPORTED, "a range"},
+    {PRE "\"use_regex\": true}", REGEX("\\\\u00e9+|\\\\x{1F600}|\\\\x41"), KVERN_OK, ""},
+    {PRE "\"use_regex\": true}", REGEX("\\\\xe9"), KVERN_ERR_UNSUPPORTED, "a code"},
+};
+
+static void pre_tokenizers_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(PRE_TOKENIZERS, sizeof PRE_TOKENIZERS / sizeof PRE_TOKENIZERS[0]);
+}
+
+static const expectation DECODERS[] = {
+    {DECODER, "\"decoder\": null", KVERN_ERR_FORMAT, "decoder"},
+    {DECODER, "\"decoder\": {\"type\": \"WordPiece\"}", KVERN_ERR_UNSUPPORTED, "\"WordPiece\""},
+    {DECODER, "\"decoder\": {\"type\": \"Fuse\"}", KVERN_ERR_UNSUPPORTED, "it must be ByteLevel"},
+    {DECODER, "\"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}",
+     KVERN_ERR_UNSUPPORTED, "only one space"},
+    {DECODER,
+     "\"decoder\": {\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": "
+     "\"b\"}",
+     KVERN_ERR_UNSUPPORTED, "only U+2581"},
+};
+
+static void decoders_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(DECODERS, sizeof DECODERS / sizeof DECODERS[0]);
+}
+
+static const expectation POST_PROCESSORS[] = {
+    {NULL_PROCESSOR, "\"post_processor\": {\"type\": \"BertProcessing\"}", KVERN_ERR_UNSUPPORTED,
+     "\"BertProcessing\""},
+    {NULL_PROCESSOR, TEMPLATE(TOKEN ", " SEQUENCE), KVERN_OK, ""},
+    {NULL_PROCESSOR, TEMPLATE(SEQUENCE ", " TOKEN), KVERN_ERR_UNSUPPORTED,
+     "it puts a token behind a text"},
+    {NULL_PROCESSOR, TEMPLATE(TOKEN ", " TOKEN ", " SEQUENCE), KVERN_ERR_UNSUPPORTED,
+     "more than one token"},
+    {NULL_PROCESSOR, TEMPLATE(SEQUENCE ", " SEQUENCE), KVERN_ERR_UNSUPPORTED, "comes twice"},
+    {NULL_PROCESSOR, TEMPLATE(TOKEN), KVERN_ERR_UNSUPPORTED, "no text"},
+};
+
+static void post_processors_are_honoured_or_refused(void **state)
+{
+    (void)state;
+    expect_all(POST_PROCESSORS, sizeof POST_PROCESSORS / sizeof POST_PROCESSORS[0]);
 }
 
 // Behind a normalizer nobody knows which part of a text is trusted.
@@ -426,7 +477,13 @@ static void hostile_patterns_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tokenizer_json_is_honoured_or_refused),
+        cmocka_unit_test(files_are_honoured_or_refused),
+        cmocka_unit_test(models_are_honoured_or_refused),
+        cmocka_unit_test(added_tokens_are_honoured_or_refused),
+        cmocka_unit_test(normalizers_are_honoured_or_refused),
+        cmocka_unit_test(pre_tokenizers_are_honoured_or_refused),
+        cmocka_unit_test(decoders_are_honoured_or_refused),
+        cmocka_unit_test(post_processors_are_honoured_or_refused),
         cmocka_unit_test(special_tokens_are_not_normalized),
         cmocka_unit_test(the_files_beside_it_are_honoured_or_refused),
         cmocka_unit_test(special_tokens_are_those_of_the_files),
