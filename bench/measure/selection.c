@@ -10,7 +10,9 @@
 // Tokens of an append; latents repeat after as many, index keys do not.
 #define CHUNK 1024
 
-// Numbers of the index keys that the best positions are picked by alone.
+// Heads and numbers of an indexer that does little else than picking the best positions. One head
+// would have a sum of 0 at every other position.
+#define PICK_HEADS 8
 #define PICK_DIM 8
 
 // One row of a layer, and the read of its newest position.
@@ -56,20 +58,36 @@ static kvern_status append(const setup *s, row *r, int64_t position, int64_t cou
 {
     kvern_latent_tokens tokens = kvern_latent_tokens_default(&r->layer);
     tokens.latent = s->latent;
-    tokens.rope = s->cell->rope_dim ? s->latent + CHUNK * s->cell->latent_dim : NULL;
+    tokens.rope = r->layer.rope_dim ? s->latent + CHUNK * s->cell->latent_dim : NULL;
     tokens.index = s->index + (size_t)position * r->layer.index_dim;
     tokens.counts = &count;
     return kvern_cache_append_latent(r->cache, KVERN_PHASE_WINDOW, &tokens, last ? &r->read : NULL);
 }
 
-static kvern_status open_row(const setup *s, size_t index_dim, kvern_codec index_codec, row *r)
+static kvern_layer whole_layer(const selection_case *c)
+{
+    kvern_layer layer = kvern_layer_latent(c->latent_dim, c->rope_dim, c->index_dim);
+    layer.latent_codec = layer.index_codec = c->storage;
+    if (c->rope_dim)
+        layer.rope_codec = c->storage;
+    return layer;
+}
+
+static size_t pick_heads(const selection_case *c)
+{
+    return c->index_heads < PICK_HEADS ? c->index_heads : PICK_HEADS;
+}
+
+// Few other numbers lie between its index keys, so that reading them takes little.
+static kvern_layer pick_layer(void)
+{
+    return kvern_layer_latent(PICK_DIM, 0, PICK_DIM);
+}
+
+static kvern_status open_row(const setup *s, kvern_layer layer, row *r)
 {
     const selection_case *c = s->cell;
-    r->layer = kvern_layer_latent(c->latent_dim, c->rope_dim, index_dim);
-    r->layer.latent_codec = c->storage;
-    if (c->rope_dim)
-        r->layer.rope_codec = c->storage;
-    r->layer.index_codec = index_codec;
+    r->layer = layer;
     kvern_status status = kvern_composition_create(s->context, &r->layer, 1, &r->composition);
     if (!status)
         status = kvern_cache_create(r->composition, 0, 1, &r->cache);
@@ -89,8 +107,8 @@ static kvern_status open_setup(setup *s)
         return status;
     if (!take_tensors(s->cell, s))
         return KVERN_ERR_MEMORY;
-    status = open_row(s, s->cell->index_dim, s->cell->storage, &s->whole);
-    return status ? status : open_row(s, PICK_DIM, kvern_codec_dense(KVERN_F32), &s->pick);
+    status = open_row(s, whole_layer(s->cell), &s->whole);
+    return status ? status : open_row(s, pick_layer(), &s->pick);
 }
 
 static void close_row(row *r)
@@ -152,7 +170,7 @@ static kvern_status run_all(setup *s, const roofline_buffer *buffer, size_t runs
             roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
         samples[BYTES * runs + i] = limits.bytes_per_s;
         samples[FMA * runs + i] = limits.fma_per_s;
-        status = run_select(s, &s->pick, 1, &samples[PICK * runs + i]);
+        status = run_select(s, &s->pick, pick_heads(s->cell), &samples[PICK * runs + i]);
         if (!status)
             status = run_select(s, &s->whole, s->cell->index_heads, &samples[SELECT * runs + i]);
         if (!status)

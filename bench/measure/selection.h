@@ -25,7 +25,7 @@ typedef struct selection_times {
 
 typedef struct selection_result {
     selection_times select; // scores of all positions, and the best of them
-    selection_times pick;   // the same by one head of 8 numbers: little else than picking the best
+    selection_times pick;   // the same by 8 heads of 8 numbers: little else than picking the best
     selection_times attend; // the selected positions
     selection_times dense;  // all positions
     roofline limits;

@@ -102,7 +102,7 @@ static const struct argp SELECT_ARGP = {
         "Times sparse attention over latents (512 numbers and 64 of the rope key) for one new "
         "token: scores of all positions and the best of them, and their share of the peak of "
         "multiply-adds, which is measured on the same threads between the runs; the same call with "
-        "an indexer of one head of 8 numbers, which does little else than pick the best; then the "
+        "an indexer of 8 heads of 8 numbers, which does little else than pick the best; then the "
         "read of the selected positions beside the dense read of all."
         "\vTimes are medians of --runs runs (default: 11); the spread is that of the quartiles.",
     .children = SELECT_CHILDREN,

@@ -2,6 +2,7 @@
 #include "src/attend/index_scan.h"
 
 #include "src/attend/index_score.h"
+#include "src/attend/latent_kernels.h"
 #include "src/attend/top_positions.h"
 #include "src/base/assert.h"
 #include "src/base/fail.h"
@@ -20,6 +21,12 @@
 
 // Positions of a chunk.
 #define CHUNK KVERN_SPAN_POSITIONS
+
+// Dims of keys that are decoded at a time: 16 KB.
+#define PIECE 64
+
+// Vectors are scored by groups of as many at most (kvern_latent_kernels.group).
+#define MOST_GROUP 8
 
 // Products below which handing work to other threads costs more than it saves.
 #define LEAST_PARALLEL_WORK 200000.0
@@ -48,6 +55,7 @@ typedef struct scan {
     const kvern_index_queries *queries;
     const kvern_selection *selection;
     kvern_index_score_fn *score;
+    const kvern_latent_kernels *products;
     scan_extent size;
     scan_tile *tiles;
     size_t tile_count;
@@ -59,12 +67,33 @@ typedef struct scan {
 
 // ---- Scratch ----
 
-// Of a worker: prepared queries, and the products of one block, in whole cache lines.
+// Working memory of a worker.
+typedef struct scan_slot {
+    float *keys; // [PIECE][64]
+    float *dots; // of one block: [vectors][64]
+    float *queries;
+    const scan_tile *tile; // whose queries they are; NULL: of none
+} scan_slot;
+
+// Query vectors of a tile, in whole groups.
+static size_t slot_vectors(const scan_extent *size)
+{
+    return kvern_ceil_div(size->tile_queries * size->heads, MOST_GROUP) * MOST_GROUP;
+}
+
+// In whole cache lines.
 static size_t slot_floats(const scan_extent *size)
 {
-    const size_t vectors = size->tile_queries * size->heads;
+    const size_t vectors = slot_vectors(size);
     const size_t queries = (vectors * size->query_floats + 15) / 16 * 16;
-    return queries + vectors * KVERN_BLOCK_POSITIONS;
+    return (PIECE + vectors) * KVERN_BLOCK_POSITIONS + queries;
+}
+
+static scan_slot slot_of(const scan *s, size_t worker)
+{
+    float *keys = s->slots + worker * slot_floats(&s->size);
+    float *dots = keys + PIECE * KVERN_BLOCK_POSITIONS;
+    return (scan_slot){keys, dots, dots + slot_vectors(&s->size) * KVERN_BLOCK_POSITIONS, NULL};
 }
 
 // Where the parts lie: the workers' memory first, then the keys, then the tiles.
@@ -212,20 +241,41 @@ static void fill_round(scan *s, kvern_query_number *at)
 
 // ---- Scores ----
 
-// Prepared queries of a tile: heads of one query behind those of the query before.
+// Whether products are sums over the decoded numbers of a key, without anything of the codec's own.
+static bool is_plain_sum(const kvern_stream_plan *index)
+{
+    return !index->type->prepare;
+}
+
+// Vector number `n` of the tile, `stride` floats from one number to the next.
+static void load_vector(const scan *s, const scan_tile *tile, size_t n, size_t dim, float *to,
+                        size_t stride)
+{
+    const kvern_index_queries *q = s->queries;
+    const size_t query = n / q->heads, head = n % q->heads;
+    const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)query;
+    const int64_t at = token * q->q_token_stride + (int64_t)head * q->q_head_stride;
+    for (size_t d = 0; d < dim; d++)
+        to[d * stride] = kvern_load_element(q->q_type, q->q, at + (int64_t)d);
+}
+
+// The queries of a tile: heads of one query behind those of the query before. For plain sums they
+// are turned as the kernels want them, and a group that is not full has zeros.
 static void load_queries(const scan *s, const scan_tile *tile, const kvern_stream_plan *index,
                          float *to)
 {
-    const kvern_index_queries *q = s->queries;
-    for (size_t i = 0; i < tile->count; i++) {
-        const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)i;
-        for (size_t h = 0; h < q->heads; h++, to += s->size.query_floats) {
-            const int64_t at = token * q->q_token_stride + (int64_t)h * q->q_head_stride;
-            for (size_t d = 0; d < index->dim; d++)
-                to[d] = kvern_load_element(q->q_type, q->q, at + (int64_t)d);
-            if (index->type->prepare)
-                index->type->prepare(&index->codec, index->dim, to);
-        }
+    const size_t count = tile->count * s->queries->heads, group = s->products->group;
+    const size_t dim = index->dim;
+    if (is_plain_sum(index)) {
+        const size_t groups = kvern_ceil_div(count, group);
+        memset(to + (groups - 1) * dim * group, 0, dim * group * sizeof *to);
+        for (size_t n = 0; n < count; n++)
+            load_vector(s, tile, n, dim, to + n / group * dim * group + n % group, group);
+        return;
+    }
+    for (size_t n = 0; n < count; n++, to += s->size.query_floats) {
+        load_vector(s, tile, n, dim, to, 1);
+        index->type->prepare(&index->codec, dim, to);
     }
 }
 
@@ -237,35 +287,63 @@ static const void *index_block(const scan *s, const scan_tile *tile, const kvern
     return kvern_page_block(index, page, 0);
 }
 
+// Products of plain sums: some dims at a time for all vectors, so that they stay in the first-level
+// cache. What is in f32 is read where it lies.
+static void multiply(const scan *s, const kvern_stream_plan *index, size_t vectors,
+                     const char *block, const char *next, const scan_slot *slot)
+{
+    const bool in_place = index->codec.kind == KVERN_CODEC_F32;
+    kvern_latent_score score = {.keys = (const float *)block,
+                                .dim = index->dim,
+                                .groups = kvern_ceil_div(vectors, s->products->group),
+                                .q = slot->queries,
+                                .scores = slot->dots};
+    for (; score.begin < index->dim; score.begin = score.end) {
+        score.end = in_place ? index->dim : kvern_min_size(score.begin + PIECE, index->dim);
+        if (!in_place) {
+            index->kernels.decode_block(&index->codec, block, index->dim, score.begin, score.end,
+                                        slot->keys);
+            score.keys = slot->keys;
+        }
+        score.next = next ? next + index->block_bytes * score.begin / index->dim : NULL;
+        score.next_bytes = index->block_bytes * (score.end - score.begin) / index->dim;
+        s->products->score(&score);
+    }
+}
+
 // Order keys of the block at `position` for all queries of the tile.
 static void score_block(const scan *s, const scan_tile *tile, const kvern_stream_plan *index,
-                        int64_t position, const float *prepared, float *dots)
+                        int64_t position, const scan_slot *slot)
 {
     const kvern_index_queries *q = s->queries;
-    const int64_t next = position + KVERN_BLOCK_POSITIONS;
-    index->kernels.score(&index->codec, index_block(s, tile, index, position), index->dim, 0,
-                         KVERN_BLOCK_POSITIONS / 16, tile->count * q->heads, prepared,
-                         s->size.query_floats, dots,
-                         next < tile->end ? index_block(s, tile, index, next) : NULL);
+    const int64_t behind = position + KVERN_BLOCK_POSITIONS;
+    const void *block = index_block(s, tile, index, position);
+    const void *next = behind < tile->end ? index_block(s, tile, index, behind) : NULL;
+    const size_t vectors = tile->count * q->heads;
+    if (is_plain_sum(index))
+        multiply(s, index, vectors, block, next, slot);
+    else
+        index->kernels.score(&index->codec, block, index->dim, 0, KVERN_BLOCK_POSITIONS / 16,
+                             vectors, slot->queries, s->size.query_floats, slot->dots, next);
     for (size_t i = 0; i < tile->count; i++) {
         const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)i;
         s->score(q->heads, q->weights + token * q->weight_token_stride,
-                 dots + i * q->heads * KVERN_BLOCK_POSITIONS,
+                 slot->dots + i * q->heads * KVERN_BLOCK_POSITIONS,
                  tile->keys + i * s->size.most_positions + position);
     }
 }
 
-static void score_chunk(const scan *s, const scan_tile *tile, size_t chunk, float *slot)
+static void score_chunk(const scan *s, const scan_tile *tile, size_t chunk, scan_slot *slot)
 {
     const kvern_geometry *g = s->view->rows[tile->first.row].geometry;
     const kvern_stream_plan *index = kvern_stream_for(g, KVERN_ROLE_INDEX);
     const int64_t begin = (int64_t)chunk * CHUNK;
     const int64_t end = kvern_min_i64(begin + CHUNK, tile->end);
-    float *dots =
-        slot + slot_floats(&s->size) - s->size.tile_queries * s->size.heads * KVERN_BLOCK_POSITIONS;
-    load_queries(s, tile, index, slot);
+    if (slot->tile != tile)
+        load_queries(s, tile, index, slot->queries);
+    slot->tile = tile;
     for (int64_t at = begin; at < end; at += KVERN_BLOCK_POSITIONS)
-        score_block(s, tile, index, at, slot, dots);
+        score_block(s, tile, index, at, slot);
 }
 
 // All keys of the tile are there.
@@ -292,12 +370,12 @@ static scan_tile *tile_of_chunk(const scan *s, size_t chunk)
 static void run_scan(void *arg, size_t worker)
 {
     scan *s = arg;
-    float *slot = s->slots + worker * slot_floats(&s->size);
+    scan_slot slot = slot_of(s, worker);
     const kvern_fp_saved saved = kvern_fp_enter();
     size_t chunk;
     while ((chunk = atomic_fetch_add(&s->next, 1)) < s->chunk_count) {
         scan_tile *tile = tile_of_chunk(s, chunk);
-        score_chunk(s, tile, chunk - tile->first_chunk, slot);
+        score_chunk(s, tile, chunk - tile->first_chunk, &slot);
         if (atomic_fetch_sub(&tile->left, 1) == 1)
             select_best(s, tile);
     }
@@ -330,6 +408,7 @@ kvern_status kvern_index_scan(kvern_context *context, kvern_reservation *reserva
     size_t keys, tiles, bytes;
     void *scratch = NULL;
     s.score = kvern_index_score_of(context->cpu_features);
+    s.products = kvern_latent_kernels_of(context->cpu_features);
     s.size.heads = queries->heads;
     kvern_status status = look_at_queries(&s, context);
     if (status)
