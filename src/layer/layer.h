@@ -100,12 +100,13 @@ struct kvern_layer_ops {
                             const int64_t *counts, size_t reserve_row, int64_t reserve_tokens);
     void (*commit)(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
     void (*cancel)(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
-    // The row keeps the room that was prepared and committed for `tokens` positions.
-    void (*keep_room)(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens);
+    // Row number `row` keeps the room that was prepared and committed for `tokens` positions.
+    void (*keep_room)(const kvern_planned_layer *layer, const kvern_layer_rows *rows, size_t row,
+                      int64_t tokens);
     // What a row, as it is, is to have to do what the plan says, apart from what it shares;
     // plan->rows is not looked at.
-    kvern_row_room (*room)(const kvern_planned_layer *layer, const kvern_row *row,
-                           const kvern_plan *plan);
+    kvern_row_room (*room)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                           size_t row, const kvern_plan *plan);
 
     // ---- Appends: a kind without streams has none of them but check_donor, and is not asked ----
 
@@ -115,9 +116,9 @@ struct kvern_layer_ops {
     // Stores the tokens behind the rows, which are prepared for them and become longer.
     void (*store)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                   const kvern_lane_views *views, const int64_t *counts);
-    // Whether a read of row number `index` as it is can have queries at its last `count` positions.
-    kvern_status (*check_donor)(const kvern_planned_layer *layer, const kvern_row *row,
-                                size_t index, int64_t count);
+    // Whether a read of row number `row` as it is can have queries at its last `count` positions.
+    kvern_status (*check_donor)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                size_t row, int64_t count);
     // Fills in a read of the rows as they are, whose last counts[r] positions have queries.
     void (*fill_read)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                       const int64_t *counts, kvern_read *read);
@@ -135,17 +136,22 @@ struct kvern_layer_ops {
 
     // ---- Going back ----
 
-    int64_t (*trimmable)(const kvern_planned_layer *layer, const kvern_row *row);
-    int64_t (*min_reusable)(const kvern_planned_layer *layer, const kvern_row *row);
-    int64_t (*max_append)(const kvern_planned_layer *layer, const kvern_row *row);
+    int64_t (*trimmable)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                         size_t row);
+    int64_t (*min_reusable)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                            size_t row);
+    int64_t (*max_append)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                          size_t row);
     // The row is left with `length` positions, a number that trimmable permits or that it had
     // before an open step.
-    void (*truncate)(const kvern_planned_layer *layer, kvern_row *row, int64_t length);
-    // Whether row number `index` could take back `count` tokens.
-    kvern_status (*check_round)(const kvern_planned_layer *layer, const kvern_row *row,
-                                size_t index, int64_t count);
+    void (*truncate)(const kvern_planned_layer *layer, const kvern_layer_rows *rows, size_t row,
+                     int64_t length);
+    // Whether row number `row` could take back `count` tokens.
+    kvern_status (*check_round)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                size_t row, int64_t count);
     // Tokens that a round of the row may have.
-    int64_t (*round_limit)(const kvern_planned_layer *layer, const kvern_row *row);
+    int64_t (*round_limit)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                           size_t row);
     // The end of a round: rows had begin[r] positions and keep lengths[r].
     void (*take_back)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                       const int64_t *begin, const int64_t *lengths);

@@ -129,19 +129,22 @@ bool kvern_cache_converted(const kvern_cache *cache, size_t row)
 int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    return row < cache->batch->row_count ? layer->ops->max_append(layer, &cache->rows[row]) : -1;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    return row < rows.count ? layer->ops->max_append(layer, &rows, row) : -1;
 }
 
 int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    return row < cache->batch->row_count ? layer->ops->trimmable(layer, &cache->rows[row]) : -1;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    return row < rows.count ? layer->ops->trimmable(layer, &rows, row) : -1;
 }
 
 int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    return row < cache->batch->row_count ? layer->ops->min_reusable(layer, &cache->rows[row]) : -1;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    return row < rows.count ? layer->ops->min_reusable(layer, &rows, row) : -1;
 }
 
 // ---- Changes of rows ----
@@ -187,19 +190,19 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const size_t rows = cache->batch->row_count;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     if (tokens < 0 || tokens > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, tokens)))
         return status;
-    const size_t scratch = layer->ops->scratch_bytes(layer, rows, query_vectors, tokens);
-    if ((status =
-             kvern_read_reserve(layer->context, &cache->batch->reservation, 1, rows, scratch))) {
+    const size_t scratch = layer->ops->scratch_bytes(layer, rows.count, query_vectors, tokens);
+    if ((status = kvern_read_reserve(layer->context, &cache->batch->reservation, 1, rows.count,
+                                     scratch))) {
         kvern_cache_cancel(cache);
         return status;
     }
     kvern_cache_commit(cache);
-    layer->ops->keep_room(layer, &cache->rows[row], tokens);
+    layer->ops->keep_room(layer, &rows, row, tokens);
     return KVERN_OK;
 }
 
@@ -231,8 +234,9 @@ kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)
     if ((status = kvern_cache_check_trim(cache, row, tokens)))
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     cache->batch->lengths[row] -= tokens;
-    layer->ops->truncate(layer, &cache->rows[row], cache->batch->lengths[row]);
+    layer->ops->truncate(layer, &rows, row, cache->batch->lengths[row]);
     return KVERN_OK;
 }
 

@@ -54,8 +54,9 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
 // What a row that holds nothing yet is to have for the plan.
 static kvern_row_room fresh_room(const kvern_planned_layer *layer, const kvern_plan *plan)
 {
-    static const kvern_row fresh = {0};
-    return layer->ops->room(layer, &fresh, plan);
+    kvern_row fresh = {0};
+    const kvern_layer_rows rows = {.count = 1, .rows = &fresh};
+    return layer->ops->room(layer, &rows, 0, plan);
 }
 
 // ---- Bytes ----
@@ -263,10 +264,10 @@ static size_t passing_pages(const kvern_planned_layer *layer, const kvern_row *r
 static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    kvern_row *r = &cache->rows[row];
-    kvern_row_room room = layer->ops->room(layer, r, plan);
-    room.pages += passing_pages(layer, r);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_row *r = &rows.rows[row];
+    kvern_row_room room = layer->ops->room(layer, &rows, row, plan);
+    room.pages += passing_pages(layer, r);
     memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
     return kvern_row_prepare_room(r, &room, &rows.changes[row]);
 }
@@ -274,8 +275,9 @@ static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_pla
 static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    kvern_row *r = &cache->rows[row];
-    const kvern_row_room room = layer->ops->room(layer, r, plan);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_row *r = &rows.rows[row];
+    const kvern_row_room room = layer->ops->room(layer, &rows, row, plan);
     kvern_cache_commit(cache);
     r->reserved = room.pages;
     r->passing = passing_pages(layer, r);

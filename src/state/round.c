@@ -20,7 +20,8 @@ int64_t kvern_state_round_limit(const kvern_state *state, size_t row)
     int64_t least = KVERN_MAX_POSITIONS - state->batch.lengths[row];
     for (size_t l = 0; l < state->composition->count; l++) {
         const kvern_planned_layer *layer = &state->composition->layers[l];
-        least = kvern_min_i64(least, layer->ops->round_limit(layer, &state->caches[l].rows[row]));
+        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        least = kvern_min_i64(least, layer->ops->round_limit(layer, &rows, row));
     }
     return least;
 }
@@ -28,10 +29,11 @@ int64_t kvern_state_round_limit(const kvern_state *state, size_t row)
 static kvern_status check_layer(const kvern_cache *cache, const int64_t *counts)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     kvern_status status = KVERN_OK;
-    for (size_t r = 0; r < cache->batch->row_count && !status; r++) {
+    for (size_t r = 0; r < rows.count && !status; r++) {
         if (counts[r])
-            status = layer->ops->check_round(layer, &cache->rows[r], r, counts[r]);
+            status = layer->ops->check_round(layer, &rows, r, counts[r]);
     }
     return status;
 }

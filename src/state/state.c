@@ -202,7 +202,8 @@ kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,
         kvern_cache *cache = &state->caches[l];
         const kvern_planned_layer *layer = kvern_cache_planned(cache);
         kvern_cache_commit(cache);
-        layer->ops->keep_room(layer, &cache->rows[row], tokens);
+        const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+        layer->ops->keep_room(layer, &rows, row, tokens);
     }
     return KVERN_OK;
 }
@@ -214,7 +215,8 @@ static void cut_row(kvern_cache *cache, size_t row)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     KVERN_ASSERT(row < cache->batch->row_count && !cache->appended);
-    layer->ops->truncate(layer, &cache->rows[row], cache->batch->lengths[row]);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    layer->ops->truncate(layer, &rows, row, cache->batch->lengths[row]);
 }
 
 kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)

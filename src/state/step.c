@@ -134,11 +134,12 @@ static void close_step(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         const kvern_planned_layer *layer = &state->composition->layers[l];
-        for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            kvern_row *row = &state->caches[l].rows[r];
+        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        for (size_t r = 0; r < rows.count; r++) {
+            kvern_row *row = &rows.rows[r];
             row->promised = 0;
             row->slotted = row->handed_out = false;
-            layer->ops->truncate(layer, row, state->batch.lengths[r]);
+            layer->ops->truncate(layer, &rows, r, state->batch.lengths[r]);
         }
     }
     set_step_open(state, false);

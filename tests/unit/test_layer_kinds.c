@@ -39,11 +39,11 @@ static void write_other(const kvern_layer *plan, char *text, size_t bytes)
     snprintf(text, bytes, "other:h%zu", plan->kv_heads);
 }
 
-static kvern_row_room count_room(const kvern_planned_layer *layer, const kvern_row *row,
-                                 const kvern_plan *plan)
+static kvern_row_room count_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                 size_t row, const kvern_plan *plan)
 {
     now->rooms++;
-    return kvern_attention_layer.room(layer, row, plan);
+    return kvern_attention_layer.room(layer, rows, row, plan);
 }
 
 static int set_up(void **state)

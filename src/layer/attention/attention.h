@@ -49,17 +49,18 @@ kvern_status kvern_attention_prepare(const kvern_planned_layer *layer, const kve
                                      int64_t reserve_tokens);
 void kvern_attention_commit(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
 void kvern_attention_cancel(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
-void kvern_attention_keep_room(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens);
-kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_row *row,
-                                    const kvern_plan *plan);
+void kvern_attention_keep_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                               size_t row, int64_t tokens);
+kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row, const kvern_plan *plan);
 
 kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
                                           const kvern_lane_views *views, const int64_t *counts,
                                           size_t rows);
 void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                            const kvern_lane_views *views, const int64_t *counts);
-kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count);
+kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count);
 void kvern_attention_fill_read(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                                const int64_t *counts, kvern_read *read);
 
@@ -71,13 +72,18 @@ void kvern_attention_settle(const kvern_planned_layer *layer, const kvern_layer_
 void kvern_attention_cancel_settling(const kvern_planned_layer *layer,
                                      const kvern_layer_rows *rows);
 
-int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_row *row);
-int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_row *row);
-int64_t kvern_attention_max_append(const kvern_planned_layer *layer, const kvern_row *row);
-void kvern_attention_truncate(const kvern_planned_layer *layer, kvern_row *row, int64_t length);
-kvern_status kvern_attention_check_round(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count);
-int64_t kvern_attention_round_limit(const kvern_planned_layer *layer, const kvern_row *row);
+int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                  size_t row);
+int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                     size_t row);
+int64_t kvern_attention_max_append(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                   size_t row);
+void kvern_attention_truncate(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                              size_t row, int64_t length);
+kvern_status kvern_attention_check_round(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count);
+int64_t kvern_attention_round_limit(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row);
 void kvern_attention_take_back(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                                const int64_t *begin, const int64_t *lengths);
 

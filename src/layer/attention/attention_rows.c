@@ -69,10 +69,12 @@ void kvern_attention_cancel(const kvern_planned_layer *layer, const kvern_layer_
         kvern_row_cancel(&rows->rows[r], &rows->changes[r]);
 }
 
-void kvern_attention_keep_room(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens)
+void kvern_attention_keep_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                               size_t row, int64_t tokens)
 {
-    row->reserved =
-        kvern_max_size(row->reserved, kvern_reserved_pages(layer, row->converted, tokens));
+    kvern_row *kept = &rows->rows[row];
+    kept->reserved =
+        kvern_max_size(kept->reserved, kvern_reserved_pages(layer, kept->converted, tokens));
 }
 
 // ---- Room by a plan ----
@@ -98,15 +100,16 @@ static int64_t most_unconverted(const kvern_planned_layer *layer, const kvern_pl
     return kvern_min_i64(plan->tokens, kvern_max_i64(start - 1 + plan->chunk, boundary));
 }
 
-kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_row *row,
-                                    const kvern_plan *plan)
+kvern_row_room kvern_attention_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row, const kvern_plan *plan)
 {
+    const kvern_row *r = &rows->rows[row];
     KVERN_ASSERT(plan->chunk >= 1 && plan->tokens >= 0);
-    kvern_row_room room = {.pool = kvern_attention_form(layer, row).pool};
+    kvern_row_room room = {.pool = kvern_attention_form(layer, r).pool};
     if (room.pool == layer->pool) {
         room.pages = pages_at(layer, plan, plan->tokens);
     } else {
-        room.pages = pages_at(layer, plan, most_unconverted(layer, plan, row->boundary));
+        room.pages = pages_at(layer, plan, most_unconverted(layer, plan, r->boundary));
         room.later_pool = layer->pool;
         if (plan->tokens >= kvern_max_i64(layer->plan.start, 1))
             room.later = pages_at(layer, plan, plan->tokens);
@@ -175,31 +178,38 @@ void kvern_attention_cancel_settling(const kvern_planned_layer *layer, const kve
 
 // ---- Going back ----
 
-int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_row *row)
+int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                  size_t row)
 {
-    if (row->held == 0)
-        return row->length;
-    KVERN_ASSERT(row->held + layer->window.recent <= row->length);
-    return row->length - row->held - layer->window.recent;
+    const kvern_row *r = &rows->rows[row];
+    if (r->held == 0)
+        return r->length;
+    KVERN_ASSERT(r->held + layer->window.recent <= r->length);
+    return r->length - r->held - layer->window.recent;
 }
 
-int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_row *row)
+int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                     size_t row)
 {
-    return kvern_max_i64(row->floor, row->length - kvern_attention_trimmable(layer, row));
+    const kvern_row *r = &rows->rows[row];
+    return kvern_max_i64(r->floor, r->length - kvern_attention_trimmable(layer, rows, row));
 }
 
-int64_t kvern_attention_max_append(const kvern_planned_layer *layer, const kvern_row *row)
+int64_t kvern_attention_max_append(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                   size_t row)
 {
-    const int64_t until = kvern_max_i64(layer->plan.start, row->boundary) - row->length;
-    const bool waits = layer->first_pool && !row->converted && until > 0;
-    return waits ? until : KVERN_MAX_POSITIONS - row->length;
+    const kvern_row *r = &rows->rows[row];
+    const int64_t until = kvern_max_i64(layer->plan.start, r->boundary) - r->length;
+    const bool waits = layer->first_pool && !r->converted && until > 0;
+    return waits ? until : KVERN_MAX_POSITIONS - r->length;
 }
 
-void kvern_attention_truncate(const kvern_planned_layer *layer, kvern_row *row, int64_t length)
+void kvern_attention_truncate(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                              size_t row, int64_t length)
 {
     (void)layer;
-    KVERN_ASSERT(length <= row->length);
-    kvern_row_truncate(row, length);
+    KVERN_ASSERT(length <= rows->rows[row].length);
+    kvern_row_truncate(&rows->rows[row], length);
 }
 
 // Only the last token of a round may be the one that a conversion waits for: those behind it would
@@ -233,11 +243,11 @@ static kvern_status check_slack(const kvern_planned_layer *layer, const kvern_ro
                       layer->index, index, count, window->slack);
 }
 
-kvern_status kvern_attention_check_round(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count)
+kvern_status kvern_attention_check_round(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count)
 {
-    kvern_status status = check_conversion(layer, row, index, count);
-    return status ? status : check_slack(layer, row, index, count);
+    kvern_status status = check_conversion(layer, &rows->rows[row], row, count);
+    return status ? status : check_slack(layer, &rows->rows[row], row, count);
 }
 
 // As check_conversion.
@@ -259,9 +269,11 @@ static int64_t slack_limit(const kvern_window *window, const kvern_row *row)
     return kvern_max_i64(window->slack, unpassed);
 }
 
-int64_t kvern_attention_round_limit(const kvern_planned_layer *layer, const kvern_row *row)
+int64_t kvern_attention_round_limit(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row)
 {
-    return kvern_min_i64(conversion_limit(layer, row), slack_limit(&layer->window, row));
+    const kvern_row *r = &rows->rows[row];
+    return kvern_min_i64(conversion_limit(layer, r), slack_limit(&layer->window, r));
 }
 
 void kvern_attention_take_back(const kvern_planned_layer *layer, const kvern_layer_rows *rows,

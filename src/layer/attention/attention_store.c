@@ -173,16 +173,17 @@ void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_r
 
 // ---- Reading ----
 
-kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count)
+kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count)
 {
-    if (count < 0 || count > row->length)
+    const kvern_row *r = &rows->rows[row];
+    if (count < 0 || count > r->length)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " queries at %" PRId64 " positions",
-                          index, count, row->length);
-    const kvern_read_row seen = {.base = row->length - count, .length = row->length};
-    if (!kvern_visibility_is_held(&layer->window, &seen, row->held))
+                          row, count, r->length);
+    const kvern_read_row seen = {.base = r->length - count, .length = r->length};
+    if (!kvern_visibility_is_held(&layer->window, &seen, r->held))
         return kvern_fail(KVERN_ERR_RANGE,
-                          "row %zu: the window of position %" PRId64 " is not held any more", index,
+                          "row %zu: the window of position %" PRId64 " is not held any more", row,
                           seen.base);
     return KVERN_OK;
 }

@@ -214,7 +214,7 @@ static uint64_t row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
     if (tokens > KVERN_MAX_POSITIONS)
         return UINT64_MAX;
     const kvern_plan plan = {.tokens = (int64_t)tokens, .chunk = 1, .round = 1};
-    const kvern_row_room room = kvern_recurrent_room(layer, NULL, &plan);
+    const kvern_row_room room = kvern_recurrent_room(layer, NULL, 0, &plan);
     return (uint64_t)room.pages * layer->geometry.page_bytes +
            (uint64_t)room.later * layer->geometry.record_bytes;
 }
@@ -246,10 +246,10 @@ kvern_status kvern_recurrent_check_kind(const kvern_planned_layer *layer)
                       (int)layer->plan.kind, layer->signature);
 }
 
-static kvern_status check_donor(const kvern_planned_layer *layer, const kvern_row *row,
-                                size_t index, int64_t count)
+static kvern_status check_donor(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                size_t row, int64_t count)
 {
-    (void)row, (void)index, (void)count;
+    (void)rows, (void)row, (void)count;
     return kvern_layer_check_lane(layer, KVERN_LANE_K);
 }
 
@@ -275,22 +275,24 @@ static void cancel_settling(const kvern_planned_layer *layer, const kvern_layer_
 
 // ---- Going back ----
 
-static int64_t trimmable(const kvern_planned_layer *layer, const kvern_row *row)
+static int64_t trimmable(const kvern_planned_layer *layer, const kvern_layer_rows *rows, size_t row)
 {
-    (void)layer, (void)row;
+    (void)layer, (void)rows, (void)row;
     return 0;
 }
 
-static int64_t min_reusable(const kvern_planned_layer *layer, const kvern_row *row)
+static int64_t min_reusable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                            size_t row)
 {
     (void)layer;
-    return row->length;
+    return rows->rows[row].length;
 }
 
-static int64_t max_append(const kvern_planned_layer *layer, const kvern_row *row)
+static int64_t max_append(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                          size_t row)
 {
     (void)layer;
-    return KVERN_MAX_POSITIONS - row->length;
+    return KVERN_MAX_POSITIONS - rows->rows[row].length;
 }
 
 // ---- The list ----

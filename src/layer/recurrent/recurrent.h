@@ -44,13 +44,16 @@ kvern_status kvern_recurrent_prepare(const kvern_planned_layer *layer, const kve
                                      int64_t reserve_tokens);
 void kvern_recurrent_commit(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
 void kvern_recurrent_cancel(const kvern_planned_layer *layer, const kvern_layer_rows *rows);
-void kvern_recurrent_keep_room(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens);
-kvern_row_room kvern_recurrent_room(const kvern_planned_layer *layer, const kvern_row *row,
-                                    const kvern_plan *plan);
-void kvern_recurrent_truncate(const kvern_planned_layer *layer, kvern_row *row, int64_t length);
-kvern_status kvern_recurrent_check_round(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count);
-int64_t kvern_recurrent_round_limit(const kvern_planned_layer *layer, const kvern_row *row);
+void kvern_recurrent_keep_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                               size_t row, int64_t tokens);
+kvern_row_room kvern_recurrent_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row, const kvern_plan *plan);
+void kvern_recurrent_truncate(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                              size_t row, int64_t length);
+kvern_status kvern_recurrent_check_round(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count);
+int64_t kvern_recurrent_round_limit(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row);
 void kvern_recurrent_take_back(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                                const int64_t *begin, const int64_t *lengths);
 

@@ -36,18 +36,20 @@ static kvern_row_room reserved_room(const kvern_planned_layer *layer, int64_t to
     return room_of(layer, tokens > 0 ? pages : 0, noted);
 }
 
-kvern_row_room kvern_recurrent_room(const kvern_planned_layer *layer, const kvern_row *row,
-                                    const kvern_plan *plan)
+kvern_row_room kvern_recurrent_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row, const kvern_plan *plan)
 {
-    (void)row;
+    (void)rows, (void)row;
     return reserved_room(layer, plan->tokens, plan->round > 0);
 }
 
-void kvern_recurrent_keep_room(const kvern_planned_layer *layer, kvern_row *row, int64_t tokens)
+void kvern_recurrent_keep_room(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                               size_t row, int64_t tokens)
 {
+    kvern_row *kept = &rows->rows[row];
     const kvern_row_room room = reserved_room(layer, tokens, true);
-    row->reserved = kvern_max_size(row->reserved, room.pages);
-    row->reserved_later = kvern_max_size(row->reserved_later, room.later);
+    kept->reserved = kvern_max_size(kept->reserved, room.pages);
+    kept->reserved_later = kvern_max_size(kept->reserved_later, room.later);
 }
 
 // Whether the row's page can take tokens itself: nobody else sees it, and nothing is taken back.
@@ -170,44 +172,47 @@ static void empty_row(kvern_row *row)
     kvern_row_truncate(row, 0);
 }
 
-void kvern_recurrent_truncate(const kvern_planned_layer *layer, kvern_row *row, int64_t length)
+void kvern_recurrent_truncate(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                              size_t row, int64_t length)
 {
     (void)layer;
-    kvern_page *before = row->before;
-    row->before = NULL;
-    KVERN_ASSERT(length == row->length || length == 0 || before);
-    if (length == 0 && row->length > 0) {
+    kvern_row *r = &rows->rows[row];
+    kvern_page *before = r->before;
+    r->before = NULL;
+    KVERN_ASSERT(length == r->length || length == 0 || before);
+    if (length == 0 && r->length > 0) {
         KVERN_ASSERT(!before);
-        empty_row(row);
+        empty_row(r);
         return;
     }
-    if (length < row->length)
-        before = kvern_whole_row_exchange(row, before);
-    row->length = length;
+    if (length < r->length)
+        before = kvern_whole_row_exchange(r, before);
+    r->length = length;
     if (before)
-        kvern_row_return_page(row, before);
-    kvern_row_give_back(row);
-    KVERN_ASSERT(kvern_row_is_sound(row));
+        kvern_row_return_page(r, before);
+    kvern_row_give_back(r);
+    KVERN_ASSERT(kvern_row_is_sound(r));
 }
 
 // ---- Rounds ----
 
-int64_t kvern_recurrent_round_limit(const kvern_planned_layer *layer, const kvern_row *row)
+int64_t kvern_recurrent_round_limit(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                                    size_t row)
 {
-    (void)row;
+    (void)rows, (void)row;
     return layer->plan.slack;
 }
 
-kvern_status kvern_recurrent_check_round(const kvern_planned_layer *layer, const kvern_row *row,
-                                         size_t index, int64_t count)
+kvern_status kvern_recurrent_check_round(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row, int64_t count)
 {
-    (void)row;
+    (void)rows;
     if (count <= layer->plan.slack)
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_UNSUPPORTED,
                       "layer %zu, row %zu: a round of %" PRId64
                       " tokens, past the slack of its recurrent state, %" PRId64,
-                      layer->index, index, count, layer->plan.slack);
+                      layer->index, row, count, layer->plan.slack);
 }
 
 // The row is what it was before the round.
