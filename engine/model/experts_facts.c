@@ -113,6 +113,35 @@ static kvern_status read_dense_list(facts_reader *reader, model_facts *facts)
     return KVERN_OK;
 }
 
+// What each layer has: "dense" or "sparse". Some readers follow this list, and others the number of
+// leading layers, so that both must say the same.
+static kvern_status read_types(facts_reader *reader, model_facts *facts)
+{
+    const bool counted = facts_find(reader, "leading_dense_block_count").kind != CONFIG_ABSENT;
+    config_value list = facts_find(reader, "feed_forward_types");
+    if (list.kind == CONFIG_ABSENT) {
+        return KVERN_OK;
+    }
+    bool right = list.count == facts->layers, same = true;
+    for (size_t i = 0; i < facts->layers && right; i++) {
+        text_view type = config_element(&list, i).text;
+        const bool sparse = text_view_is(type, "sparse");
+        right = sparse || text_view_is(type, "dense");
+        same = same && sparse == facts->layer[i].experts;
+        facts->layer[i].experts = sparse;
+    }
+    if (!right) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s must be a list of %zu types, dense or sparse", reader->key,
+                           facts->layers);
+    }
+    return same || !counted
+               ? KVERN_OK
+               : engine_fail(reader->error, KVERN_ERR_FORMAT,
+                             "%s says something else than the number of leading dense layers",
+                             reader->key);
+}
+
 static kvern_status read_layers(facts_reader *reader, model_facts *facts)
 {
     size_t step = 1, dense = 0;
@@ -129,7 +158,10 @@ static kvern_status read_layers(facts_reader *reader, model_facts *facts)
     for (size_t i = 0; i < facts->layers; i++) {
         facts->layer[i].experts = i >= dense && (i + 1) % step == 0;
     }
-    return status == KVERN_OK ? read_dense_list(reader, facts) : status;
+    if (status == KVERN_OK) {
+        status = read_dense_list(reader, facts);
+    }
+    return status == KVERN_OK ? read_types(reader, facts) : status;
 }
 
 // Of the layers without experts; a file of a model that has none need not say it.

@@ -96,10 +96,39 @@ static bool is_of_senses(text_view name)
     return false;
 }
 
-// Tensors that guess further tokens, from what a model computes without them.
-static bool is_of_guesses(text_view name)
+static uint64_t count_of(const config_json *config, const char *key)
 {
-    return text_view_starts(name, "mtp.");
+    config_value value = config_json_find(config, key);
+    uint64_t count = 0;
+    return config_size(&value, &count) ? count : 0;
+}
+
+// The layer that a tensor belongs to, or UINT64_MAX.
+static uint64_t layer_of(const hf_prefix *prefix, text_view name)
+{
+    char layers[64];
+    const int front = snprintf(layers, sizeof layers, "%slayers.", prefix->model);
+    if (!text_view_starts(name, layers)) {
+        return UINT64_MAX;
+    }
+    uint64_t layer = 0;
+    size_t at = (size_t)front;
+    const size_t most = at + 9; // digits of a number that fits
+    for (; at < name.size && at < most && name.data[at] >= '0' && name.data[at] <= '9'; at++) {
+        layer = 10 * layer + (uint64_t)(name.data[at] - '0');
+    }
+    return at > (size_t)front && at < name.size && name.data[at] == '.' ? layer : UINT64_MAX;
+}
+
+// Tensors that guess further tokens, from what a model computes without them: "mtp.", or layers
+// behind the last one, as many as config.json says.
+static bool is_of_guesses(const safetensors_model *model, text_view name)
+{
+    const uint64_t layer = layer_of(model->prefix, name);
+    const uint64_t layers = count_of(model->config, "num_hidden_layers");
+    return text_view_starts(name, "mtp.") ||
+           (layer >= layers &&
+            layer - layers < count_of(model->config, "num_nextn_predict_layers"));
 }
 
 // The tensors for texts, of a model of texts and images (its config.json has parts for both) too.
@@ -109,7 +138,7 @@ static void keep_texts(safetensors_model *model)
     size_t kept = 0;
     for (size_t i = 0; i < model->count; i++) {
         text_view name = model->tensors[i].name;
-        if (!is_of_guesses(name) && !(senses && is_of_senses(name))) {
+        if (!is_of_guesses(model, name) && !(senses && is_of_senses(name))) {
             model->tensors[kept++] = model->tensors[i];
         }
     }
@@ -148,8 +177,8 @@ static kvern_status list_tensors(safetensors_model *model, const char *directory
         }
         at += shard->count;
     }
-    keep_texts(model);
     find_prefix(model);
+    keep_texts(model);
     return KVERN_OK;
 }
 

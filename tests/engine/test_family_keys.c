@@ -179,7 +179,42 @@ static const change DIRECTORIES[] = {
      "index_topk_freq must"},
     {"glm-moe-dsa-interval", "index_skip_topk_offset", "0", KVERN_ERR_FORMAT,
      "index_skip_topk_offset must be"},
-    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFSSF\"", REFUSED, "index_topk_pattern"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFSSF\"", KVERN_OK, ""},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFFSF\"", LACKING,
+     "layers.2.self_attn.indexer"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFSS\"", LACKING,
+     "index_topk_pattern must be a text of 5 letters"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"FFSSf\"", LACKING,
+     "index_topk_pattern must be a text of 5 letters"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "[1, 1, 0, 0, 1]", LACKING,
+     "index_topk_pattern must be a text of 5 letters"},
+    {"glm-moe-dsa-interval", "index_topk_pattern", "\"SFSSF\"", LACKING,
+     "the first layer cannot be shared"},
+    {"glm-moe-dsa-shared", "index_topk_pattern", "\"FSFS\"", KVERN_OK, ""},
+    {"glm-moe-dsa-shared", "index_topk_pattern", "\"FSFF\"", LACKING,
+     "index_topk_pattern says something else than indexer_types"},
+    {"glm-moe-dsa", "mlp_layer_types", "[\"dense\", \"sparse\"]", KVERN_OK, ""},
+    {"glm-moe-dsa", "mlp_layer_types", "[\"sparse\", \"sparse\"]", LACKING,
+     "mlp_layer_types says something else"},
+    {"glm-moe-dsa", "mlp_layer_types", "[\"dense\"]", LACKING,
+     "mlp_layer_types must be a list of 2 types"},
+    {"glm-moe-dsa", "mlp_layer_types", "[\"dense\", \"moe\"]", LACKING,
+     "mlp_layer_types must be a list of 2 types"},
+    {"deepseek-v32", "mlp_layer_types", "[\"dense\", \"sparse\", \"sparse\"]", KVERN_OK, ""},
+    {"deepseek-v3", "mlp_layer_types", "[\"dense\", \"sparse\", \"sparse\"]", REFUSED,
+     "mlp_layer_types"},
+    {"glm-moe-dsa", "layer_types", "[\"indexed_attention\", \"deepseek_sparse_attention\"]",
+     KVERN_OK, ""},
+    {"glm-moe-dsa", "layer_types", "[\"indexed_attention\", \"full_attention\"]", REFUSED,
+     "layer_types is supported with indexed_attention"},
+    {"deepseek-v32", "layer_types", "[\"indexed_attention\"]", REFUSED, "layer_types"},
+    {"deepseek-v2", "topk_method", "\"group_limited_greedy\"", KVERN_OK, ""},
+    {"deepseek-v2", "topk_method", "\"noaux_tc\"", REFUSED, "topk_method is supported with greedy"},
+    {"deepseek-v2", "n_group", "null", KVERN_OK, ""},
+    {"deepseek-v2-groups", "n_group", "null", LACKING, "lacks the key n_group"},
+    {"deepseek-v2", "scoring_func", "\"sigmoid\"", REFUSED, "scoring_func"},
+    {"deepseek-v2", "norm_topk_prob", "true", REFUSED, "norm_topk_prob"},
+    {"deepseek-v2", "q_lora_rank", "null", LACKING, "q_proj.weight"},
     {"glm-moe-dsa-interval", "index_topk_pattern", "null", KVERN_OK, ""},
     {"glm-moe-dsa-interval", "index_share_for_mtp_iteration", "true", KVERN_OK, ""},
     {"deepseek-v32", "indexer_types", "[\"full\", \"full\", \"full\"]", REFUSED, "indexer_types"},
@@ -289,6 +324,9 @@ static const change GGUF_FILES[] = {
     {"phi3-long", "rope.scaling.attn_factor", "0.0", KVERN_ERR_FORMAT, "rope.scaling.attn_factor"},
     {"phi3-long", "rope.scaling.type", "\"longrope\"", KVERN_OK, ""},
     {"phi3-long", "rope.scaling.type", "\"yarn\"", REFUSED, "\"yarn\""},
+    {"deepseek-v2", "attention.key_length_mla", "40", KVERN_OK, ""},
+    {"deepseek-v2", "attention.value_length", NULL, LACKING, "deepseek2.attention.value_length"},
+    {"deepseek-v2", "attention.key_length", "41", LACKING, "attn_q_b.weight"},
     {"gemma2", "attn_logit_softcapping", NULL, LACKING, "gemma2.attn_logit_softcapping"},
     {"gemma2", "final_logit_softcapping", "0.0", LACKING, "gemma2.final_logit_softcapping"},
     {"gemma2", "attention.sliding_window", NULL, LACKING, "gemma2.attention.sliding_window"},
@@ -347,10 +385,10 @@ static void test_shared_indexers(void **state)
     expect_indexed("deepseek-v32", "index_topk", "8", "111");
 }
 
-// A tensor more in a directory.
+// A tensor more in a directory whose config.json says that some layers guess.
 static void expect_tensor(const char *tensor, kvern_status status, const char *text)
 {
-    const change c = {"qwen3next", tensor, NULL, status, text};
+    const change c = {"deepseek-v3", tensor, NULL, status, text}; // of three layers
     family_case model = open_case(c.name);
     json_t *entry = json_loads("[[8, 8], 1.0, 0.0]", 0, NULL);
     assert_int_equal(
@@ -359,10 +397,21 @@ static void expect_tensor(const char *tensor, kvern_status status, const char *t
     family_case_close(&model);
 }
 
+    json_t *config = json_object_get(model.description, "config");
+    assert_int_equal(json_object_set_new(config, "num_nextn_predict_layers", json_integer(2)), 0);
 static void test_tensors(void **state)
 {
     (void)state;
-    expect_tensor("mtp.fc.weight", KVERN_OK, ""); // guesses at further tokens
+    // Guesses at further tokens.
+    expect_tensor("mtp.fc.weight", KVERN_OK, "");
+    expect_tensor("model.layers.3.eh_proj.weight", KVERN_OK, "");
+    expect_tensor("model.layers.4.self_attn.q_a_proj.weight", KVERN_OK, "");
+
+    expect_tensor("model.layers.2.eh_proj.weight", REFUSED, "layers.2.eh_proj.weight");
+    expect_tensor("model.layers.5.eh_proj.weight", REFUSED, "layers.5.eh_proj.weight");
+    expect_tensor("model.layers.3", REFUSED, "model.layers.3");
+    expect_tensor("model.layers..eh_proj", REFUSED, "model.layers..eh_proj");
+    expect_tensor("model.layers.18446744073709551619.eh_proj", REFUSED, "eh_proj");
     expect_tensor("model.mtp.fc.weight", REFUSED, "model.mtp.fc.weight");
     expect_tensor("visual.fc.weight", REFUSED, "visual.fc.weight");
 }

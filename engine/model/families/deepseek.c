@@ -98,12 +98,22 @@ static const key_row HF_KEYS[] = {
 };
 static const key_table deepseek_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
                                            .open = false};
+// Of V2, whose experts are chosen by a softmax: of all, or of the best groups.
+static const key_row V2_KEYS[] = {
+    {"topk_method", .rule = KEY_USED, .canonical = "expert_choice"},
+    {"scoring_func", .rule = KEY_NEUTRAL, .text = "softmax"},
+    {"norm_topk_prob", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO | KEY_NULL},
+};
+static const key_table v2_hf_keys = {"", V2_KEYS, sizeof V2_KEYS / sizeof V2_KEYS[0],
+                                     .open = false};
 // Of those with an indexer.
 static const key_row INDEXER_KEYS[] = {
     {"index_n_heads", .rule = KEY_USED, .canonical = "attention.indexer.head_count"},
     {"index_head_dim", .rule = KEY_USED, .canonical = "attention.indexer.key_length"},
     {"index_topk", .rule = KEY_USED, .canonical = "attention.indexer.top_k"},
     {"indexer_rope_interleave", .rule = KEY_USED, .canonical = "attention.indexer.pairs"},
+    {"layer_types", .rule = KEY_USED, .canonical = "attention.types"},
+    {"mlp_layer_types", .rule = KEY_USED, .canonical = "feed_forward_types"},
 };
 static const key_table indexer_hf_keys = {
     "", INDEXER_KEYS, sizeof INDEXER_KEYS / sizeof INDEXER_KEYS[0], .open = false};
@@ -112,12 +122,18 @@ static const key_row SHARING_KEYS[] = {
     {"indexer_types", .rule = KEY_USED, .canonical = "attention.indexer.types"},
     {"index_topk_freq", .rule = KEY_USED, .canonical = "attention.indexer.interval"},
     {"index_skip_topk_offset", .rule = KEY_USED, .canonical = "attention.indexer.offset"},
-    {"index_topk_pattern", .rule = KEY_NEUTRAL, .neutral = KEY_NULL},
+    {"index_topk_pattern", .rule = KEY_USED, .canonical = "attention.indexer.pattern"},
     {"index_share_for_mtp_iteration", .rule = KEY_WITHOUT_EFFECT,
      .why = "of layers that guess at further tokens, which are not run"},
 };
 static const key_table sharing_hf_keys = {
     "", SHARING_KEYS, sizeof SHARING_KEYS / sizeof SHARING_KEYS[0], .open = false};
+static const hf_names deepseek_v2_hf = {
+    .model_type = "deepseek_v2",
+    .architecture = "deepseek_v2",
+    .tensors = HF_TENSORS,
+    .keys = {&v2_hf_keys, &deepseek_hf_keys, &hf_common_keys},
+};
 static const hf_names deepseek_v3_hf = {
     .model_type = "deepseek_v3",
     .architecture = "deepseek2",
@@ -295,6 +311,37 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? check_single_expert(reader, facts) : status;
 }
 
+// The best of all experts, or of the groups whose best experts are best.
+static kvern_status read_v2_choice(facts_reader *reader, bool *grouped)
+{
+    config_value method = facts_find(reader, "expert_choice");
+    *grouped = text_view_is(method.text, "group_limited_greedy");
+    if (!*grouped && method.kind != CONFIG_ABSENT && !text_view_is(method.text, "greedy")) {
+        return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
+                           "%s is supported with greedy and group_limited_greedy", reader->key);
+    }
+    kvern_status status = *grouped ? facts_check_stated(reader, "expert_group_count") : KVERN_OK;
+    return *grouped && status == KVERN_OK ? facts_check_stated(reader, "expert_group_used_count")
+                                          : status;
+}
+
+static kvern_status read_v2_facts(facts_reader *reader, model_facts *facts)
+{
+    bool grouped = false;
+    kvern_status status = read_attention(reader, facts);
+    facts->experts.router = MODEL_ROUTER_SOFTMAX;
+    if (status == KVERN_OK) {
+        status = read_v2_choice(reader, &grouped);
+    }
+    if (status == KVERN_OK) {
+        status = facts_read_experts(reader, facts);
+    }
+    if (!grouped) { // whatever the file says of groups
+        facts->experts.groups = facts->experts.used_groups = 1;
+    }
+    return status;
+}
+
 // The indexer rotates the first dims of its heads by halves, or by neighbours as the attention
 // does.
 static kvern_status read_indexer(facts_reader *reader, bool pairs, model_facts *facts)
@@ -327,6 +374,22 @@ static kvern_status read_indexer(facts_reader *reader, bool pairs, model_facts *
     return status;
 }
 
+// What layers of selected positions are called.
+static kvern_status check_layer_types(facts_reader *reader, const model_facts *facts)
+{
+    config_value list = facts_find(reader, "attention.types");
+    bool right = list.kind == CONFIG_ABSENT || list.count == facts->layers;
+    for (size_t i = 0; i < list.count && right; i++) {
+        text_view type = config_element(&list, i).text;
+        right = text_view_is(type, "indexed_attention") ||
+                text_view_is(type, "deepseek_sparse_attention");
+    }
+    return right ? KVERN_OK
+                 : engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
+                               "%s is supported with indexed_attention in all %zu layers",
+                               reader->key, facts->layers);
+}
+
 // Every layer has an indexer of its own.
 static void set_indexed(model_facts *facts)
 {
@@ -338,6 +401,9 @@ static void set_indexed(model_facts *facts)
 static kvern_status read_v32_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = read_facts(reader, facts);
+    if (status == KVERN_OK) {
+        status = check_layer_types(reader, facts);
+    }
     set_indexed(facts);
     return status == KVERN_OK ? read_indexer(reader, false, facts) : status;
 }
@@ -357,8 +423,29 @@ static kvern_status read_index_types(const facts_reader *reader, const config_va
                                facts->layers);
 }
 
-// Without a list: the first `offset` layers, and one of every `interval` that begin with the last
-// of these.
+// One letter for each layer. Of a list and letters some readers follow the one, and some the other.
+static kvern_status read_index_pattern(facts_reader *reader, bool listed, model_facts *facts)
+{
+    config_value pattern = facts_find(reader, "attention.indexer.pattern");
+    bool right = pattern.kind == CONFIG_TEXT && pattern.text.size == facts->layers;
+    bool same = true;
+    for (size_t i = 0; i < facts->layers && right; i++) {
+        const bool full = pattern.text.data[i] == 'F';
+        right = full || pattern.text.data[i] == 'S';
+        same = same && full == facts->layer[i].indexed;
+        facts->layer[i].indexed = full;
+    }
+    if (!right) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                           "%s must be a text of %zu letters, F or S", reader->key, facts->layers);
+    }
+    return same || !listed ? KVERN_OK
+                           : engine_fail(reader->error, KVERN_ERR_FORMAT,
+                                         "%s says something else than indexer_types", reader->key);
+}
+
+// Without a list or letters: the first `offset` layers, and one of every `interval` that begin with
+// the last of these.
 static kvern_status read_index_interval(facts_reader *reader, model_facts *facts)
 {
     size_t interval = 1, offset = 2;
@@ -376,9 +463,15 @@ static kvern_status read_index_interval(facts_reader *reader, model_facts *facts
 // Which layers select positions; the others attend those of the latest one that does.
 static kvern_status read_sharing(facts_reader *reader, model_facts *facts)
 {
+    const bool lettered = facts_find(reader, "attention.indexer.pattern").kind != CONFIG_ABSENT;
     config_value list = facts_find(reader, "attention.indexer.types");
-    kvern_status status = list.kind == CONFIG_ABSENT ? read_index_interval(reader, facts)
-                                                     : read_index_types(reader, &list, facts);
+    const bool listed = list.kind != CONFIG_ABSENT;
+    kvern_status status = listed ? read_index_types(reader, &list, facts) : KVERN_OK;
+    if (status == KVERN_OK && lettered) {
+        status = read_index_pattern(reader, listed, facts);
+    } else if (status == KVERN_OK && !listed) {
+        status = read_index_interval(reader, facts);
+    }
     if (status == KVERN_OK && !facts->layer[0].indexed) {
         return engine_fail(reader->error, KVERN_ERR_FORMAT,
                            "%s: the first layer cannot be shared, no layer before it selects",
@@ -390,6 +483,9 @@ static kvern_status read_sharing(facts_reader *reader, model_facts *facts)
 static kvern_status read_glm_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = read_facts(reader, facts);
+    if (status == KVERN_OK) {
+        status = check_layer_types(reader, facts);
+    }
     if (status == KVERN_OK) {
         status = read_sharing(reader, facts);
     }
@@ -439,6 +535,15 @@ const model_family deepseek2_family = {
     .keys = &deepseek_keys,
     .hf = &deepseek_v3_hf,
     .read_facts = read_facts,
+    DEEPSEEK_LAYERS,
+};
+
+// The same network as deepseek2, of which GGUF files have this one, too.
+const model_family deepseek_v2_family = {
+    .architecture = "deepseek_v2",
+    .rope_base = 10000,
+    .hf = &deepseek_v2_hf,
+    .read_facts = read_v2_facts,
     DEEPSEEK_LAYERS,
 };
 

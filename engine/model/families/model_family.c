@@ -22,11 +22,11 @@
 #include <stdio.h>
 
 static const model_family *const families[] = {
-    &llama_family,    &qwen2_family,     &qwen3_family,        &qwen3moe_family,
-    &gemma2_family,   &gemma3_family,    &phi3_family,         &mistral_family,
-    &smollm3_family,  &qwen3next_family, &qwen35_family,       &qwen35moe_family,
-    &gptoss_family,   &deepseek2_family, &deepseek_v32_family, &glm_moe_dsa_family,
-    &qwen2moe_family, &olmo2_family,     &kimi_linear_family,
+    &llama_family,       &qwen2_family,     &qwen3_family,       &qwen3moe_family,
+    &gemma2_family,      &gemma3_family,    &phi3_family,        &mistral_family,
+    &smollm3_family,     &qwen3next_family, &qwen35_family,      &qwen35moe_family,
+    &gptoss_family,      &deepseek2_family, &deepseek_v2_family, &deepseek_v32_family,
+    &glm_moe_dsa_family, &qwen2moe_family,  &olmo2_family,       &kimi_linear_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

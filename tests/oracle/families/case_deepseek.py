@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""DeepSeek V3 and V3.2, GLM 5: latents, experts in groups, an indexer, which layers may share."""
+"""DeepSeek V2, V3 and V3.2, GLM 5: latents, experts in groups, an indexer, which layers may share."""
 
 from family_case import LAYER_NAMES, Case, Gguf
 
@@ -157,6 +157,28 @@ def sharing_network(config):
     return network
 
 
+# Experts by a softmax, whose weights are not divided by their sum.
+V2 = {
+    **CONFIG,
+    "model_type": "deepseek_v2",
+    "scoring_func": "softmax",
+    "topk_method": "greedy",
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": False,
+}
+# Of its GGUF files those of before latents were stored: whole keys and values of every head.
+V2_METADATA = {
+    **{key: value for key, value in METADATA.items() if not key.endswith("_mla") and "group" not in key},
+    "attention.head_count_kv": 4,
+    "attention.key_length": 40,
+    "attention.value_length": 20,
+    "expert_weights_norm": False,
+    "expert_gating_func": 1,
+}
+V2_SCALES = {"q_b_proj.weight": (0.5, 0.0), "q_proj.weight": (0.5, 0.0), "mlp.gate.weight": (0.5, 0.0)}
+
+
 GLM = {
     **{key: value for key, value in CONFIG.items() if key not in ("rope_theta", "rope_scaling")},
     **INDEXER,
@@ -173,6 +195,27 @@ CASES = [
         Gguf("deepseek2", METADATA, NAMES),
         scales=SCALES,
         inert=("rms_norm_eps", "rope_scaling.mscale", "rope_scaling.mscale_all_dim"),
+    ),
+    Case(
+        "deepseek-v2",
+        {**V2, "rms_norm_eps": 1e-6, "rope_scaling": {"type": "yarn", **YARN}},
+        Gguf("deepseek2", V2_METADATA, {**NAMES, "self_attn.kv_b_proj": "attn_kv_b"}),
+        scales=V2_SCALES,
+        inert=("rms_norm_eps",),
+    ),
+    # As V2-Lite has queries, and V2 groups.
+    Case(
+        "deepseek-v2-groups",
+        {
+            **V2,
+            "q_lora_rank": None,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "rope_scaling": {**CONFIG["rope_scaling"], "mscale": 0.9, "mscale_all_dim": 0.707},
+        },
+        scales=V2_SCALES,
+        experts_apart="mlp.switch_mlp",
     ),
     # An indexer that selects 24 positions.
     Case(
