@@ -141,7 +141,7 @@ static const change DIRECTORIES[] = {
     {"kimi-linear", "moe_layer_freq", "2", REFUSED, "moe_layer_freq"},
     {"kimi-linear", "num_nextn_predict_layers", "1", REFUSED, "num_nextn_predict_layers"},
     {"kimi-linear", "hidden_act", "\"gelu\"", REFUSED, "hidden_act"},
-    {"kimi-linear", "gate_lower_bound", "-5.0", REFUSED, "gate_lower_bound"},
+    {"kimi-linear", "gate_lower_bound", "-5.0", REFUSED, "no lower bound"},
     {"kimi-linear", "auto_map", "{\"AutoConfig\": \"a.B\"}", KVERN_OK, ""},
     {"kimi-linear", "rope_scaling", "{\"type\": \"yarn\"}", KVERN_OK, ""},
     {"kimi-linear", "num_experts_per_token", "7", KVERN_ERR_FORMAT, "num_experts_per_token"},
@@ -157,6 +157,8 @@ static const change DIRECTORIES[] = {
      KVERN_ERR_FORMAT, "layer 2 in one of them"},
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"allow_neg_eigval\": true"), REFUSED,
      "linear_attn_config.allow_neg_eigval"},
+    {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"gate_lower_bound\": -5.0"), REFUSED,
+     "linear_attn_config.gate_lower_bound"}, // a decay with a lower bound
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4]"), KVERN_OK, ""},
     {"glm-moe-dsa-shared", "indexer_types", "[\"full\", \"full\", \"full\"]", KVERN_ERR_FORMAT,
      "indexer_types must be a list of 4"},
@@ -263,6 +265,10 @@ static const change DIRECTORIES[] = {
     {"smollm3", "rope_theta", NULL, LACKING, "lacks the key rope_theta"},
     {"glm-moe-dsa", "rope_parameters", "{\"rope_type\": \"default\"}", LACKING, "rope_theta"},
     {"qwen3next", "norm_topk_prob", NULL, LACKING, "lacks the key norm_topk_prob"},
+    {"gptoss", "swiglu_alpha", "1.702", KVERN_OK, ""},
+    {"gptoss", "swiglu_alpha", "1.7", REFUSED, "swiglu_alpha must be 1.702"},
+    {"gptoss", "swiglu_limit", "8", REFUSED, "swiglu_limit must be 7"},
+    {"qwen3moe", "num_local_experts", "1", LACKING, "num_local_experts says something else"},
     {"deepseek-v3", "n_group", NULL, LACKING, "lacks the key n_group"},
     {"deepseek-v3", "topk_group", NULL, LACKING, "lacks the key topk_group"},
     {"deepseek-v32", "topk_group", "null", LACKING, "lacks the key topk_group"},
@@ -318,15 +324,15 @@ static const change GGUF_FILES[] = {
     {"qwen3next", "rope.dimension_sections", "[11, 11, 10, 0]", REFUSED,
      "qwen3next.rope.dimension_sections"},
     {"qwen35", "nextn_predict_layers", "1", REFUSED, "qwen35.nextn_predict_layers"},
+    {"deepseek-v2", "attention.key_length_mla", "40", KVERN_OK, ""},
+    {"deepseek-v2", "attention.value_length", NULL, LACKING, "deepseek2.attention.value_length"},
+    {"deepseek-v2", "attention.key_length", "41", LACKING, "attn_q_b.weight"},
     {"qwen35", "ssm.group_count", "4", KVERN_ERR_FORMAT, "no multiple of 4 key heads"},
     {"phi3-long", "rope.scaling.original_context_length", NULL, LACKING,
      "phi3.rope.scaling.original_context_length"},
     {"phi3-long", "rope.scaling.attn_factor", "0.0", KVERN_ERR_FORMAT, "rope.scaling.attn_factor"},
     {"phi3-long", "rope.scaling.type", "\"longrope\"", KVERN_OK, ""},
     {"phi3-long", "rope.scaling.type", "\"yarn\"", REFUSED, "\"yarn\""},
-    {"deepseek-v2", "attention.key_length_mla", "40", KVERN_OK, ""},
-    {"deepseek-v2", "attention.value_length", NULL, LACKING, "deepseek2.attention.value_length"},
-    {"deepseek-v2", "attention.key_length", "41", LACKING, "attn_q_b.weight"},
     {"gemma2", "attn_logit_softcapping", NULL, LACKING, "gemma2.attn_logit_softcapping"},
     {"gemma2", "final_logit_softcapping", "0.0", LACKING, "gemma2.final_logit_softcapping"},
     {"gemma2", "attention.sliding_window", NULL, LACKING, "gemma2.attention.sliding_window"},
@@ -391,14 +397,14 @@ static void expect_tensor(const char *tensor, kvern_status status, const char *t
     const change c = {"deepseek-v3", tensor, NULL, status, text}; // of three layers
     family_case model = open_case(c.name);
     json_t *entry = json_loads("[[8, 8], 1.0, 0.0]", 0, NULL);
+    json_t *config = json_object_get(model.description, "config");
+    assert_int_equal(json_object_set_new(config, "num_nextn_predict_layers", json_integer(2)), 0);
     assert_int_equal(
         json_object_set_new(json_object_get(model.description, "tensors"), tensor, entry), 0);
     expect_model(&model, &c);
     family_case_close(&model);
 }
 
-    json_t *config = json_object_get(model.description, "config");
-    assert_int_equal(json_object_set_new(config, "num_nextn_predict_layers", json_integer(2)), 0);
 static void test_tensors(void **state)
 {
     (void)state;
@@ -414,6 +420,24 @@ static void test_tensors(void **state)
     expect_tensor("model.layers.18446744073709551619.eh_proj", REFUSED, "eh_proj");
     expect_tensor("model.mtp.fc.weight", REFUSED, "model.mtp.fc.weight");
     expect_tensor("visual.fc.weight", REFUSED, "visual.fc.weight");
+}
+
+// attention_bias is about the biases of all layers and projections.
+static void test_biases(void **state)
+{
+    (void)state;
+    static const char bias[] = "model.layers.1.self_attn.o_proj.bias";
+    family_case model = open_case("llama");
+    json_t *entry = json_loads("[[8], 1.0, 0.0]", 0, NULL);
+    assert_int_equal(
+        json_object_set_new(json_object_get(model.description, "tensors"), bias, entry), 0);
+    expect_model(&model, &(change){"llama", bias, NULL, LACKING, "but there is a tensor model."});
+    family_case_close(&model);
+
+    model = open_case("llama-yarn");
+    assert_int_equal(json_object_del(json_object_get(model.description, "tensors"), bias), 0);
+    expect_model(&model, &(change){"llama-yarn", bias, NULL, LACKING, "but there is no tensor"});
+    family_case_close(&model);
 }
 
 // A key that nobody has heard of, in a file of every family that the changes above speak of.
@@ -433,7 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_directories),     cmocka_unit_test(test_gguf_files),
         cmocka_unit_test(test_shared_indexers), cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_unknown_keys),
+        cmocka_unit_test(test_biases),          cmocka_unit_test(test_unknown_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,9 @@
 #include "engine/model/window_facts.h"
 
 #define GPTOSS_FULL_EVERY 2
-// The one limit that is computed: see experts_activation.
+// Those that are computed: see experts_activation.
 #define GPTOSS_LIMIT 7
+#define GPTOSS_ALPHA 1.702f
 
 static const key_row KEYS[] = {
     {"attention.sliding_window", .rule = KEY_USED},
@@ -46,6 +47,7 @@ static const key_row HF_KEYS[] = {
     {"sliding_window", .rule = KEY_USED, .canonical = "attention.sliding_window"},
     {"layer_types", .rule = KEY_USED, .canonical = "attention.sliding_window_pattern"},
     {"swiglu_limit", .rule = KEY_USED, .canonical = "swiglu_limit"},
+    {"swiglu_alpha", .rule = KEY_USED, .canonical = "swiglu_alpha"},
     {"attention_bias", .rule = KEY_NEUTRAL, .neutral = KEY_TRUE},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu", .why = "a clamped one in fact"},
     {"initial_context_length", .rule = KEY_WITHOUT_EFFECT, .why = "rope_scaling has it"},
@@ -64,14 +66,14 @@ static const hf_names gptoss_hf = {
     .keys = {&gptoss_hf_keys, &hf_common_keys},
 };
 
-static kvern_status check_limit(facts_reader *reader)
+static kvern_status check_number(facts_reader *reader, const char *name, float wanted)
 {
-    config_value found = facts_find(reader, "swiglu_limit");
-    float limit = 0;
-    return found.kind == CONFIG_ABSENT || (config_f32(&found, &limit) && limit == GPTOSS_LIMIT)
+    config_value found = facts_find(reader, name);
+    float number = 0;
+    return found.kind == CONFIG_ABSENT || (config_f32(&found, &number) && number == wanted)
                ? KVERN_OK
-               : engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s must be %d", reader->key,
-                             GPTOSS_LIMIT);
+               : engine_fail(reader->error, KVERN_ERR_UNSUPPORTED, "%s must be %g", reader->key,
+                             (double)wanted);
 }
 
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
@@ -86,7 +88,10 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
         status = sparse_read_facts(reader, facts);
     }
     if (status == KVERN_OK) {
-        status = check_limit(reader);
+        status = check_number(reader, "swiglu_limit", GPTOSS_LIMIT);
+    }
+    if (status == KVERN_OK) {
+        status = check_number(reader, "swiglu_alpha", GPTOSS_ALPHA);
     }
     return status == KVERN_OK ? facts_read_windows(reader, GPTOSS_FULL_EVERY, 0, facts) : status;
 }

@@ -58,6 +58,7 @@ static const hf_tensor_name HF_TENSORS[] = {
     HF_EXPERTS_NAMES,
     {NULL, NULL},
 };
+#define UNBOUNDED "decays have no lower bound"
 static const key_row HF_KEYS[] = {
     {"model_max_length", .rule = KEY_USED, .canonical = "context_length"},
     {"linear_attn_config.num_heads", .rule = KEY_USED, .canonical = "ssm.time_step_rank"},
@@ -88,6 +89,9 @@ static const key_row HF_KEYS[] = {
     {"routed_scaling_factor", .rule = KEY_USED, .canonical = "expert_weights_scale"},
     {"moe_router_activation_func", .rule = KEY_NEUTRAL, .text = "sigmoid"},
     {"num_nextn_predict_layers", .rule = KEY_NEUTRAL, .neutral = KEY_ZERO},
+    {"gate_lower_bound", .rule = KEY_NEUTRAL, .neutral = KEY_NULL, .why = UNBOUNDED},
+    {"linear_attn_config.gate_lower_bound", .rule = KEY_NEUTRAL, .neutral = KEY_NULL,
+     .why = UNBOUNDED},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
     {"auto_map*", .rule = KEY_WITHOUT_EFFECT, .why = "its code is what this family computes"},
 };

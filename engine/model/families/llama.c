@@ -5,6 +5,8 @@
 #include "engine/model/facts_parts.h"
 #include "engine/model/families/model_keys.h"
 
+#include <stdio.h>
+
 static const key_row KEYS[] = {
     // Rows of q and k in the order of neighbours, which is what every GGUF of the family has.
     {"tensor_data_layout", .rule = KEY_NEUTRAL, .text = "Meta AI original pth"},
@@ -24,23 +26,32 @@ static const hf_names llama_hf = {
     .keys = {&llama_hf_keys, &hf_common_keys},
 };
 
-// A format that says whether there are biases must have them or not.
-static kvern_status check_biases(facts_reader *reader)
+// A format that says whether there are biases has all of them or none.
+static kvern_status check_biases(facts_reader *reader, const model_facts *facts)
 {
-    config_value stated = facts_find(reader, "attention.bias");
-    bool has = weights_find_tensor(reader->source, "blk.0.attn_q.bias") != NULL;
-    bool wanted = stated.kind == CONFIG_FLAG && stated.flag;
-    return !reader->source->format->hf_names || has == wanted
-               ? KVERN_OK
-               : engine_fail(reader->error, KVERN_ERR_FORMAT,
-                             "%s says that there are %sbiases, but the tensors do not", reader->key,
-                             wanted ? "" : "no ");
+    static const char *const biases[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias",
+                                         "attn_output.bias"};
+    const size_t count = sizeof biases / sizeof biases[0];
+    const weights *source = reader->source;
+    const config_value stated = facts_find(reader, "attention.bias");
+    const bool wanted = stated.kind == CONFIG_FLAG && stated.flag;
+    for (size_t i = 0; source->format->hf_names && i < facts->layers * count; i++) {
+        char name[MODEL_NAME_BYTES], shown[2 * MODEL_NAME_BYTES];
+        snprintf(name, sizeof name, "blk.%zu.%s", i / count, biases[i % count]);
+        if ((weights_find_tensor(source, name) != NULL) != wanted) {
+            source->format->tensor_name(source->file, name, shown, sizeof shown);
+            return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                               "%s says that there are %sbiases, but there is %s tensor %s",
+                               reader->key, wanted ? "" : "no ", wanted ? "no" : "a", shown);
+        }
+    }
+    return KVERN_OK;
 }
 
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     kvern_status status = facts_read_decoder(reader, facts);
-    return status == KVERN_OK ? check_biases(reader) : status;
+    return status == KVERN_OK ? check_biases(reader, facts) : status;
 }
 
 static void list_tensors(const model_facts *facts, size_t index, void *object, tensor_specs *list)

@@ -22,6 +22,7 @@ static const hf_tensor_name HF_TENSORS[] = {
 };
 static const key_row HF_KEYS[] = {
     {"num_experts", .rule = KEY_USED, .canonical = "expert_count"},
+    {"num_local_experts", .rule = KEY_USED, .canonical = "expert_count"},
     {"num_experts_per_tok", .rule = KEY_USED, .canonical = "expert_used_count"},
     {"moe_intermediate_size", .rule = KEY_USED, .canonical = "expert_feed_forward_length"},
     {"norm_topk_prob", .rule = KEY_USED, .canonical = "expert_weights_norm"},
