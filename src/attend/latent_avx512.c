@@ -37,4 +37,5 @@ LANES_INLINE void transpose(lanes v[16])
 #define LATENT_STRIPS 2
 #define LATENT_ROWS(t) ((t) == 1 ? 16 : 12)
 #define LATENT_REST(t) ((t) == 1 ? 8 : 4)
+#define LATENT_FOLDED(n) ((n) / 2)
 #include "src/attend/latent_template.h"

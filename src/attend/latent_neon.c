@@ -20,4 +20,5 @@ LANES_INLINE void transpose(lanes v[16])
 #define LATENT_STRIPS 1
 #define LATENT_ROWS(t) ((t) == 1 ? 4 : 2)
 #define LATENT_REST(t) ((t) == 1 ? 4 : 2)
+#define LATENT_FOLDED(n) 0
 #include "src/attend/latent_template.h"

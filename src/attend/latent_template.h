@@ -8,8 +8,12 @@
 //   LATENT_STRIPS      strips of 16 slots that they take then
 //   LATENT_ROWS(t)     dims that are summed up at once where a row of sums has t strips of 16
 //   LATENT_REST(t)     the same for what is left of them: divides 8 and LATENT_ROWS(t) - 8
+//   LATENT_FOLDED(n)   of n numbers that two strips are multiplied with, how many are loaded by the
+//                      multiplications themselves, once for each
 #include "src/attend/latent_kernels.h"
 #include "src/math/unroll.h"
+
+#include <stdbool.h>
 
 #define SLOTS 64
 #define MOST_ROWS 16
@@ -34,42 +38,63 @@ LANES_INLINE void request_later(requests *r)
     r->at += r->step;
 }
 
+// sums[t] += strip[t] * number for one strip or two. Where a multiplication can broadcast its
+// factor from memory, that saves an instruction and costs a load: two with a broadcast in front are
+// 3 instructions and 1 load, two that load by themselves 2 and 2. Two loads start in a cycle, and
+// three instructions while another thread has its half of the core; with half of the numbers one
+// way and half the other, both are enough for two multiplications. `again`: the number once more,
+// for those that are folded.
+LANES_INLINE void multiply(int T, bool folded, const float *number, const float *again,
+                           const lanes strip[2], lanes sums[2])
+{
+    const lanes first = lanes_set(*number);
+    sums[0] = lanes_fma(strip[0], first, sums[0]);
+    if (T == 2)
+        sums[1] = lanes_fma(strip[1], folded ? lanes_set(*again) : first, sums[1]);
+}
+
+// The same address, not known to be it by the compiler, which would load only once.
+LANES_INLINE const float *hidden(const float *at)
+{
+    __asm__("" : "+r"(at));
+    return at;
+}
+
 // ---- Scores ----
 
 // One dim for a group of vectors and T strips.
-LANES_INLINE void add_dim(int T, const float *keys, const float *q, lanes sums[LATENT_GROUP][4])
+LANES_INLINE void add_dim(int T, const float *keys, const float *q, const float *again,
+                          lanes sums[LATENT_GROUP][2])
 {
-    lanes strip[4];
+    lanes strip[2];
     KVERN_UNROLL
     for (int t = 0; t < T; t++)
         strip[t] = lanes_load(keys + t * 16);
     KVERN_UNROLL
-    for (int i = 0; i < LATENT_GROUP; i++) {
-        const lanes factor = lanes_set(q[i]);
-        KVERN_UNROLL
-        for (int t = 0; t < T; t++)
-            sums[i][t] = lanes_fma(factor, strip[t], sums[i][t]);
-    }
+    for (int i = 0; i < LATENT_GROUP; i++)
+        multiply(T, i < LATENT_FOLDED(LATENT_GROUP), q + i, again + i, strip, sums[i]);
 }
 
 // One group of vectors and T strips over the dims [begin, end).
 LANES_INLINE void score_dims(int T, const kvern_latent_score *s, size_t begin, size_t end,
                              const float *q, float *scores, requests *near, requests *far)
 {
-    lanes sums[LATENT_GROUP][4];
+    lanes sums[LATENT_GROUP][2];
     KVERN_UNROLL
     for (int i = 0; i < LATENT_GROUP * T; i++)
         sums[i / T][i % T] =
             begin ? lanes_load(scores + (size_t)(i / T) * SLOTS + i % T * 16) : lanes_zero();
     const float *keys = s->keys + (begin - s->begin) * SLOTS + (scores - s->scores) % SLOTS;
     q += begin * LATENT_GROUP;
+    const float *again = hidden(q);
     for (size_t d = begin; d < end; d += 2) {
         request(near);
         request_later(far);
-        add_dim(T, keys, q, sums);
-        add_dim(T, keys + SLOTS, q + LATENT_GROUP, sums);
+        add_dim(T, keys, q, again, sums);
+        add_dim(T, keys + SLOTS, q + LATENT_GROUP, again + LATENT_GROUP, sums);
         keys += 2 * SLOTS;
         q += 2 * LATENT_GROUP;
+        again += 2 * LATENT_GROUP;
     }
     KVERN_UNROLL
     for (int i = 0; i < LATENT_GROUP * T; i++)
@@ -104,19 +129,17 @@ typedef struct held {
 } held;
 
 // One slot.
-LANES_INLINE void add_slot(int R, int T, const float *weights, const float *values, held *sums)
+LANES_INLINE void add_slot(int R, int T, const float *weights, const float *values,
+                           const float *again, held *sums)
 {
     lanes weight[2];
     KVERN_UNROLL
     for (int t = 0; t < T; t++)
         weight[t] = lanes_load(weights + t * 16);
     KVERN_UNROLL
-    for (int r = 0; r < R; r++) {
-        const lanes value = lanes_set(values[(size_t)r * SLOTS]);
-        KVERN_UNROLL
-        for (int t = 0; t < T; t++)
-            sums->of[r][t] = lanes_fma(weight[t], value, sums->of[r][t]);
-    }
+    for (int r = 0; r < R; r++)
+        multiply(T, r < LATENT_FOLDED(R), values + (size_t)r * SLOTS, again + (size_t)r * SLOTS,
+                 weight, sums->of[r]);
 }
 
 LANES_INLINE void scale_sums(int R, int T, const lanes factors[2], held *sums)
@@ -147,17 +170,17 @@ LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, re
     }
     if (s->factors)
         scale_sums(R, T, factors, &sums);
-    const float *values = s->values + d * SLOTS;
+    const float *values = s->values + d * SLOTS, *again = hidden(values);
     requests near = {(const char *)(values + (size_t)R * SLOTS), 2 * (size_t)R * sizeof(float)};
     size_t p = s->begin;
     for (; p + 2 <= s->end; p += 2) {
         request(&near);
         request_later(far);
-        add_slot(R, T, s->weights + p * width, values + p, &sums);
-        add_slot(R, T, s->weights + (p + 1) * width, values + p + 1, &sums);
+        add_slot(R, T, s->weights + p * width, values + p, again + p, &sums);
+        add_slot(R, T, s->weights + (p + 1) * width, values + p + 1, again + p + 1, &sums);
     }
     if (p < s->end)
-        add_slot(R, T, s->weights + p * width, values + p, &sums);
+        add_slot(R, T, s->weights + p * width, values + p, again + p, &sums);
     const uint32_t all = T == 2 ? UINT32_MAX : 0xffff;
     KVERN_UNROLL
     for (int r = 0; r < R; r++) {
