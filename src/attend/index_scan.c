@@ -305,8 +305,15 @@ static void multiply(const scan *s, const kvern_stream_plan *index, size_t vecto
                                         slot->keys);
             score.keys = slot->keys;
         }
-        score.next = next ? next + index->block_bytes * score.begin / index->dim : NULL;
-        score.next_bytes = index->block_bytes * (score.end - score.begin) / index->dim;
+        score.next = (kvern_latent_next){0};
+        if (next) {
+            score.next.later = next + index->block_bytes * score.begin / index->dim;
+            score.next.later_bytes = index->block_bytes * (score.end - score.begin) / index->dim;
+        }
+        if (!in_place && score.end < index->dim) {
+            score.next.soon = block + index->block_bytes * score.end / index->dim;
+            score.next.soon_bytes = index->block_bytes * PIECE / index->dim;
+        }
         s->products->score(&score);
     }
 }

@@ -94,6 +94,15 @@ typedef struct piece {
     size_t begin, end;
 } piece;
 
+// A pass over the dims of a page below `limit`.
+typedef struct pass {
+    const void *page;
+    size_t limit;
+    const void *then;    // the page of the next pass; or NULL
+    const char *missing; // what no cache has yet of the next page, from here on; or NULL
+    size_t per_dim;      // bytes of it for every dim of the pass
+} pass;
+
 // The stream that has dim d of a key; `first` is the dim that it begins with.
 static const kvern_stream_plan *stream_at(const kvern_geometry *g, size_t d, size_t *first)
 {
@@ -108,17 +117,38 @@ static const kvern_stream_plan *stream_at(const kvern_geometry *g, size_t d, siz
 // What there is from dim `begin` on, below `limit`: all, where the page has it in f32. Else as much
 // as stays in a first-level cache is decoded, so a page is decoded twice, for scores and for sums,
 // and its values never go through the next cache.
-static piece piece_at(const kvern_attend_job *job, const void *page, size_t begin, size_t limit,
+static piece piece_at(const kvern_attend_job *job, const pass *p, size_t begin,
                       kvern_workspace *work)
 {
     size_t first;
     if (!work->latent.block)
-        return (piece){(const float *)page + begin * SLOTS, begin, limit};
+        return (piece){(const float *)p->page + begin * SLOTS, begin, p->limit};
     const kvern_stream_plan *stream = stream_at(geometry_of(job), begin, &first);
-    const size_t end = kvern_min_size(begin + PIECE, kvern_min_size(first + stream->dim, limit));
-    stream->kernels.decode_block(&stream->codec, (const char *)page + stream->offset, stream->dim,
-                                 begin - first, end - first, work->latent.block);
+    const size_t end = kvern_min_size(begin + PIECE, kvern_min_size(first + stream->dim, p->limit));
+    stream->kernels.decode_block(&stream->codec, (const char *)p->page + stream->offset,
+                                 stream->dim, begin - first, end - first, work->latent.block);
     return (piece){work->latent.block, begin, end};
+}
+
+// What is read behind a piece. About: what a codec has besides codes of the dims lies elsewhere.
+static kvern_latent_next next_of(const kvern_attend_job *job, const pass *p, const piece *now)
+{
+    const size_t begin = now->end < p->limit ? now->end : 0;
+    const void *page = begin ? p->page : p->then;
+    kvern_latent_next next = {0};
+    size_t first;
+    if (page) {
+        const kvern_stream_plan *stream = stream_at(geometry_of(job), begin, &first);
+        const size_t dims = kvern_min_size(PIECE, first + stream->dim - begin);
+        const size_t per_dim = (uint32_t)stream->block_bytes / (uint32_t)stream->dim;
+        next.soon = (const char *)page + stream->offset + (begin - first) * per_dim;
+        next.soon_bytes = dims * per_dim;
+    }
+    if (p->missing) {
+        next.later = p->missing + now->begin * p->per_dim;
+        next.later_bytes = (now->end - now->begin) * p->per_dim;
+    }
+    return next;
 }
 
 // ---- Scores and weights ----
@@ -127,7 +157,8 @@ static piece piece_at(const kvern_attend_job *job, const void *page, size_t begi
 static void score(const kvern_attend_job *job, const kvern_latent_run *run, const void *page,
                   const char *next, kvern_workspace *work)
 {
-    const size_t dim = geometry_of(job)->query_dim, half = work->latent.page_bytes / 2;
+    const size_t dim = geometry_of(job)->query_dim;
+    const pass over = {page, dim, page, next, work->latent.page_bytes / 2 / dim};
     const size_t group = job->latent->group, first = run->from / group;
     kvern_latent_score s = {.dim = dim,
                             .groups = kvern_ceil_div(run->to, group) - first,
@@ -135,12 +166,11 @@ static void score(const kvern_attend_job *job, const kvern_latent_run *run, cons
                             .scores = work->weights + first * group * SLOTS};
     KVERN_ASSERT(run->any && s.groups > 0 && geometry_of(job)->query_floats == dim);
     for (size_t d = 0; d < dim; d = s.end) {
-        const piece p = piece_at(job, page, d, dim, work);
+        const piece p = piece_at(job, &over, d, work);
         s.keys = p.values;
         s.begin = p.begin;
         s.end = p.end;
-        s.next = next ? next + half * s.begin / dim : NULL;
-        s.next_bytes = half * (s.end - s.begin) / dim;
+        s.next = next_of(job, &over, &p);
         job->latent->score(&s);
     }
 }
@@ -218,10 +248,12 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
 {
     const size_t width = width_of(run->count), dim = latent_dim(job);
     const size_t half = work->latent.page_bytes / 2;
+    const pass over = {page, dim, work->latent.block ? next : NULL, next ? next + half : NULL,
+                       half / dim};
     slots found[SLOTS];
     const size_t count = find_slots(run, work->visible, found);
     for (size_t d = 0, end; d < dim; d = end) {
-        const piece p = piece_at(job, page, d, dim, work);
+        const piece p = piece_at(job, &over, d, work);
         end = p.end;
         kvern_latent_sum sum = {.values = p.values,
                                 .dim = end - d,
@@ -229,15 +261,14 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
                                 .weights = work->latent.weights,
                                 .factors = factors,
                                 .sums = work->latent.sums + d * width,
-                                .next = next ? next + half + half * d / dim : NULL,
-                                .next_bytes = half * (end - d) / dim};
+                                .next = next_of(job, &over, &p)};
         for (size_t i = 0; i < count; i++) {
             sum.begin = found[i].begin;
             sum.end = found[i].end;
             sum.vectors = found[i].vectors;
             job->latent->sum(&sum);
             sum.factors = NULL;
-            sum.next = NULL;
+            sum.next = (kvern_latent_next){0};
         }
     }
 }

@@ -7,12 +7,19 @@
 // value.
 //
 // A block is larger than a first-level cache, and is read more than once. So the kernels go through
-// it part by part, all vectors over each, and ask for what comes next in small steps: `next` is
-// memory that is read after the call, of which they fetch `next_bytes` bytes on the way; NULL: none
-// is known. (Many requests at once would hold up the loads behind them.)
+// it part by part, all vectors over each, and ask for what comes next in small steps. (Many
+// requests at once would hold up the loads behind them.)
 
 #include <stddef.h>
 #include <stdint.h>
+
+// Memory that is read after a call, and is fetched on the way: at once after it, to the first-level
+// cache, or later, to the second-level one. NULL: none is known. With `soon` the sums take it that
+// their own block is in the first-level cache already; without, they ask for its next dims.
+typedef struct kvern_latent_next {
+    const char *soon, *later;
+    size_t soon_bytes, later_bytes;
+} kvern_latent_next;
 
 // Step 2 of docs/arithmetic.md for some groups of vectors and all slots p, g the vectors of a group
 // (kvern_latent_kernels.group), i one of them:
@@ -26,8 +33,7 @@ typedef struct kvern_latent_score {
     size_t groups;
     const float *q; // [groups][dim][g]
     float *scores;  // [groups * g][64]
-    const char *next;
-    size_t next_bytes;
+    kvern_latent_next next;
 } kvern_latent_score;
 
 typedef void kvern_latent_score_fn(const kvern_latent_score *score);
@@ -48,8 +54,7 @@ typedef struct kvern_latent_sum {
     const float *weights; // [64 slots][width]
     const float *factors; // [width]; NULL: 1 for all
     float *sums;          // [dim][width]
-    const char *next;
-    size_t next_bytes;
+    kvern_latent_next next;
 } kvern_latent_sum;
 
 typedef void kvern_latent_sum_fn(const kvern_latent_sum *sum);

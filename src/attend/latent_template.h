@@ -25,6 +25,12 @@ typedef struct requests {
     size_t step;
 } requests;
 
+// For some memory in `count` steps; or, where there is none, again and again for what is at hand.
+LANES_INLINE requests requests_of(const char *from, size_t bytes, size_t count, const float *other)
+{
+    return (requests){from ? from : (const char *)other, from && count ? bytes / count : 0};
+}
+
 LANES_INLINE void request(requests *r)
 {
     lanes_prefetch(r->at);
@@ -104,14 +110,16 @@ LANES_INLINE void score_dims(int T, const kvern_latent_score *s, size_t begin, s
 static void score(const kvern_latent_score *s)
 {
     const size_t width = 16 * LATENT_STRIPS, passes = s->groups * (SLOTS / width);
-    requests far = {s->next ? s->next : (const char *)s->q,
-                    s->next ? 2 * s->next_bytes / (passes * (s->end - s->begin)) : 0};
+    const size_t steps = passes * (s->end - s->begin) / 2; // of two dims
+    requests far = requests_of(s->next.later, s->next.later_bytes, steps, s->q);
     for (size_t begin = s->begin; begin < s->end; begin += CHUNK) {
-        const size_t end = s->end - begin < CHUNK ? s->end : begin + CHUNK;
-        requests near = {(const char *)s->q, 0}; // nothing that is known
-        if (end < s->end)
-            near = (requests){(const char *)(s->keys + (end - s->begin) * SLOTS),
-                              2 * SLOTS * sizeof(float) / passes};
+        const bool is_last = s->end - begin <= CHUNK;
+        const size_t end = is_last ? s->end : begin + CHUNK;
+        const char *soon =
+            is_last ? s->next.soon : (const char *)(s->keys + (end - s->begin) * SLOTS);
+        requests near =
+            requests_of(soon, is_last ? s->next.soon_bytes : CHUNK * SLOTS * sizeof(float),
+                        passes * (end - begin) / 2, s->q);
         for (size_t g = 0; g < s->groups; g++) {
             const float *q = s->q + g * s->dim * LATENT_GROUP;
             float *scores = s->scores + g * LATENT_GROUP * SLOTS;
@@ -153,7 +161,8 @@ LANES_INLINE void scale_sums(int R, int T, const lanes factors[2], held *sums)
 }
 
 // R dims from d on, T strips each. A vector that does not take part gets back what it had.
-LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, requests *far)
+LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, requests *soon,
+                           requests *far)
 {
     const size_t width = 16 * (size_t)T;
     lanes factors[2];
@@ -172,6 +181,8 @@ LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, re
         scale_sums(R, T, factors, &sums);
     const float *values = s->values + d * SLOTS, *again = hidden(values);
     requests near = {(const char *)(values + (size_t)R * SLOTS), 2 * (size_t)R * sizeof(float)};
+    if (s->next.soon)
+        near = *soon;
     size_t p = s->begin;
     for (; p + 2 <= s->end; p += 2) {
         request(&near);
@@ -179,6 +190,7 @@ LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, re
         add_slot(R, T, s->weights + p * width, values + p, again + p, &sums);
         add_slot(R, T, s->weights + (p + 1) * width, values + p + 1, again + p + 1, &sums);
     }
+    *soon = near;
     if (p < s->end)
         add_slot(R, T, s->weights + p * width, values + p, again + p, &sums);
     const uint32_t all = T == 2 ? UINT32_MAX : 0xffff;
@@ -200,13 +212,13 @@ LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, re
 LANES_INLINE void add_all(int T, const kvern_latent_sum *s)
 {
     const size_t steps = (s->end - s->begin) / 2 * (s->dim / LATENT_ROWS(T) + 1);
-    requests far = {s->next ? s->next : (const char *)s->weights,
-                    s->next && steps ? s->next_bytes / steps : 0};
+    requests soon = requests_of(s->next.soon, s->next.soon_bytes, steps, s->weights);
+    requests far = requests_of(s->next.later, s->next.later_bytes, steps, s->weights);
     size_t d = 0;
     for (; d + LATENT_ROWS(T) <= s->dim; d += LATENT_ROWS(T))
-        add_dims(LATENT_ROWS(T), T, s, d, &far);
+        add_dims(LATENT_ROWS(T), T, s, d, &soon, &far);
     for (; d < s->dim; d += LATENT_REST(T))
-        add_dims(LATENT_REST(T), T, s, d, &far);
+        add_dims(LATENT_REST(T), T, s, d, &soon, &far);
 }
 
 static void sum(const kvern_latent_sum *s)

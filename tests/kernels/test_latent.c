@@ -128,6 +128,13 @@ static void fill(test_random *random, call *c, size_t most_dim)
     c->values[test_random_below(random, s->dim * SLOTS)] = kernel_inputs_special(random);
 }
 
+// Hints, which have no effect on results: with one, both, or none.
+static kvern_latent_next next_of(const char *next, size_t number)
+{
+    return (kvern_latent_next){number % 16 ? next : NULL, number % 3 ? next : NULL,
+                               number % 5 * 70000, number % 7 * 100000};
+}
+
 static void run(const call *c, kvern_latent_sum_fn *kernel, float *sums, const float *values,
                 const float *weights, const char *next)
 {
@@ -136,8 +143,7 @@ static void run(const call *c, kvern_latent_sum_fn *kernel, float *sums, const f
     s.values = values;
     s.weights = weights;
     s.sums = sums;
-    s.next = next;
-    s.next_bytes = s.dim % 7 * 100000;
+    s.next = next_of(next, s.dim);
     kernel(&s);
 }
 
@@ -228,7 +234,7 @@ static void score(const kvern_latent_kernels *kernels, const float *keys, size_t
     const size_t cuts[] = {0, dim / 8 * 4, dim};
     for (int i = 0; i < 2; i++)
         kernels->score(&(kvern_latent_score){keys + cuts[i] * SLOTS, cuts[i], cuts[i + 1], dim,
-                                             groups, packed, all, next, dim % 5 * 70000});
+                                             groups, packed, all, next_of(next, dim)});
     memcpy(scores, all, n * SLOTS * sizeof *scores);
     free(packed);
     free(all);

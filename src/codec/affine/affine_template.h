@@ -427,16 +427,16 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
 
 // ---- Decoding ----
 
-// The codes of a column become values.
-LANES_INLINE void apply_lines(const affine_sides *sides, size_t group,
-                              float (*rows)[KVERN_CODES_LANES])
+// The lines of a group.
+LANES_INLINE codes_lines load_lines(const affine_sides *sides, size_t group)
 {
-    for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
-        const lanes scale = load_sides(sides, kvern_affine_scale_at(slot, group));
-        const lanes bias = load_sides(sides, kvern_affine_bias_at(slot, group));
-        for (size_t d = 0; d < KVERN_CODES_COLUMN; d++)
-            lanes_store(rows[d] + slot, lanes_fma(scale, lanes_load(rows[d] + slot), bias));
+    codes_lines lines;
+    KVERN_UNROLL
+    for (int t = 0; t < 4; t++) {
+        lines.scale[t] = load_sides(sides, kvern_affine_scale_at((size_t)t * 16, group));
+        lines.bias[t] = load_sides(sides, kvern_affine_bias_at((size_t)t * 16, group));
     }
+    return lines;
 }
 
 static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
@@ -448,13 +448,14 @@ static void decode_block(const kvern_codec *codec, const void *block, size_t dim
                        .stride = KVERN_PAGE_POSITIONS,
                        .to = (float(*)[KVERN_CODES_LANES])to};
     for (size_t d = begin; d < end; d += KVERN_CODES_COLUMN) {
-        unpack(c, KVERN_PAGE_POSITIONS / 16);
-        apply_lines(&sides, d / codec->group, c.to);
+        const codes_lines lines = load_lines(&sides, d / codec->group);
+        unpack_strips(4, &c, &lines);
         c.words += AFFINE_BITS * KVERN_PAGE_POSITIONS;
         c.to += KVERN_CODES_COLUMN;
     }
 }
 
-_Static_assert(KVERN_CODES_LANES == KVERN_PAGE_POSITIONS, "rows of a decoded block");
+_Static_assert(KVERN_CODES_LANES == KVERN_PAGE_POSITIONS && KVERN_CODES_LANES == 4 * 16,
+               "rows of a decoded block are four strips");
 
 const kvern_codec_kernels AFFINE_KERNELS = {encode, score, accumulate, decode_block};

@@ -67,8 +67,18 @@ LANES_INLINE lanes rest_code(lanes_int rest, int number)
     return CODES_VALUES(lanes_int_shr_logical(rest, 32 - 2 * CODES_BITS + number * CODES_BITS), 0);
 }
 
-// The codes of one word of T strips: consecutive rows.
-LANES_INLINE void unpack_word(int T, const codes_columns *c, size_t word)
+// Lines that codes lie on: what strip t holds is scale[t] * code + bias[t].
+typedef struct codes_lines {
+    lanes scale[4], bias[4];
+} codes_lines;
+
+LANES_INLINE lanes on_line(const codes_lines *lines, int t, lanes value)
+{
+    return lines ? lanes_fma(lines->scale[t], value, lines->bias[t]) : value;
+}
+
+// The codes of one word of T strips: consecutive rows. `lines`: NULL for the codes themselves.
+LANES_INLINE void unpack_word(int T, const codes_columns *c, size_t word, const codes_lines *lines)
 {
     const size_t row = word * (size_t)(32 / CODES_BITS);
     lanes_int words[4];
@@ -77,32 +87,34 @@ LANES_INLINE void unpack_word(int T, const codes_columns *c, size_t word)
     for (int j = 0; j < 32 / CODES_BITS; j++) {
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            lanes_store(c->to[row + (size_t)j] + t * 16, CODES_VALUES(words[t], j * CODES_BITS));
+            lanes_store(c->to[row + (size_t)j] + t * 16,
+                        on_line(lines, t, CODES_VALUES(words[t], j * CODES_BITS)));
     }
 }
 
-LANES_INLINE void unpack_strips(int T, const codes_columns *c)
+LANES_INLINE void unpack_strips(int T, const codes_columns *c, const codes_lines *lines)
 {
     for (size_t word = 0; word < (size_t)CODES_BITS; word++)
-        unpack_word(T, c, word);
+        unpack_word(T, c, word, lines);
     if (32 % CODES_BITS == 0)
         return;
     lanes_int rest[4];
     gather_rest(T, c, rest);
     KVERN_UNROLL
     for (int i = 0; i < 2 * T; i++)
-        lanes_store(c->to[30 + i / T] + i % T * 16, rest_code(rest[i % T], i / T));
+        lanes_store(c->to[30 + i / T] + i % T * 16,
+                    on_line(lines, i % T, rest_code(rest[i % T], i / T)));
 }
 
 // Columns of `strips` times 16 lanes.
 LANES_INLINE void unpack(codes_columns c, size_t strips)
 {
     if (strips == 4) {
-        unpack_strips(4, &c);
+        unpack_strips(4, &c, NULL);
         return;
     }
     for (size_t t = 0; t < strips; t++) {
-        unpack_strips(1, &c);
+        unpack_strips(1, &c, NULL);
         c.words += 16;
         c.to = (float(*)[KVERN_CODES_LANES])(c.to[0] + 16);
     }
