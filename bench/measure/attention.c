@@ -252,7 +252,7 @@ static void summarize(const attention_case *cell, const setup *s, samples *m,
     result->limits.fma_per_s = clock_quantile(m->fma, m->runs, 0.5);
     result->cache_bytes = cache_size_bytes();
     result->from_cache =
-        s->is_short && s->rows == 1 && result->bytes <= (double)result->cache_bytes;
+        s->is_short && (double)s->rows * result->bytes <= (double)result->cache_bytes;
     result->share = roofline_share(&result->limits, result->from_cache ? 0 : result->bytes,
                                    result->fma, result->times.median);
 }

@@ -50,8 +50,8 @@ typedef struct attention_result {
     double bytes, fma;  // that one attend needs
     roofline limits;    // medians of this cell's own measurements
     size_t cache_bytes; // of the last-level cache; 0: not known
-    // The timed attends follow one of the same row, and the last-level cache holds it: the
-    // bandwidth of memory is no limit. False where cache_bytes is 0.
+    // The last-level cache holds all rows, and the timed attends are short, so that each follows
+    // another one: the bandwidth of memory is no limit. False where cache_bytes is 0.
     bool from_cache;
     double share; // of the roofline, at the median; from_cache: of the multiply-adds alone
 } attention_result;

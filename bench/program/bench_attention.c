@@ -62,6 +62,8 @@ static void complete(const struct argp_state *state, attention_options *options)
         options_fail(state, "no --peer reads latents");
     if (!options->latent && options->rope_dim)
         options_fail(state, "--rope needs --kind latent");
+    if (!options->latent)
+        bench_check_head_dims(state, grid);
     set_default(&grid->head_dims, options->latent ? LATENT_DIMS : DIMS);
     set_default(&grid->groups, options->latent ? LATENT_GROUPS : GROUPS);
     if (!grid->kv_heads)
@@ -123,13 +125,14 @@ static const struct argp ATTENTION_ARGP = {
     .doc =
         "Times reads of one layer's KV cache, and shows their share of the roofline: the larger of "
         "bytes / bandwidth and fma / fma peak over the time, where both limits are measured on "
-        "the same threads between the runs. Where the rows lie in the last-level cache (marked *), "
+        "the same threads between the runs. Where all rows lie in the last-level cache (marked *), "
         "it is the share of the multiply-adds alone."
         "\vDefaults: --head-dim 64,128,256, --group 1,3,4,8, --positions 1024,8192,65536 for "
         "decode and 2048,8192 for a window; with --kind latent: --head-dim 512, --group 16,128, "
         "--positions 8192. "
         "Times are medians of --runs runs (default: 11); the spread is that of the quartiles. "
-        "Decode reads cycle through 512 MB of rows, so that they read from memory. A ratio is the "
+        "Decode reads cycle through 512 MB of rows, at most 512 rows, so that they read from "
+        "memory, unless a cache holds all of these. A ratio is the "
         "peer's time over ours; a peer whose results are not ours is an error.",
     .children = ATTENTION_CHILDREN,
 };

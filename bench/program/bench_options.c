@@ -132,6 +132,14 @@ static void parse_storages(const struct argp_state *state, const char *text, ben
                          grid->storages.name[i]);
 }
 
+void bench_check_head_dims(const struct argp_state *state, const bench_grid *grid)
+{
+    for (size_t i = 0; i < grid->head_dims.count; i++)
+        if (grid->head_dims.value[i] > KVERN_MAX_HEAD_DIM)
+            options_fail(state, "--head-dim takes at most %d where these are no latents, not %llu",
+                         KVERN_MAX_HEAD_DIM, (unsigned long long)grid->head_dims.value[i]);
+}
+
 static error_t parse_grid(int key, char *argument, struct argp_state *state)
 {
     bench_grid *grid = state->input;
@@ -140,7 +148,7 @@ static error_t parse_grid(int key, char *argument, struct argp_state *state)
         parse_storages(state, argument, grid);
         return 0;
     case KEY_HEAD_DIM:
-        options_list(state, "--head-dim", argument, 8, KVERN_MAX_HEAD_DIM, &grid->head_dims);
+        options_list(state, "--head-dim", argument, 8, KVERN_MAX_LATENT_DIM, &grid->head_dims);
         return 0;
     case KEY_GROUP:
         options_list(state, "--group", argument, 1, 256, &grid->groups);

@@ -49,6 +49,10 @@ extern const struct argp bench_grid_argp;
 void bench_names(const struct argp_state *state, const char *name, const char *text,
                  name_list *list);
 
+// For parsers, after the options: dims that a layer of keys and values does not have are wrong
+// usage. --head-dim alone takes what latents have, too.
+void bench_check_head_dims(const struct argp_state *state, const bench_grid *grid);
+
 // Takes the next digit of a cell's number in a grid: an index below `count`.
 size_t bench_index(size_t *number, size_t count);
 

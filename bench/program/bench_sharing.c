@@ -28,6 +28,9 @@ static error_t parse_sharing(int key, char *argument, struct argp_state *state)
     case KEY_ROWS:
         options_list(state, "--rows", argument, 2, 1024, &options->rows);
         return 0;
+    case ARGP_KEY_END:
+        bench_check_head_dims(state, &options->grid);
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
