@@ -5,6 +5,7 @@
 #include "bench/measure/clock.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,23 +168,19 @@ static kvern_status run_once(const attention_case *cell, setup *s, size_t row, d
     return status;
 }
 
-// Times of all runs: ours in the first array, each peer's in one of the next.
+// Of all runs: our times, and the limits.
 typedef struct samples {
-    double *times[1 + ATTENTION_MOST_PEERS];
-    double *bytes, *fma;
+    double *times, *bytes, *fma;
     size_t runs;
 } samples;
 
 static bool take_samples(size_t runs, samples *m)
 {
-    const size_t arrays = 1 + ATTENTION_MOST_PEERS;
-    double *block = calloc((arrays + 2) * runs, sizeof(double));
-    for (size_t i = 0; i < arrays; i++)
-        m->times[i] = block ? block + i * runs : NULL;
-    m->bytes = block ? block + arrays * runs : NULL;
-    m->fma = block ? m->bytes + runs : NULL;
+    m->times = calloc(3 * runs, sizeof(double));
+    m->bytes = m->times ? m->times + runs : NULL;
+    m->fma = m->times ? m->bytes + runs : NULL;
     m->runs = runs;
-    return block != NULL;
+    return m->times != NULL;
 }
 
 static void measure_limits(const roofline_buffer *buffer, const setup *s, size_t run, samples *m)
@@ -205,46 +202,31 @@ static kvern_status run_timed(const attention_case *cell, setup *s, size_t run, 
     return status ? status : run_once(cell, s, 2 * run % s->rows, seconds);
 }
 
-static bool run_peers(attention_peer *peers, size_t count, size_t run, samples *m)
-{
-    for (size_t p = 0; p < count; p++)
-        if (peers[p].measured && !peer_run(&peers[p].process, &m->times[1 + p][run]))
-            return false;
-    return true;
-}
-
-static attention_fault run_all(const attention_case *cell, setup *s, const roofline_buffer *buffer,
-                               attention_peer *peers, size_t count, samples *m)
+static measure_fault run_all(const attention_case *cell, setup *s, const roofline_buffer *buffer,
+                             timed_peer *peers, size_t count, samples *m)
 {
     double seconds;
     if (run_once(cell, s, s->rows - 1, &seconds)) // warms scratch and threads
-        return ATTENTION_LIBRARY;
+        return MEASURE_LIBRARY;
     s->is_short = seconds < SHORT_SECONDS;
-    if (!run_peers(peers, count, 0, m))
-        return ATTENTION_PEER_GONE;
+    if (!timed_peers_run(peers, count, 0))
+        return MEASURE_PEER_GONE;
     for (size_t i = 0; i < m->runs; i++) {
         measure_limits(buffer, s, i, m);
-        if (run_timed(cell, s, i, &m->times[0][i]))
-            return ATTENTION_LIBRARY;
+        if (run_timed(cell, s, i, &m->times[i]))
+            return MEASURE_LIBRARY;
         clock_rest();
-        if (!run_peers(peers, count, i, m))
-            return ATTENTION_PEER_GONE;
+        if (!timed_peers_run(peers, count, i))
+            return MEASURE_PEER_GONE;
     }
-    return ATTENTION_FINE;
-}
-
-static attention_times times_of(double *samples, size_t count)
-{
-    return (attention_times){clock_quantile(samples, count, 0.5),
-                             clock_quantile(samples, count, 0.25),
-                             clock_quantile(samples, count, 0.75)};
+    return MEASURE_FINE;
 }
 
 static void summarize(const attention_case *cell, const setup *s, samples *m,
                       attention_result *result)
 {
     const double new = (double)cell->new_tokens, old = (double)cell->positions;
-    result->times = times_of(m->times[0], m->runs);
+    result->times = clock_quartiles(m->times, m->runs);
     result->bytes = row_bytes(cell, s);
     result->fma = (double)cell->query_heads * (double)(cell->head_dim + key_dim(cell)) *
                   (new *old + new *(new + 1) / 2);
@@ -257,89 +239,70 @@ static void summarize(const attention_case *cell, const setup *s, samples *m,
                                    result->fma, result->times.median);
 }
 
-// Sums over one head of one new token: |ours - theirs|^2 and |ours|^2.
-static bool compare_head(const attention_case *cell, const setup *s, peer_process *peer,
-                         size_t token, size_t head, double sums[2])
+// Compares the last run's results: all heads of the first, a middle and the last new token.
+static bool compare(const attention_case *cell, const setup *s, timed_peer *peer)
 {
-    float theirs[KVERN_MAX_HEAD_DIM];
-    const float *ours = s->out + (token * cell->query_heads + head) * cell->head_dim;
-    if (!peer_output(peer, token, head, theirs, cell->head_dim))
-        return false;
-    for (size_t i = 0; i < cell->head_dim; i++) {
-        sums[0] += ((double)ours[i] - theirs[i]) * ((double)ours[i] - theirs[i]);
-        sums[1] += (double)ours[i] * ours[i];
+    const size_t tokens[] = {0, (size_t)cell->new_tokens / 2, (size_t)cell->new_tokens - 1};
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t head = 0; head < cell->query_heads; head++) {
+            const float *ours = s->out + (tokens[t] * cell->query_heads + head) * cell->head_dim;
+            if (!timed_peer_compare(peer, tokens[t], head, ours, cell->head_dim))
+                return false;
+        }
     }
     return true;
 }
 
-// Compares the last run's results: all heads of the first, a middle and the last new token. A
-// difference that is no number is one that is too large.
-static attention_fault compare(const attention_case *cell, const setup *s, attention_peer *peer)
+static measure_fault open_peers(const attention_case *cell, size_t runs, timed_peer *peers,
+                                size_t count)
 {
-    const size_t tokens[] = {0, (size_t)cell->new_tokens / 2, (size_t)cell->new_tokens - 1};
-    double sums[2] = {0, 0};
-    for (size_t t = 0; t < 3; t++)
-        for (size_t head = 0; head < cell->query_heads; head++)
-            if (!compare_head(cell, s, &peer->process, tokens[t], head, sums))
-                return ATTENTION_PEER_GONE;
-    peer->difference = sqrt(sums[0] / sums[1]);
-    return peer->difference <= ATTENTION_MOST_DIFFERENCE ? ATTENTION_FINE : ATTENTION_PEER_DIFFERS;
-}
-
-static attention_fault open_peers(const attention_case *cell, attention_peer *peers, size_t count)
-{
-    for (size_t p = 0; p < count; p++) {
-        const peer_attention what = {cell->phase,       peers[p].storage, cell->head_dim,
-                                     cell->query_heads, cell->kv_heads,   cell->positions,
-                                     cell->new_tokens,  cell->threads};
-        const peer_answer answer = peer_open_attention(&peers[p].process, &what);
-        peers[p].measured = answer == PEER_OK;
-        peers[p].difference = 0;
-        if (answer == PEER_GONE)
-            return ATTENTION_PEER_GONE;
-    }
-    return ATTENTION_FINE;
+    char kind[32], geometry[160];
+    snprintf(kind, sizeof kind, "%s %s", cell->latent ? "latent" : "open", cell->phase);
+    if (cell->latent)
+        snprintf(geometry, sizeof geometry, "%zu %zu %zu", cell->head_dim, cell->rope_dim,
+                 cell->query_heads);
+    else
+        snprintf(geometry, sizeof geometry, "%zu %zu %zu", cell->head_dim, cell->query_heads,
+                 cell->kv_heads);
+    const size_t length = strlen(geometry);
+    snprintf(geometry + length, sizeof geometry - length, " %lld %lld %zu",
+             (long long)cell->positions, (long long)cell->new_tokens, cell->threads);
+    return timed_peers_open(peers, count, runs, kind, geometry);
 }
 
 // Everything that is timed, on a setup that is ready.
-static attention_fault measure(const attention_case *cell, setup *s, const roofline_buffer *buffer,
-                               attention_peer *peers, size_t count, samples *m)
+static measure_fault measure(const attention_case *cell, setup *s, const roofline_buffer *buffer,
+                             timed_peer *peers, size_t count, samples *m)
 {
-    attention_fault fault = open_peers(cell, peers, count);
+    measure_fault fault = open_peers(cell, m->runs, peers, count);
     if (!fault)
         fault = run_all(cell, s, buffer, peers, count, m);
-    for (size_t p = 0; p < count && !fault; p++) {
-        if (!peers[p].measured)
-            continue;
-        peers[p].times = times_of(m->times[1 + p], m->runs);
-        fault = compare(cell, s, &peers[p]);
-    }
-    for (size_t p = 0; p < count; p++)
-        peer_close(&peers[p].process);
+    for (size_t p = 0; p < count && !fault; p++)
+        if (peers[p].measured && !compare(cell, s, &peers[p]))
+            fault = MEASURE_PEER_GONE;
+    if (!fault)
+        fault = timed_peers_check(peers, count);
+    timed_peers_close(peers, count, m->runs);
     return fault;
 }
 
-attention_fault attention_measure(const attention_case *cell, size_t runs,
-                                  const roofline_buffer *buffer, size_t cold_bytes,
-                                  attention_peer *peers, size_t count, attention_result *result)
+measure_fault attention_measure(const attention_case *cell, size_t runs,
+                                const roofline_buffer *buffer, size_t cold_bytes, timed_peer *peers,
+                                size_t count, attention_result *result)
 {
     setup s;
     samples m;
     memset(&s, 0, sizeof s);
     memset(&m, 0, sizeof m);
     memset(result, 0, sizeof *result);
-    attention_fault fault = take_samples(runs, &m) ? ATTENTION_FINE : ATTENTION_MEMORY;
-    if (!fault) {
-        const kvern_status status = open_setup(cell, cold_bytes, &s);
-        fault = status == KVERN_ERR_MEMORY ? ATTENTION_MEMORY
-                : status                   ? ATTENTION_LIBRARY
-                                           : ATTENTION_FINE;
-    }
+    measure_fault fault = take_samples(runs, &m) ? MEASURE_FINE : MEASURE_MEMORY;
+    if (!fault)
+        fault = measure_fault_of(open_setup(cell, cold_bytes, &s));
     if (!fault)
         fault = measure(cell, &s, buffer, peers, count, &m);
     if (!fault)
         summarize(cell, &s, &m, result);
     close_setup(&s);
-    free(m.times[0]);
+    free(m.times);
     return fault;
 }

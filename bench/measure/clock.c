@@ -33,3 +33,9 @@ double clock_quantile(double *samples, size_t count, double quantile)
     const double next = low + 1 < count ? samples[low + 1] : samples[low];
     return samples[low] + part * (next - samples[low]);
 }
+
+quartiles clock_quartiles(double *samples, size_t count)
+{
+    return (quartiles){clock_quantile(samples, count, 0.5), clock_quantile(samples, count, 0.25),
+                       clock_quantile(samples, count, 0.75)};
+}

@@ -16,4 +16,12 @@ void clock_rest(void);
 // Sorts `samples` and returns the value below which the share `quantile` (0 to 1) of them lies.
 double clock_quantile(double *samples, size_t count, double quantile);
 
+// Of timed runs: the median and the quartiles.
+typedef struct quartiles {
+    double median, low, high;
+} quartiles;
+
+// Sorts `samples`.
+quartiles clock_quartiles(double *samples, size_t count);
+
 #endif

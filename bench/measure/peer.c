@@ -49,12 +49,9 @@ static peer_answer take_opening(peer_process *peer, char *answer)
     return result;
 }
 
-peer_answer peer_open_attention(peer_process *peer, const peer_attention *what)
+peer_answer peer_open(peer_process *peer, const char *line)
 {
-    return take_opening(peer, ask(peer, "open %s %s %zu %zu %zu %lld %lld %zu\n", what->phase,
-                                  what->storage, what->head_dim, what->query_heads, what->kv_heads,
-                                  (long long)what->positions, (long long)what->new_tokens,
-                                  what->threads));
+    return take_opening(peer, ask(peer, "%s\n", line));
 }
 
 peer_answer peer_open_model(peer_process *peer, const char *storage, size_t threads, size_t context,

@@ -8,13 +8,21 @@
 //     name                          the peer's name and version
 //     open PHASE STORAGE HEAD_DIM Q_HEADS KV_HEADS POSITIONS NEW_TOKENS THREADS
 //                                   "ok", or "no" and a reason: one attention read
-//     run                           seconds that one attend took (of two when it is short)
+//     latent PHASE STORAGE LATENT_DIM ROPE_DIM HEADS POSITIONS NEW_TOKENS THREADS
+//                                   the same: one absorbed read of latents (MLA)
+//     recurrent KIND PHASE STORAGE KEY_HEADS VALUE_HEADS HEAD_DIM NEW_TOKENS THREADS
+//                                   the same: tokens of a recurrent layer with a convolution of 4
+//                                   taps, whose first run begins with nothing behind it
+//     select STORAGE POSITIONS TOP_K HEADS DIM THREADS
+//                                   the same: the TOP_K best positions by index keys (DSA)
+//     run                           seconds that one of them took (of two when it is short)
 //     output TOKEN HEAD             the results of a head of a new token, of the last run
+//                                   (select: 0 0, the positions)
 //     model STORAGE THREADS CONTEXT FILE
 //                                   "ok", or "no" and a reason: a model, with room for CONTEXT
 //     time CONTEXT PROMPT GENERATE  seconds of a prompt, seconds of GENERATE tokens after CONTEXT
 //     logits COUNT                  the first logits behind the last token that was timed
-//     close                         "ok": ends what open or model began
+//     close                         "ok": ends what was begun
 //
 // and ends when its input ends. It fills its tensors with the numbers that peer_fill gives, and
 // answers when its threads no longer use a processor.
@@ -30,17 +38,9 @@ typedef struct peer_process {
     int child; // 0: there is none
     FILE *to, *from;
     char name[PEER_TEXT_BYTES];
-    char refusal[PEER_TEXT_BYTES]; // why the last open or model was refused
+    char refusal[PEER_TEXT_BYTES]; // why the last thing to begin was refused
     bool opened;                   // something was begun and not closed
 } peer_process;
-
-// The geometry of an attention read, as the words of the "open" line say it.
-typedef struct peer_attention {
-    const char *phase, *storage;
-    size_t head_dim, query_heads, kv_heads;
-    int64_t positions, new_tokens;
-    size_t threads;
-} peer_attention;
 
 typedef enum peer_answer { PEER_OK = 0, PEER_NO = 1, PEER_GONE = 2 } peer_answer;
 
@@ -50,7 +50,8 @@ bool peer_start(const char *program, peer_process *peer);
 // Ends the program. An empty *peer is allowed.
 void peer_stop(peer_process *peer);
 
-peer_answer peer_open_attention(peer_process *peer, const peer_attention *what);
+// Begins what a line of the list above says: any but the last three.
+peer_answer peer_open(peer_process *peer, const char *line);
 peer_answer peer_open_model(peer_process *peer, const char *storage, size_t threads, size_t context,
                             const char *file);
 

@@ -3,9 +3,9 @@
 
 #include "bench/measure/clock.h"
 #include "bench/measure/naive_recurrence.h"
-#include "bench/measure/peer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,19 +155,43 @@ static kvern_status compare(setup *s, recurrent_result *result)
     return status;
 }
 
-static recurrent_times times_of(double *samples, size_t count)
+// The same for a peer: all heads of the first, a middle and the last token.
+static bool compare_peer(const setup *s, timed_peer *peer)
 {
-    return (recurrent_times){clock_quantile(samples, count, 0.5),
-                             clock_quantile(samples, count, 0.25),
-                             clock_quantile(samples, count, 0.75)};
+    const size_t heads = s->cell->layer.value_heads, dim = s->cell->layer.v_dim;
+    const size_t last = (size_t)s->cell->new_tokens - 1, tokens[] = {0, last / 2, last};
+    double seconds;
+    if (!peer_run(&peer->process, &seconds))
+        return false;
+    for (size_t t = 0; t < 3; t++)
+        for (size_t head = 0; head < heads; head++)
+            if (!timed_peer_compare(peer, tokens[t], head,
+                                    s->tokens.y + (tokens[t] * heads + head) * dim, dim))
+                return false;
+    return true;
+}
+
+static measure_fault open_peers(const setup *s, size_t runs, timed_peer *peers, size_t count)
+{
+    const recurrent_case *c = s->cell;
+    char kind[64], geometry[160];
+    snprintf(kind, sizeof kind, "recurrent %s %s", c->kind,
+             c->new_tokens > 1 ? "window" : "decode");
+    snprintf(geometry, sizeof geometry, "%zu %zu %zu %lld %zu", c->layer.key_heads,
+             c->layer.value_heads, c->layer.k_dim, (long long)c->new_tokens, c->threads);
+    measure_fault fault = timed_peers_open(peers, count, runs, kind, geometry);
+    for (size_t p = 0; p < count && !fault; p++)
+        if (peers[p].measured && !compare_peer(s, &peers[p]))
+            fault = MEASURE_PEER_GONE;
+    return fault ? fault : timed_peers_check(peers, count);
 }
 
 static void summarize(const recurrent_case *cell, double *samples, size_t runs,
                       recurrent_result *result)
 {
     const double numbers = s_floats(&cell->layer);
-    result->times = times_of(samples, runs);
-    result->naive = times_of(samples + runs, runs);
+    result->times = clock_quartiles(samples, runs);
+    result->naive = clock_quartiles(samples + runs, runs);
     result->limits.bytes_per_s = clock_quantile(samples + 2 * runs, runs, 0.5);
     result->limits.fma_per_s = clock_quantile(samples + 3 * runs, runs, 0.5);
     result->bytes = 2 * sizeof(float) * numbers;
@@ -178,7 +202,8 @@ static void summarize(const recurrent_case *cell, double *samples, size_t runs,
 }
 
 // samples: ours, naive, bytes per second, multiply-adds per second; `runs` each.
-static kvern_status run_all(setup *s, size_t runs, const roofline_buffer *buffer, double *samples)
+static measure_fault run_all(setup *s, size_t runs, const roofline_buffer *buffer,
+                             timed_peer *peers, size_t count, double *samples)
 {
     const kvern_executor executor = kvern_context_executor(s->context);
     kvern_status status = KVERN_OK;
@@ -193,13 +218,16 @@ static kvern_status run_all(setup *s, size_t runs, const roofline_buffer *buffer
         if (!status)
             status = run_ours(s, 2 * i % s->rows, &samples[i]);
         samples[runs + i] = run_naive(s);
+        clock_rest();
+        if (!timed_peers_run(peers, count, i))
+            return MEASURE_PEER_GONE;
     }
-    return status;
+    return measure_fault_of(status);
 }
 
-kvern_status recurrent_measure(const recurrent_case *cell, size_t runs,
-                               const roofline_buffer *buffer, size_t cold_bytes,
-                               recurrent_result *result)
+measure_fault recurrent_measure(const recurrent_case *cell, size_t runs,
+                                const roofline_buffer *buffer, size_t cold_bytes, timed_peer *peers,
+                                size_t count, recurrent_result *result)
 {
     setup s;
     memset(&s, 0, sizeof s);
@@ -208,13 +236,17 @@ kvern_status recurrent_measure(const recurrent_case *cell, size_t runs,
     kvern_status status = samples ? open_setup(cell, cold_bytes, &s) : KVERN_ERR_MEMORY;
     if (!status)
         status = compare(&s, result);
-    if (!status)
-        status = run_all(&s, runs, buffer, samples);
-    if (!status)
+    measure_fault fault = measure_fault_of(status);
+    if (!fault)
+        fault = open_peers(&s, runs, peers, count);
+    if (!fault)
+        fault = run_all(&s, runs, buffer, peers, count, samples);
+    if (!fault)
         summarize(cell, samples, runs, result);
+    timed_peers_close(peers, count, runs);
     close_setup(&s);
     free(samples);
-    return status;
+    return fault;
 }
 
 // ---- Rollbacks ----
@@ -283,8 +315,9 @@ kvern_status recurrent_measure_rollback(const recurrent_case *cell, size_t runs,
     if (!status)
         status = run_rollbacks(&s, state, runs, copy, samples);
     if (!status)
-        *result = (rollback_result){times_of(samples, runs), times_of(samples + runs, runs),
-                                    times_of(samples + 2 * runs, runs)};
+        *result =
+            (rollback_result){clock_quartiles(samples, runs), clock_quartiles(samples + runs, runs),
+                              clock_quartiles(samples + 2 * runs, runs)};
     kvern_state_destroy(state);
     close_setup(&s);
     free(samples);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/measure/selection.h"
 
-#include "bench/measure/clock.h"
-#include "bench/measure/peer.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,7 +159,8 @@ static kvern_status run_attend(const setup *s, const kvern_selection *selection,
 // Samples of each kind, and of the limits.
 enum { SELECT, PICK, ATTEND, DENSE, BYTES, FMA, SAMPLES };
 
-static kvern_status run_all(setup *s, const roofline_buffer *buffer, size_t runs, double *samples)
+static measure_fault run_all(setup *s, const roofline_buffer *buffer, size_t runs,
+                             timed_peer *peers, size_t count, double *samples)
 {
     const kvern_executor executor = kvern_context_executor(s->context);
     kvern_status status = KVERN_OK;
@@ -177,24 +176,64 @@ static kvern_status run_all(setup *s, const roofline_buffer *buffer, size_t runs
             status = run_attend(s, &s->selection, &samples[ATTEND * runs + i]);
         if (!status)
             status = run_attend(s, NULL, &samples[DENSE * runs + i]);
+        clock_rest();
+        if (!timed_peers_run(peers, count, i))
+            return MEASURE_PEER_GONE;
     }
-    return status;
+    return measure_fault_of(status);
 }
 
-static selection_times times_of(double *samples, size_t count)
+static bool is_selected(const setup *s, float position)
 {
-    return (selection_times){clock_quantile(samples, count, 0.5),
-                             clock_quantile(samples, count, 0.25),
-                             clock_quantile(samples, count, 0.75)};
+    for (int64_t i = 0; i < s->count; i++)
+        if ((float)s->positions[i] == position)
+            return true;
+    return false;
+}
+
+// Which positions are selected, as a vector of ones and zeros: each that only one of us has is
+static bool compare(const setup *s, timed_peer *peer)
+{
+    const size_t count = (size_t)s->count;
+    float *theirs = malloc(count * sizeof *theirs);
+    const bool there = theirs && peer_output(&peer->process, 0, 0, theirs, count);
+    for (size_t i = 0; i < count && there; i++) {
+        peer->sums[0] += is_selected(s, theirs[i]) ? 0 : 2;
+        peer->sums[1] += 1;
+    }
+    free(theirs);
+    return there;
+}
+
+// Everything that is timed, on a setup that is ready.
+static measure_fault measure(setup *s, const roofline_buffer *buffer, size_t runs,
+                             timed_peer *peers, size_t count, double *samples)
+{
+    const selection_case *c = s->cell;
+    char geometry[160];
+    snprintf(geometry, sizeof geometry, "%lld %lld %zu %zu %zu", (long long)c->positions,
+             (long long)c->top_k, c->index_heads, c->index_dim, c->threads);
+    measure_fault fault = timed_peers_open(peers, count, runs, "select", geometry);
+    if (!fault && !timed_peers_run(peers, count, 0)) // warms theirs
+        fault = MEASURE_PEER_GONE;
+    if (!fault)
+        fault = run_all(s, buffer, runs, peers, count, samples);
+    for (size_t p = 0; p < count && !fault; p++)
+        if (peers[p].measured && !compare(s, &peers[p]))
+            fault = MEASURE_PEER_GONE;
+    if (!fault)
+        fault = timed_peers_check(peers, count);
+    timed_peers_close(peers, count, runs);
+    return fault;
 }
 
 static void summarize(const selection_case *c, double *samples, size_t runs,
                       selection_result *result)
 {
-    result->select = times_of(samples + SELECT * runs, runs);
-    result->pick = times_of(samples + PICK * runs, runs);
-    result->attend = times_of(samples + ATTEND * runs, runs);
-    result->dense = times_of(samples + DENSE * runs, runs);
+    result->select = clock_quartiles(samples + SELECT * runs, runs);
+    result->pick = clock_quartiles(samples + PICK * runs, runs);
+    result->attend = clock_quartiles(samples + ATTEND * runs, runs);
+    result->dense = clock_quartiles(samples + DENSE * runs, runs);
     result->limits.bytes_per_s = clock_quantile(samples + BYTES * runs, runs, 0.5);
     result->limits.fma_per_s = clock_quantile(samples + FMA * runs, runs, 0.5);
     result->score_fma = (double)c->positions * (double)c->index_heads * (double)c->index_dim;
@@ -202,8 +241,9 @@ static void summarize(const selection_case *c, double *samples, size_t runs,
         roofline_share(&result->limits, 0, result->score_fma, result->select.median);
 }
 
-kvern_status selection_measure(const selection_case *cell, size_t runs,
-                               const roofline_buffer *buffer, selection_result *result)
+measure_fault selection_measure(const selection_case *cell, size_t runs,
+                                const roofline_buffer *buffer, timed_peer *peers, size_t count,
+                                selection_result *result)
 {
     setup s = {.cell = cell};
     double *samples = calloc(SAMPLES * runs, sizeof *samples);
@@ -214,11 +254,12 @@ kvern_status selection_measure(const selection_case *cell, size_t runs,
         status = run_select(&s, &s.whole, cell->index_heads, &warm); // scratch and threads
     if (!status)
         status = run_attend(&s, &s.selection, &warm);
-    if (!status)
-        status = run_all(&s, buffer, runs, samples);
-    if (!status)
+    measure_fault fault = measure_fault_of(status);
+    if (!fault)
+        fault = measure(&s, buffer, runs, peers, count, samples);
+    if (!fault)
         summarize(cell, samples, runs, result);
     close_setup(&s);
     free(samples);
-    return status;
+    return fault;
 }

@@ -7,6 +7,7 @@
 // machine's limits.
 
 #include "bench/measure/roofline.h"
+#include "bench/measure/timed_peer.h"
 
 #include <kvern/kvern.h>
 
@@ -18,24 +19,20 @@ typedef struct selection_case {
     size_t threads;
 } selection_case;
 
-// Seconds of timed runs: the median and the quartiles.
-typedef struct selection_times {
-    double median, low, high;
-} selection_times;
-
 typedef struct selection_result {
-    selection_times select; // scores of all positions, and the best of them
-    selection_times pick;   // the same by 8 heads of 8 numbers: little else than picking the best
-    selection_times attend; // the selected positions
-    selection_times dense;  // all positions
+    quartiles select; // scores of all positions, and the best of them
+    quartiles pick;   // the same by 8 heads of 8 numbers: little else than picking the best
+    quartiles attend; // the selected positions
+    quartiles dense;  // all positions
     roofline limits;
     double score_fma;   // that the scores need
     double score_share; // of the peak of multiply-adds that `select` reached
 } selection_result;
 
-// Measures a cell: `runs` timed calls of each kind, in turns. Errors: those of the library,
-// KVERN_ERR_MEMORY.
-kvern_status selection_measure(const selection_case *cell, size_t runs,
-                               const roofline_buffer *buffer, selection_result *result);
+// Measures a cell: `runs` timed calls of each kind, in turns with those of `count` peers, which
+// select. What is compared is which positions are selected.
+measure_fault selection_measure(const selection_case *cell, size_t runs,
+                                const roofline_buffer *buffer, timed_peer *peers, size_t count,
+                                selection_result *result);
 
 #endif

@@ -186,13 +186,6 @@ static kvern_status attend_awake(const setup *s, const row_set *sets, size_t cou
     return status ? status : attend(s, &sets[2 * run % count], out, seconds);
 }
 
-static sharing_times times_of(double *samples, size_t count)
-{
-    return (sharing_times){clock_quantile(samples, count, 0.5),
-                           clock_quantile(samples, count, 0.25),
-                           clock_quantile(samples, count, 0.75)};
-}
-
 static kvern_status measure(const setup *s, size_t runs, double *samples, sharing_result *result)
 {
     double *shared = samples, *alone = samples + runs;
@@ -203,8 +196,8 @@ static kvern_status measure(const setup *s, size_t runs, double *samples, sharin
             status = attend_awake(s, s->alone, s->alone_count, i, s->out[1], &alone[i]);
     }
     result->same_bits = memcmp(s->out[0], s->out[1], out_floats(s->cell) * sizeof(float)) == 0;
-    result->shared = times_of(shared, runs);
-    result->alone = times_of(alone, runs);
+    result->shared = clock_quartiles(shared, runs);
+    result->alone = clock_quartiles(alone, runs);
     return status;
 }
 

@@ -6,6 +6,8 @@
 // turns with as many rows of the same contents that were stored one by one. Both read from memory
 // and not from a cache, and their results must have the same bits.
 
+#include "bench/measure/clock.h"
+
 #include <kvern/kvern.h>
 
 #include <stdbool.h>
@@ -18,13 +20,8 @@ typedef struct sharing_case {
     size_t threads;
 } sharing_case;
 
-// Seconds of timed attends: the median and the quartiles.
-typedef struct sharing_times {
-    double median, low, high;
-} sharing_times;
-
 typedef struct sharing_result {
-    sharing_times shared, alone;
+    quartiles shared, alone;
     // Bytes of the pages of all rows: behind the fork over those of the prefix, and when each row
     // has decoded a token of its own, over those of one of them.
     double forked_memory, decoded_memory;

@@ -3,7 +3,7 @@
 
 #include "bench/measure/attention.h"
 #include "bench/program/bench.h"
-#include "bench/program/bench_options.h"
+#include "bench/program/bench_peers.h"
 #include "cli/io/json.h"
 #include "cli/io/number.h"
 #include "cli/io/progress.h"
@@ -58,8 +58,6 @@ static void complete(const struct argp_state *state, attention_options *options)
     if (options->latent && grid->kv_heads > 1)
         options_fail(state, "latents have one KV head, not --kv-heads %llu",
                      (unsigned long long)grid->kv_heads);
-    if (options->latent && grid->bench.peer)
-        options_fail(state, "no --peer reads latents");
     if (!options->latent && options->rope_dim)
         options_fail(state, "--rope needs --kind latent");
     if (!options->latent)
@@ -141,8 +139,7 @@ static const struct argp ATTENTION_ARGP = {
 typedef struct attention_run {
     const attention_options *options;
     roofline_buffer buffer;
-    attention_peer peers[BENCH_MOST_NAMES];
-    size_t peer_count; // that run
+    bench_peers peers;
     FILE *csv;
     json_t *cells;
     progress bar;
@@ -155,7 +152,7 @@ typedef struct table_row {
     const char *storage;
     const attention_case *cell;
     const attention_result *result;
-    const attention_peer *peer;
+    const timed_peer *peer;
 } table_row;
 
 static void print_head(const attention_run *run)
@@ -164,7 +161,7 @@ static void print_head(const attention_run *run)
         return;
     printf("%-7s %-5s %4s %7s %9s %4s %3s %10s %15s %7s %7s %5s", "phase", "store", "dim", "heads",
            "positions", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof");
-    printf(run->peer_count ? " %6s %10s %6s %6s\n" : "\n", "peer", "peer ms", "ratio", "differ");
+    bench_peers_print_head(&run->peers);
 }
 
 static double ratio_of(const table_row *row)
@@ -184,13 +181,7 @@ static void print_row(const table_row *row)
            (long long)c->positions, (long long)c->new_tokens, c->threads, 1e3 * seconds,
            1e3 * r->times.low, 1e3 * r->times.high, r->bytes / seconds / 1e9,
            r->fma / seconds / 1e9, share);
-    if (row->peer && row->peer->measured)
-        printf(" %6s %10.3f %5.2fx %6.4f", row->peer->storage, 1e3 * row->peer->times.median,
-               ratio_of(row), row->peer->difference);
-    else if (row->peer)
-        printf(" %6s refuses: %s", row->peer->storage, row->peer->process.refusal);
-    putchar('\n');
-    fflush(stdout);
+    bench_peers_print(row->peer, seconds);
 }
 
 static void write_csv(const attention_run *run, const table_row *row)
@@ -208,22 +199,10 @@ static void write_csv(const attention_run *run, const table_row *row)
         fputs(",,\n", run->csv);
 }
 
-static json_t *peer_json(const attention_peer *peer)
-{
-    if (!peer->measured)
-        return json_pack("{s:s, s:s}", "storage", peer->storage, "refused", peer->process.refusal);
-    return json_pack("{s:s, s:f, s:f, s:f, s:f}", "storage", peer->storage, "ms",
-                     1e3 * peer->times.median, "ms_low", 1e3 * peer->times.low, "ms_high",
-                     1e3 * peer->times.high, "difference", peer->difference);
-}
-
 static bool add_json(attention_run *run, const table_row *row)
 {
     const attention_case *c = row->cell;
     const attention_result *r = row->result;
-    json_t *peers = json_array();
-    for (size_t p = 0; p < run->peer_count; p++)
-        json_array_append_new(peers, peer_json(&run->peers[p]));
     json_t *cell =
         json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
                   "s:f, s:f, s:o}",
@@ -234,7 +213,7 @@ static bool add_json(attention_run *run, const table_row *row)
                   1e3 * r->times.low, "ms_high", 1e3 * r->times.high, "roofline_share", r->share,
                   "from_cache", r->cache_bytes ? json_boolean(r->from_cache) : json_null(), "bytes",
                   r->bytes, "fma", r->fma, "limit_bytes_per_s", r->limits.bytes_per_s,
-                  "limit_fma_per_s", r->limits.fma_per_s, "peers", peers);
+                  "limit_fma_per_s", r->limits.fma_per_s, "peers", bench_peers_json(&run->peers));
     return json_array_append_new(run->cells, cell) == 0;
 }
 
@@ -244,8 +223,8 @@ static bool show_cell(attention_run *run, table_row row)
     if (row.result->from_cache)
         run->cache_bytes = row.result->cache_bytes;
     const bool json = run->options->grid.bench.common.json;
-    for (size_t p = 0; p == 0 || p < run->peer_count; p++) {
-        row.peer = run->peer_count ? &run->peers[p] : NULL;
+    for (size_t p = 0; p == 0 || p < run->peers.count; p++) {
+        row.peer = run->peers.count ? &run->peers.of[p] : NULL;
         if (run->csv)
             write_csv(run, &row);
         if (!json)
@@ -254,34 +233,15 @@ static bool show_cell(attention_run *run, table_row row)
     return !json || add_json(run, &row);
 }
 
-static int report_fault(attention_run *run, attention_fault fault)
-{
-    switch (fault) {
-    case ATTENTION_MEMORY:
-        return report_error("not enough memory for this cell");
-    case ATTENTION_PEER_GONE:
-        return report_error("the peer %s stopped answering", run->options->grid.bench.peer);
-    case ATTENTION_PEER_DIFFERS:
-        for (size_t p = 0; p < run->peer_count; p++)
-            if (run->peers[p].measured && !(run->peers[p].difference <= ATTENTION_MOST_DIFFERENCE))
-                return report_error("the peer's results with %s are %.3g away from ours: it does "
-                                    "not compute the same thing",
-                                    run->peers[p].storage, run->peers[p].difference);
-        // fall through
-    default:
-        return report_error("%s", kvern_error_detail());
-    }
-}
-
 static int measure_cell(attention_run *run, const char *storage, const attention_case *c)
 {
     attention_result r;
     progress_update(&run->bar, run->done++, run->total);
-    attention_fault fault = attention_measure(c, run->options->grid.bench.runs, &run->buffer,
-                                              COLD_BYTES, run->peers, run->peer_count, &r);
+    measure_fault fault = attention_measure(c, run->options->grid.bench.runs, &run->buffer,
+                                            COLD_BYTES, run->peers.of, run->peers.count, &r);
     progress_end(&run->bar);
     if (fault)
-        return report_fault(run, fault);
+        return bench_peers_report(&run->options->grid.bench, &run->peers, fault);
     if (!show_cell(run, (table_row){storage, c, &r, NULL}))
         return report_error("no memory for the table");
     return CLI_SUCCESS;
@@ -355,23 +315,10 @@ static int measure_all(attention_run *run)
     return code;
 }
 
-static int start_peers(attention_run *run)
-{
-    const name_list *storages = &run->options->grid.bench.peer_storages;
-    peer_process *processes[BENCH_MOST_NAMES];
-    for (size_t i = 0; i < storages->count; i++) {
-        memcpy(run->peers[i].storage, storages->name[i], BENCH_NAME_BYTES);
-        processes[i] = &run->peers[i].process;
-    }
-    const int code = bench_start_peers(&run->options->grid.bench, processes, storages->count);
-    run->peer_count = code == CLI_SUCCESS ? storages->count : 0;
-    return code;
-}
-
 static int open_run(attention_run *run)
 {
     const attention_options *options = run->options;
-    if (start_peers(run) != CLI_SUCCESS)
+    if (bench_peers_start(&options->grid.bench, &run->peers) != CLI_SUCCESS)
         return CLI_FAILURE;
     if (options->csv && !(run->csv = fopen(options->csv, "w")))
         return report_error("%s: %s", options->csv, strerror(errno));
@@ -394,12 +341,10 @@ static int close_run(attention_run *run, int code)
         code = report_error("%s: %s", run->options->csv, strerror(errno));
     if (run->cells && code == CLI_SUCCESS)
         code = json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
-                                    "peer", run->peer_count ? run->peers[0].process.name : "",
-                                    "cells", run->cells));
+                                    "peer", bench_peers_name(&run->peers), "cells", run->cells));
     else
         json_decref(run->cells);
-    for (size_t i = 0; i < run->peer_count; i++)
-        peer_stop(&run->peers[i].process);
+    bench_peers_stop(&run->peers);
     return code;
 }
 

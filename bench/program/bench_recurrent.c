@@ -3,7 +3,7 @@
 
 #include "bench/measure/recurrent_timing.h"
 #include "bench/program/bench.h"
-#include "bench/program/bench_options.h"
+#include "bench/program/bench_peers.h"
 #include "cli/io/json.h"
 #include "cli/io/progress.h"
 #include "cli/io/report.h"
@@ -117,7 +117,7 @@ static const struct argp_option RECURRENT_OPTIONS[] = {
     {0}};
 
 static const struct argp_child RECURRENT_CHILDREN[] = {
-    {.argp = &bench_repeat_argp}, {.argp = &options_json_argp}, {0}};
+    {.argp = &bench_repeat_argp}, {.argp = &bench_peer_argp}, {.argp = &options_json_argp}, {0}};
 
 static const struct argp RECURRENT_ARGP = {
     .options = RECURRENT_OPTIONS,
@@ -140,6 +140,7 @@ static const struct argp RECURRENT_ARGP = {
 typedef struct recurrent_run {
     const recurrent_options *options;
     roofline_buffer buffer;
+    bench_peers peers;
     json_t *cells;
     progress bar;
     size_t done, total;
@@ -147,10 +148,11 @@ typedef struct recurrent_run {
 
 static void print_head(const recurrent_run *run)
 {
-    if (!run->options->bench.common.json)
-        printf("%-7s %-8s %7s %4s %4s %3s %10s %15s %7s %7s %5s %10s %7s\n", "phase", "kind",
-               "heads", "dim", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof",
-               "loops ms", "ratio");
+    if (run->options->bench.common.json)
+        return;
+    printf("%-7s %-8s %7s %4s %4s %3s %10s %15s %7s %7s %5s %10s %7s", "phase", "kind", "heads",
+           "dim", "new", "thr", "ms", "quartiles", "GB/s", "GFMA/s", "roof", "loops ms", "ratio");
+    bench_peers_print_head(&run->peers);
 }
 
 static const char *phase_of(const recurrent_case *c)
@@ -158,49 +160,48 @@ static const char *phase_of(const recurrent_case *c)
     return c->new_tokens > 1 ? "window" : "decode";
 }
 
-static void print_row(const char *kind, const recurrent_case *c, const recurrent_result *r)
+static void print_row(const recurrent_case *c, const recurrent_result *r, const timed_peer *peer)
 {
     const double seconds = r->times.median;
     printf("%-7s %-8s %3zu/%-3zu %4zu %4lld %3zu %10.3f %7.3f-%-7.3f %7.1f %7.1f %4.0f%% %10.3f "
-           "%6.2fx\n",
-           phase_of(c), kind, c->layer.value_heads, c->layer.key_heads, c->layer.k_dim,
+           "%6.2fx",
+           phase_of(c), c->kind, c->layer.value_heads, c->layer.key_heads, c->layer.k_dim,
            (long long)c->new_tokens, c->threads, 1e3 * seconds, 1e3 * r->times.low,
            1e3 * r->times.high, r->bytes / seconds / 1e9, r->fma / seconds / 1e9, 100 * r->share,
            1e3 * r->naive.median, r->naive.median / seconds);
-    fflush(stdout);
+    bench_peers_print(peer, seconds);
 }
 
-static bool add_json(recurrent_run *run, const char *kind, const recurrent_case *c,
-                     const recurrent_result *r)
+static bool add_json(recurrent_run *run, const recurrent_case *c, const recurrent_result *r)
 {
     json_t *cell = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-        "phase", phase_of(c), "kind", kind, "key_heads", (json_int_t)c->layer.key_heads,
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+        "s:o}",
+        "phase", phase_of(c), "kind", c->kind, "key_heads", (json_int_t)c->layer.key_heads,
         "value_heads", (json_int_t)c->layer.value_heads, "head_dim", (json_int_t)c->layer.k_dim,
         "new_tokens", (json_int_t)c->new_tokens, "threads", (json_int_t)c->threads, "ms",
         1e3 * r->times.median, "ms_low", 1e3 * r->times.low, "ms_high", 1e3 * r->times.high,
         "roofline_share", r->share, "bytes", r->bytes, "fma", r->fma, "limit_bytes_per_s",
         r->limits.bytes_per_s, "limit_fma_per_s", r->limits.fma_per_s, "loops_ms",
-        1e3 * r->naive.median, "difference", r->difference);
+        1e3 * r->naive.median, "difference", r->difference, "peers", bench_peers_json(&run->peers));
     return json_array_append_new(run->cells, cell) == 0;
 }
 
-static int measure_cell(recurrent_run *run, const char *kind, const recurrent_case *c)
+static int measure_cell(recurrent_run *run, const recurrent_case *c)
 {
     recurrent_result r;
     progress_update(&run->bar, run->done++, run->total);
-    const kvern_status status =
-        recurrent_measure(c, run->options->bench.runs, &run->buffer, COLD_BYTES, &r);
+    const measure_fault fault = recurrent_measure(c, run->options->bench.runs, &run->buffer,
+                                                  COLD_BYTES, run->peers.of, run->peers.count, &r);
     progress_end(&run->bar);
-    if (status == KVERN_ERR_MEMORY)
-        return report_error("not enough memory for this cell");
-    if (status)
-        return report_error("%s", kvern_error_detail());
+    if (fault)
+        return bench_peers_report(&run->options->bench, &run->peers, fault);
     if (!(r.difference <= RECURRENT_MOST_DIFFERENCE))
         return report_error("results of plain loops are %.3g away from ours", r.difference);
-    if (!run->options->bench.common.json)
-        print_row(kind, c, &r);
-    else if (!add_json(run, kind, c, &r))
+    const bool json = run->options->bench.common.json;
+    for (size_t p = 0; !json && (p == 0 || p < run->peers.count); p++)
+        print_row(c, &r, run->peers.count ? &run->peers.of[p] : NULL);
+    if (json && !add_json(run, c, &r))
         return report_error("no memory for the table");
     return CLI_SUCCESS;
 }
@@ -211,7 +212,7 @@ static double again_of(const rollback_result *r)
 }
 
 // A round whose last token is taken back, beside its tokens once more and a copy of the matrices.
-static int measure_rollback(recurrent_run *run, const char *kind, const recurrent_case *c)
+static int measure_rollback(recurrent_run *run, const recurrent_case *c)
 {
     rollback_result r;
     progress_update(&run->bar, run->done++, run->total);
@@ -222,13 +223,13 @@ static int measure_rollback(recurrent_run *run, const char *kind, const recurren
     if (!run->options->bench.common.json) {
         printf("rollback %s: a round of %lld tokens, %zu thr, %.3f ms, %.3f-%.3f; its tokens again "
                "%.3f ms and a copy %.3f ms: %.0f%% of that\n",
-               kind, (long long)c->new_tokens, c->threads, 1e3 * r.rollback.median,
+               c->kind, (long long)c->new_tokens, c->threads, 1e3 * r.rollback.median,
                1e3 * r.rollback.low, 1e3 * r.rollback.high, 1e3 * r.again.median,
                1e3 * r.copy.median, 100 * r.rollback.median / again_of(&r));
         return CLI_SUCCESS;
     }
     json_t *cell = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f}", "phase", "rollback", "kind",
-                             kind, "new_tokens", (json_int_t)c->new_tokens, "threads",
+                             c->kind, "new_tokens", (json_int_t)c->new_tokens, "threads",
                              (json_int_t)c->threads, "ms", 1e3 * r.rollback.median, "again_ms",
                              1e3 * r.again.median, "copy_ms", 1e3 * r.copy.median);
     return json_array_append_new(run->cells, cell) ? report_error("no memory for the table")
@@ -261,11 +262,12 @@ static int measure_all(recurrent_run *run)
         const char *kind = o->kinds.name[bench_index(&at, o->kinds.count)];
         const size_t window = phase - o->decode; // behind the decode, where there is one
         const recurrent_case c = {
+            .kind = kind,
             .layer = layer_of(o, kind),
             .new_tokens = o->decode && phase == 0 ? 1 : (int64_t)o->new_tokens.value[window],
             .threads = o->bench.threads.value[at],
         };
-        code = measure_cell(run, kind, &c);
+        code = measure_cell(run, &c);
     }
     return code;
 }
@@ -280,10 +282,11 @@ static int measure_rollbacks(recurrent_run *run)
     for (size_t i = 0; i < run->total && code == CLI_SUCCESS; i++) {
         size_t at = i;
         const char *kind = o->kinds.name[bench_index(&at, o->kinds.count)];
-        const recurrent_case c = {.layer = layer_of(o, kind),
+        const recurrent_case c = {.kind = kind,
+                                  .layer = layer_of(o, kind),
                                   .new_tokens = ROUND_TOKENS,
                                   .threads = o->bench.threads.value[at]};
-        code = measure_rollback(run, kind, &c);
+        code = measure_rollback(run, &c);
     }
     return code;
 }
@@ -307,13 +310,17 @@ int bench_recurrent(int argc, char **argv)
         return report_error("no memory");
     if (!roofline_open(COLD_BYTES, &run.buffer))
         return report_error("no memory to measure the bandwidth with");
-    int code = measure_all(&run);
+    int code = bench_peers_start(&options.bench, &run.peers);
+    if (code == CLI_SUCCESS)
+        code = measure_all(&run);
     if (code == CLI_SUCCESS && options.rollback)
         code = measure_rollbacks(&run);
     roofline_close(&run.buffer);
     if (run.cells && code == CLI_SUCCESS)
-        return json_print(json_pack("{s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
-                                    "cells", run.cells));
-    json_decref(run.cells);
+        code = json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
+                                    "peer", bench_peers_name(&run.peers), "cells", run.cells));
+    else
+        json_decref(run.cells);
+    bench_peers_stop(&run.peers);
     return code;
 }

@@ -3,7 +3,7 @@
 
 #include "bench/measure/selection.h"
 #include "bench/program/bench.h"
-#include "bench/program/bench_options.h"
+#include "bench/program/bench_peers.h"
 #include "cli/io/json.h"
 #include "cli/io/progress.h"
 #include "cli/io/report.h"
@@ -93,7 +93,7 @@ static const struct argp_option SELECT_OPTIONS[] = {
     {0}};
 
 static const struct argp_child SELECT_CHILDREN[] = {
-    {.argp = &bench_repeat_argp}, {.argp = &options_json_argp}, {0}};
+    {.argp = &bench_repeat_argp}, {.argp = &bench_peer_argp}, {.argp = &options_json_argp}, {0}};
 
 static const struct argp SELECT_ARGP = {
     .options = SELECT_OPTIONS,
@@ -111,6 +111,7 @@ static const struct argp SELECT_ARGP = {
 typedef struct select_run {
     const select_options *options;
     roofline_buffer buffer;
+    bench_peers peers;
     json_t *cells;
     progress bar;
     size_t done, total;
@@ -118,10 +119,12 @@ typedef struct select_run {
 
 static void print_head(const select_run *run)
 {
-    if (!run->options->bench.common.json)
-        printf("%-5s %9s %6s %9s %3s %10s %15s %7s %5s %8s %5s %6s %9s %9s %7s\n", "store",
-               "positions", "top-k", "indexer", "thr", "select ms", "quartiles", "GFMA/s", "peak",
-               "pick ms", "share", "heads", "sparse ms", "dense ms", "speed");
+    if (run->options->bench.common.json)
+        return;
+    printf("%-5s %9s %6s %9s %3s %10s %15s %7s %5s %8s %5s %6s %9s %9s %7s", "store", "positions",
+           "top-k", "indexer", "thr", "select ms", "quartiles", "GFMA/s", "peak", "pick ms",
+           "share", "heads", "sparse ms", "dense ms", "speed");
+    bench_peers_print_head(&run->peers);
 }
 
 static double pick_share(const selection_result *r)
@@ -134,21 +137,22 @@ static double speed_of(const selection_result *r)
     return r->dense.median / r->attend.median;
 }
 
-static void print_row(const char *storage, const selection_case *c, const selection_result *r)
+static void print_row(const char *storage, const selection_case *c, const selection_result *r,
+                      const timed_peer *peer)
 {
     char indexer[16];
     snprintf(indexer, sizeof indexer, "%zux%zu", c->index_heads, c->index_dim);
     printf("%-5s %9lld %6lld %9s %3zu %10.3f %7.3f-%-7.3f %7.1f %4.0f%% %8.3f %4.1f%% %6zu %9.3f "
-           "%9.3f %6.2fx\n",
+           "%9.3f %6.2fx",
            storage, (long long)c->positions, (long long)c->top_k, indexer, c->threads,
            1e3 * r->select.median, 1e3 * r->select.low, 1e3 * r->select.high,
            r->score_fma / r->select.median / 1e9, 100 * r->score_share, 1e3 * r->pick.median,
            100 * pick_share(r), c->heads, 1e3 * r->attend.median, 1e3 * r->dense.median,
            speed_of(r));
-    fflush(stdout);
+    bench_peers_print(peer, r->select.median);
 }
 
-static json_t *times_json(const selection_times *times)
+static json_t *times_json(const quartiles *times)
 {
     return json_pack("{s:f, s:f, s:f}", "ms", 1e3 * times->median, "ms_low", 1e3 * times->low,
                      "ms_high", 1e3 * times->high);
@@ -158,14 +162,14 @@ static bool add_json(select_run *run, const char *storage, const selection_case 
                      const selection_result *r)
 {
     json_t *cell = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f}",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o}",
         "storage", storage, "positions", (json_int_t)c->positions, "top_k", (json_int_t)c->top_k,
         "index_heads", (json_int_t)c->index_heads, "index_dim", (json_int_t)c->index_dim, "heads",
         (json_int_t)c->heads, "threads", (json_int_t)c->threads, "select", times_json(&r->select),
         "pick", times_json(&r->pick), "attend", times_json(&r->attend), "dense",
         times_json(&r->dense), "fma", r->score_fma, "fma_share", r->score_share, "pick_share",
         pick_share(r), "limit_bytes_per_s", r->limits.bytes_per_s, "limit_fma_per_s",
-        r->limits.fma_per_s);
+        r->limits.fma_per_s, "peers", bench_peers_json(&run->peers));
     return json_array_append_new(run->cells, cell) == 0;
 }
 
@@ -173,15 +177,15 @@ static int measure_cell(select_run *run, const char *storage, const selection_ca
 {
     selection_result r;
     progress_update(&run->bar, run->done++, run->total);
-    const kvern_status status = selection_measure(c, run->options->bench.runs, &run->buffer, &r);
+    const measure_fault fault = selection_measure(c, run->options->bench.runs, &run->buffer,
+                                                  run->peers.of, run->peers.count, &r);
     progress_end(&run->bar);
-    if (status == KVERN_ERR_MEMORY)
-        return report_error("not enough memory for this cell");
-    if (status)
-        return report_error("%s", kvern_error_detail());
-    if (!run->options->bench.common.json)
-        print_row(storage, c, &r);
-    else if (!add_json(run, storage, c, &r))
+    if (fault)
+        return bench_peers_report(&run->options->bench, &run->peers, fault);
+    const bool json = run->options->bench.common.json;
+    for (size_t p = 0; !json && (p == 0 || p < run->peers.count); p++)
+        print_row(storage, c, &r, run->peers.count ? &run->peers.of[p] : NULL);
+    if (json && !add_json(run, storage, c, &r))
         return report_error("no memory for the table");
     return CLI_SUCCESS;
 }
@@ -228,11 +232,15 @@ int bench_select(int argc, char **argv)
         return report_error("no memory");
     if (!roofline_open(COLD_BYTES, &run.buffer))
         return report_error("no memory to measure the bandwidth with");
-    const int code = measure_all(&run);
+    int code = bench_peers_start(&options.bench, &run.peers);
+    if (code == CLI_SUCCESS)
+        code = measure_all(&run);
     roofline_close(&run.buffer);
     if (run.cells && code == CLI_SUCCESS)
-        return json_print(json_pack("{s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
-                                    "cells", run.cells));
-    json_decref(run.cells);
+        code = json_print(json_pack("{s:s, s:s, s:o}", "cpu", kvern_cpu_name(kvern_cpu_features()),
+                                    "peer", bench_peers_name(&run.peers), "cells", run.cells));
+    else
+        json_decref(run.cells);
+    bench_peers_stop(&run.peers);
     return code;
 }

@@ -88,7 +88,7 @@ static void print_row(const char *storage, const sharing_case *c, const sharing_
     fflush(stdout);
 }
 
-static json_t *times_json(const sharing_times *times)
+static json_t *times_json(const quartiles *times)
 {
     return json_pack("{s:f, s:f, s:f}", "ms", 1e3 * times->median, "ms_low", 1e3 * times->low,
                      "ms_high", 1e3 * times->high);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // kvern bench: options, the table, CSV and JSON, and peers. The peer is this program, started by
-// the one under test: it computes attention in double, or misbehaves as KVERN_TEST_PEER says.
+// the one under test: it computes attention and selections in double (nothing of recurrent layers),
+// or misbehaves as KVERN_TEST_PEER says.
 
 #include "tests/support/program.h"
 #include "tests/support/program_json.h"
@@ -23,10 +24,11 @@
 #define DIM 8
 #define PEER_VARIABLE "KVERN_TEST_PEER"
 
-// What "open" said.
+// What "open", "latent" or "select" said.
 typedef struct naive_case {
     char phase[16], storage[16];
     int dim, heads, kv_heads, positions, new_tokens, threads;
+    int rope, top_k; // of latents, of selections; else 0
 } naive_case;
 
 // A number of a tensor of the protocol: one step of the generator per element.
@@ -39,12 +41,20 @@ static double number_at(size_t index, uint32_t seed, double range)
 
 static double score(const naive_case *c, int token, int head, int key)
 {
-    const int kv_head = head / (c->heads / c->kv_heads);
+    const int kv_head = head / (c->heads / c->kv_heads), dim = c->dim + c->rope;
     double sum = 0;
-    for (int d = 0; d < c->dim; d++)
-        sum += number_at((size_t)((token * c->heads + head) * c->dim + d), 3, 2) *
-               number_at((size_t)((key * c->kv_heads + kv_head) * c->dim + d), 1, 1);
-    return sum / sqrt(c->dim);
+    for (int d = 0; d < dim; d++)
+        sum += number_at((size_t)((token * c->heads + head) * dim + d), 3, 2) *
+               number_at((size_t)((key * c->kv_heads + kv_head) * dim + d), 1, 1);
+    return sum / sqrt(dim);
+}
+
+// Values of latents are the first numbers of their keys.
+static double value(const naive_case *c, int kv_head, int key, int d)
+{
+    if (c->rope)
+        return number_at((size_t)(key * (c->dim + c->rope) + d), 1, 1);
+    return number_at((size_t)((key * c->kv_heads + kv_head) * c->dim + d), 2, 1);
 }
 
 static void print_output(const naive_case *c, int token, int head)
@@ -55,31 +65,81 @@ static void print_output(const naive_case *c, int token, int head)
         const double weight = exp(score(c, token, head, key));
         total += weight;
         for (int d = 0; d < c->dim; d++)
-            sums[d] +=
-                weight * number_at((size_t)((key * c->kv_heads + kv_head) * c->dim + d), 2, 1);
+            sums[d] += weight * value(c, kv_head, key, d);
     }
     for (int d = 0; d < c->dim; d++)
         printf("%s%.9g", d ? " " : "", sums[d] / total);
     printf("\n");
 }
 
+static double index_score(const naive_case *c, int position)
+{
+    double sum = 0;
+    for (int h = 0; h < c->heads; h++) {
+        double product = 0;
+        for (int d = 0; d < c->dim; d++)
+            product += number_at((size_t)(h * c->dim + d), 3, 2) *
+                       number_at((size_t)(position * c->dim + d), 2, 1);
+        sum += number_at((size_t)h, 2, 1) * fmax(product, 0);
+    }
+    return sum;
+}
+
+// The positions that fewer than top_k others have a higher score than.
+static void print_selection(const naive_case *c)
+{
+    for (int p = 0; p < c->positions; p++) {
+        const double own = index_score(c, p);
+        int better = 0;
+        for (int other = 0; other < c->positions; other++)
+            better += index_score(c, other) > own;
+        if (better < c->top_k)
+            printf("%d ", p);
+    }
+    printf("\n");
+}
+
+static void begin(const char *line, naive_case *c)
+{
+    memset(c, 0, sizeof *c);
+    if (sscanf(line, "select %15s %d %d %d %d %d", c->storage, &c->positions, &c->top_k, &c->heads,
+               &c->dim, &c->threads) == 6 ||
+        sscanf(line, "recurrent %*s %15s %15s", c->phase, c->storage) == 2 ||
+        sscanf(line, "open %15s %15s %d %d %d %d %d %d", c->phase, c->storage, &c->dim, &c->heads,
+               &c->kv_heads, &c->positions, &c->new_tokens, &c->threads) == 8)
+        return;
+    c->kv_heads = 1;
+    assert_int_equal(sscanf(line, "latent %15s %15s %d %d %d %d %d %d", c->phase, c->storage,
+                            &c->dim, &c->rope, &c->heads, &c->positions, &c->new_tokens,
+                            &c->threads),
+                     8);
+}
+
+static bool begins_with(const char *line, const char *word)
+{
+    return strncmp(line, word, strlen(word)) == 0;
+}
+
 static void answer(const char *line, const char *mode, naive_case *c)
 {
     int token, head;
-    if (strcmp(line, "name\n") == 0)
+    if (strcmp(line, "name\n") == 0) {
         printf("naive 1.0\n");
-    else if (sscanf(line, "open %15s %15s %d %d %d %d %d %d", c->phase, c->storage, &c->dim,
-                    &c->heads, &c->kv_heads, &c->positions, &c->new_tokens, &c->threads) == 8)
+    } else if (begins_with(line, "open ") || begins_with(line, "latent ") ||
+               begins_with(line, "recurrent ") || begins_with(line, "select ")) {
+        begin(line, c);
         printf(strcmp(c->storage, "odd") == 0 ? "no such storage here\n" : "ok\n");
-    else if (strcmp(line, "run\n") == 0)
+    } else if (strcmp(line, "run\n") == 0)
         printf(strcmp(mode, "babble") == 0 ? "soon\n" : "0.25\n");
+    else if (sscanf(line, "output %d %d", &token, &head) == 2 && c->top_k)
+        print_selection(c);
     else if (sscanf(line, "output %d %d", &token, &head) == 2)
         print_output(c, token, strcmp(mode, "wrong") == 0 ? 0 : head);
-    else if (strncmp(line, "model ", 6) == 0)
+    else if (begins_with(line, "model "))
         printf(strstr(line, " odd ") ? "no such storage here\n" : "ok\n");
-    else if (strncmp(line, "time ", 5) == 0)
+    else if (begins_with(line, "time "))
         printf("2 0.5\n");
-    else if (strncmp(line, "logits ", 7) == 0)
+    else if (begins_with(line, "logits "))
         for (int i = 0, count = atoi(line + 7); i < count; i++)
             printf("%d%s", i, i + 1 < count ? " " : "\n");
     else
@@ -284,6 +344,71 @@ static void test_bad_peers(void **state)
     program_expect_failure(
         &(program_call){.arguments = {SMALL, "--json", "--peer", program_path("no-such-program")}},
         "does not answer");
+}
+
+// Latents, selections and recurrent layers beside a peer: what it says is what the cell says.
+static void expect_peer(json_t *run, double most_difference)
+{
+    assert_string_equal(json_string_at(run, "peer"), "naive 1.0");
+    const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
+    const json_t *peers = json_object_get(cell, "peers");
+    assert_int_equal(json_array_size(peers), 2);
+    assert_true(json_number_at(json_array_get(peers, 0), "ms") == 250);
+    assert_true(json_number_at(json_array_get(peers, 0), "difference") <= most_difference);
+    assert_string_equal(json_string_at(json_array_get(peers, 1), "refused"), "such storage here");
+    json_decref(run);
+}
+
+#define LATENT                                                                                     \
+    "bench", "attention", "--kind", "latent", "--head-dim", "8", "--rope", "16", "--group", "3",   \
+        "--new", "3", "--positions", "20", "--runs", "2", "-t", "1", "--storage", "f32", "--json", \
+        "--peer", own_program()
+#define SELECT                                                                                     \
+    "bench", "select", "--positions", "90", "--top-k", "7", "--index-heads", "9", "--index-dim",   \
+        "16", "--heads", "1", "--storage", "f32", "-t", "1", "--runs", "2", "--json", "--peer",    \
+        own_program()
+#define RECURRENT                                                                                  \
+    "bench", "recurrent", "--kind", "delta", "--phase", "window", "--new", "3", "--key-heads",     \
+        "1", "--value-heads", "2", "--head-dim", "8", "--runs", "1", "-t", "1", "--peer",          \
+        own_program()
+
+static void test_peers_of_other_layers(void **state)
+{
+    (void)state;
+    set_mode("right");
+    for (size_t i = 0; i < 2; i++) {
+        const char *phase = i ? "window" : "decode";
+        expect_peer(program_json(&(program_call){.arguments = {LATENT, "--phase", phase,
+                                                               "--peer-storage", "f16,odd"}},
+                                 0),
+                    1e-5);
+    }
+    expect_peer(
+        program_json(&(program_call){.arguments = {SELECT, "--peer-storage", "f16,odd"}}, 0), 0);
+    json_t *run = program_json(
+        &(program_call){.arguments = {RECURRENT, "--json", "--peer-storage", "odd"}}, 0);
+    const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
+    assert_int_equal(json_array_size(json_object_get(cell, "peers")), 1);
+    json_decref(run);
+    program_result result =
+        program_run(&(program_call){.arguments = {RECURRENT, "--peer-storage", "odd"}});
+    program_expect_part(result.out, "odd refuses: such storage here");
+    program_free(&result);
+}
+
+static void test_bad_peers_of_other_layers(void **state)
+{
+    (void)state;
+    set_mode("right");
+    program_expect_failure(&(program_call){.arguments = {RECURRENT}}, "stopped answering");
+    set_mode("wrong");
+    program_expect_failure(&(program_call){.arguments = {LATENT, "--phase", "decode"}},
+                           "does not compute the same thing");
+    set_mode("leave");
+    program_expect_failure(&(program_call){.arguments = {LATENT, "--phase", "decode"}},
+                           "stopped answering");
+    program_expect_failure(&(program_call){.arguments = {SELECT}}, "stopped answering");
+    program_expect_failure(&(program_call){.arguments = {RECURRENT}}, "stopped answering");
 }
 
 static void test_model(void **state)
@@ -620,6 +745,8 @@ int main(void)
         cmocka_unit_test(test_attention_from_cache),
         cmocka_unit_test(test_attention_csv),
         cmocka_unit_test(test_bad_peers),
+        cmocka_unit_test(test_peers_of_other_layers),
+        cmocka_unit_test(test_bad_peers_of_other_layers),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_model_batch),
         cmocka_unit_test(test_model_storage),
