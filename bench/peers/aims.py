@@ -136,6 +136,44 @@ def row_aims(results):
     ]
 
 
+def rollback_speed(cell):
+    """Of a rollback: the cost of the tokens once more and of a copy of the state over its own."""
+    return (cell.data["again_ms"] + cell.data["copy_ms"]) / cell.data["ms"]
+
+
+def layer_aims(results):
+    """Latents, recurrent layers, selections: shares, and peers that compute the same. NumPy is no aim."""
+    latent = {phase: [cell for cell in results.latent
+                      if cell.data["phase"] == phase and cell.data["storage"] == "bf16"]
+              for phase in ("decode", "window")}
+    delta = {phase: [cell for cell in results.recurrent if cell.data["phase"] == phase]
+             for phase in ("decode", "window", "rollback")}
+    # A few new tokens beside mlx are no window.
+    windows = [cell for cell in latent["window"] if cell.data["new_tokens"] * cell.data["q_heads"] >= 8192]
+    aims = [
+        Aim("latents, absorbed decode, 16 and 128 heads, 8k, bf16: share of the roofline", 0.75, "%",
+            tuple(cell.data["roofline_share"] for cell in latent["decode"])),
+        Aim("latents, windows on 8k, bf16: share of the FMA peak", 0.70, "%",
+            tuple(cell.fma_share for cell in windows)),
+        Aim("gated delta decode: share of the memory bandwidth", 0.75, "%",
+            tuple(cell.bandwidth_share for cell in delta["decode"] if cell.data["kind"] == "delta")),
+        Aim("gated delta window: share of the FMA peak", 0.60, "%",
+            tuple(cell.fma_share for cell in delta["window"] if cell.data["kind"] == "delta")),
+        Aim("the tokens of a round once more and a copy of the state over its rollback", 1, "x",
+            tuple(rollback_speed(cell) for cell in delta["rollback"])),
+        Aim("top-2048 of 64k index keys: share of the FMA peak", 0.60, "%",
+            tuple(cell.data["fma_share"] for cell in results.selections)),
+        Aim("a tenth of the selection over the choice of the best in it", 1, "x",
+            tuple(0.1 / cell.data["pick_share"] for cell in results.selections)),
+    ]
+    for what, cells in (("latents, decode", latent["decode"]), ("latents, window", latent["window"]),
+                        ("gated delta, decode", delta["decode"]), ("gated delta, window", delta["window"]),
+                        ("index scores and top-k", results.selections)):
+        aims += [Aim(f"{what} against {peer}", 3, "x",
+                     tuple(cell.ratio for cell in cells if cell.peer.startswith(peer))) for peer in ("ggml", "mlx")]
+    return aims
+
+
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
-            *quantized_aims(results), *second_model_aims(results), *row_aims(results)]
+            *quantized_aims(results), *second_model_aims(results), *row_aims(results), *layer_aims(results)]

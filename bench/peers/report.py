@@ -12,19 +12,20 @@ import statistics
 import sys
 
 import svg
-from aims import all_aims
+from aims import all_aims, rollback_speed
 from results import Results
 
 INTRO = """# Performance
 
-Made by `make bench-peers`, which measures everything again and writes this page; do not edit it. A ratio is the
-peer's time over ours (for tokens per second: our speed over the peer's): above 1, Kvern is faster. Cells where the
-peer is faster are marked **bold**.
+Made by `make bench-peers`, which measures everything again and writes this page; do not edit it. Parts that a run did
+not measure (`BENCH="--only ..."`) stay as an earlier run left them. A ratio is the peer's time over ours (for tokens
+per second: our speed over the peer's): above 1, Kvern is faster. Cells where the peer is faster are marked **bold**.
 """
 
 # Share of the processors' time that others may take in a step before the page warns. Threads that
 # wait for each other while others run make a peer tenfold slower than it is.
 MOST_FOREIGN = 0.03
+WARNING = "**The machine was not quiet**"
 
 METHOD = """## How it is measured
 
@@ -43,6 +44,16 @@ METHOD = """## How it is measured
 - The roofline is the larger of bytes / bandwidth and multiply-adds / peak, both measured on the same threads between
   the runs of each cell: reading a buffer of 512 MB, and chains of FMA in registers, with the widest instructions that
   the library uses.
+- Latents, recurrent layers and selections (`kvern bench attention --kind latent`, `bench recurrent`, `bench select`)
+  are measured the same way beside one peer at a time. ggml: `ggml_flash_attn_ext` whose values are a view of the keys,
+  `ggml_gated_delta_net` behind `ggml_ssm_conv`, `ggml_lightning_indexer` before `ggml_top_k`. MLX, on one thread, in
+  float32, from its wheel for Linux: the absorbed attention as matrix products (faster there than
+  `mx.fast.scaled_dot_product_attention`), mlx-lm's `gated_delta_update` behind the convolution, index scores as
+  products before `argpartition`. Matrix products of that wheel are those of the reference BLAS; so NumPy computes the
+  same, with OpenBLAS on one thread. No peer is asked for Mamba2.
+- Recurrent decodes cycle through 512 MB of states; the first tokens of an empty row are what is compared. Of
+  selections it is which positions are listed: a difference of 0.03 is one of 2048 that another rounding of the keys
+  exchanged.
 - Models: the prompt speed at a context of C is the average over a prompt of C tokens (512 for C = 0), the generation
   speed that of 32 tokens behind it. The KV cache of Kvern is bf16.
 """
@@ -80,25 +91,27 @@ def machine_part(results):
         bandwidth, fma = results.limits(threads)
         rows.append((f"limits, {thread_text(threads)}",
                      f"{bandwidth / 1e9:.1f} GB/s read, {fma / 1e9:.1f} billion FMA/s"))
-    if results.foreign_shares:
-        rows.append(("processors' time that others took meanwhile",
-                     f"median {100 * statistics.median(results.foreign_shares):.1f}%, "
-                     f"at most {100 * max(results.foreign_shares):.1f}%"))
+    if results.steps.foreign_shares:
+        rows.append(("processors' time that others took meanwhile", foreign_text(results.steps)))
     rows += [
-        ("measured", ", ".join(results.dates) + ", commit " + ", ".join(results.commits)),
+        ("measured", ", ".join(results.steps.dates) + ", commit " + ", ".join(results.steps.commits)),
         ("peers", ", ".join(results.peer_names) or "none"),
         ("build of the peers", machine.get("peer_build", "?").replace("|", "/")),
     ]
     return "## Machine\n\n" + table(("", ""), rows)
 
 
-def warning_part(results):
+def foreign_text(steps):
+    return (f"median {100 * statistics.median(steps.foreign_shares):.1f}%, "
+            f"at most {100 * max(steps.foreign_shares):.1f}%")
+
+
+def warning_part(steps):
     """Steps in which the machine was not quiet, or of which that is not known."""
-    steps = len(results.steps)
-    loud = sum(data.get("foreign_share", 1) > MOST_FOREIGN for data in results.steps)
+    loud = sum(data.get("foreign_share", 1) > MOST_FOREIGN for data in steps.timed)
     if not loud:
         return ""
-    return (f"**The machine was not quiet**, or is not known to have been, in {loud} of the {steps} steps: others took "
+    return (f"{WARNING}, or is not known to have been, in {loud} of the {len(steps.timed)} steps: others took "
             f"more than {100 * MOST_FOREIGN:.0f}% of the processors' time. Do not rely on these numbers, least of all "
             "on two threads.\n")
 
@@ -126,9 +139,14 @@ def coverage_part(results):
                       *(f"- {line}" for line in lines), ""])
 
 
-def aims_part(results):
-    rows = [(aim.what, aim.show(aim.wanted), aim.measured, aim.verdict) for aim in all_aims(results)]
-    return "## Aims\n\n" + table(("what", "at least", "measured", ""), rows)
+def aims_part(results, old):
+    """What was not measured now keeps what the old part says."""
+    known = {line.split(" | ")[0]: line for line in old.splitlines() if line.startswith("| ")}
+    lines = []
+    for aim in all_aims(results):
+        line = "| " + " | ".join((aim.what, aim.show(aim.wanted), aim.measured, aim.verdict)) + " |"
+        lines.append(line if aim.values else known.get(f"| {aim.what}", line))
+    return "\n".join(["## Aims\n", table(("what", "at least", "measured", ""), []) + "\n".join(lines), ""])
 
 
 def peer_storages(cells):
@@ -219,11 +237,13 @@ def speed_text(cell, part):
 MODEL_TITLES = {"smollm2": "SmolLM2 135M, Q4_1", "gemma3-270m": "Gemma 3 270M, Q4_K_M"}
 
 
-def model_part(results):
-    return "\n".join(model_table(name, cells) for name, cells in results.models.items())
+def model_parts(results):
+    """By heading."""
+    return {f"A whole model: {MODEL_TITLES.get(name, name)}": model_part(name, cells)
+            for name, cells in results.models.items()}
 
 
-def model_table(name, cells):
+def model_part(name, cells):
     rows = []
     for cell in cells:
         where = [str(cell["ctx"]), str(cell["threads"])]
@@ -403,22 +423,146 @@ def plots(results):
     return {name: text for name, text in drawn.items() if text}
 
 
+def layer_label(cell):
+    return [cell.peer or "-", *([f"{1e3 * cell.peer_seconds:.3f}", ratio_text(cell.ratio)] if cell.peer else "--")]
+
+
+PEER_HEAD = ["peer", "peer ms", "ratio"]
+SPEED_HEAD = ["ms", "GB/s", "GFMA/s", "roofline"]
+
+
+def range_ms(times):
+    return f"{times['ms']:.3f} ({times['ms_low']:.3f}-{times['ms_high']:.3f})"
+
+
+def speed_columns(cell):
+    data = cell.data
+    return [range_ms(data), f"{data['bytes'] / cell.seconds / 1e9:.1f}", f"{data['fma'] / cell.seconds / 1e9:.1f}",
+            f"{100 * data['roofline_share']:.0f}%" + (CACHE_MARK if data.get("from_cache") else "")]
+
+
+def latent_table(cells, phase):
+    def order(cell):
+        data = cell.data
+        return data["q_heads"], data["storage"], data["threads"], cell.peer, data["new_tokens"]
+
+    cells = sorted((cell for cell in cells if cell.data["phase"] == phase), key=order)
+    if not cells:
+        return ""
+    rows = [[str(cell.data["q_heads"]), cell.data["storage"], str(cell.data["threads"]), str(cell.data["positions"]),
+             str(cell.data["new_tokens"]), *speed_columns(cell), *layer_label(cell)] for cell in cells]
+    marked = any(cell.data.get("from_cache") for cell in cells)
+    return (f"### Latents, {phase}\n\n"
+            + table(["heads", "stored", "threads", "positions", "new", *SPEED_HEAD, *PEER_HEAD], rows)
+            + (CACHE_FOOTNOTE if marked else ""))
+
+
+def recurrent_tables(cells):
+    def order(cell):
+        return cell.data["phase"], cell.data["kind"], cell.data["threads"], cell.peer
+
+    cells = sorted(cells, key=order)
+    steps = [[cell.data["phase"], cell.data["kind"], str(cell.data["threads"]), str(cell.data["new_tokens"]),
+              *speed_columns(cell), f"{cell.data['loops_ms'] / cell.data['ms']:.2f}x", *layer_label(cell)]
+             for cell in cells if cell.data["phase"] != "rollback"]
+    rollbacks = [[cell.data["kind"], str(cell.data["threads"]), *(f"{cell.data[key]:.3f}" for key in (
+        "ms", "again_ms", "copy_ms")), f"{100 / rollback_speed(cell):.0f}%"]
+        for cell in cells if cell.data["phase"] == "rollback"]
+    parts = []
+    if steps:
+        parts.append("### Recurrent layers\n\n" + table(
+            ["phase", "kind", "threads", "new", *SPEED_HEAD, "plain loops", *PEER_HEAD], steps))
+    if rollbacks:
+        parts.append("### Rounds of 4 tokens, the last one taken back\n\n" + table(
+            ["kind", "threads", "rollback ms", "the tokens again ms", "a copy ms", "of both"], rollbacks))
+    return "\n".join(parts)
+
+
+def selection_table(cells):
+    if not cells:
+        return ""
+    cells = sorted(cells, key=lambda cell: (cell.data["storage"], cell.data["threads"], cell.peer))
+    rows = [[data["storage"], str(data["threads"]), str(data["positions"]), str(data["top_k"]),
+             f"{data['index_heads']}x{data['index_dim']}", range_ms(data["select"]),
+             f"{data['fma'] / cell.seconds / 1e9:.1f}", f"{100 * data['fma_share']:.0f}%",
+             f"{100 * data['pick_share']:.1f}%", *layer_label(cell)] for cell in cells for data in [cell.data]]
+    head = ["stored", "threads", "positions", "top-k", "indexer", "ms", "GFMA/s", "of the peak", "of it the choice",
+            *PEER_HEAD]
+    return "### Selections by index keys\n\n" + table(head, rows)
+
+
+def layers_part(results):
+    cells = [*results.latent, *results.recurrent, *results.selections]
+    if not cells:
+        return ""
+    steps = results.layer_steps
+    facts = (f"Measured on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit "
+             f"{', '.join(steps.commits)}; others took {foreign_text(steps) if steps.foreign_shares else '?'} of the "
+             "processors' time. A row is a run of its own beside its peer.\n")
+    return "\n".join(part for part in (
+        f"## {LAYERS_TITLE}\n", facts, warning_part(steps), latent_table(results.latent, "decode"),
+        latent_table(results.latent, "window"), recurrent_tables(results.recurrent),
+        selection_table(results.selections)) if part)
+
+
+LAYERS_TITLE = "Latents, recurrent layers and selections"
+
+
+def sections_of(page):
+    """The parts of a page by their headings; what comes before has ""."""
+    sections, heading = {}, ""
+    for line in page.splitlines(keepends=True):
+        if line.startswith("## "):
+            heading = line[3:].strip()
+        sections[heading] = sections.get(heading, "") + line
+    return sections
+
+
+def with_plots(text, drawn):
+    """Without the plots that were not drawn."""
+    lines = [line for line in text.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
+    return "\n".join(lines) + "\n" if text else ""
+
+
+def general_parts(results, old):
+    """What comes first is about everything but LAYERS."""
+    if results.steps.timed or not old.get("Machine"):
+        return [warning_part(results.steps), machine_part(results), coverage_part(results)]
+    warning = [line + "\n" for line in old[""].splitlines() if line.startswith(WARNING)]
+    return [*warning, old["Machine"], old.get("What was measured", "")]
+
+
+def page_of(results, old, drawn):
+    """Parts without results stay as they are in the old page."""
+    fresh = {
+        "Attention": attention_part(results),
+        LAYERS_TITLE: layers_part(results),
+        **{title: old[title] for title in old if title.startswith("A whole model")},
+        **model_parts(results),
+        "What storing the KV cache in fewer bits costs": quality_part(results),
+        "Overheads": overhead_part(results),
+        "Rows, batches and drafts": rows_part(results),
+    }
+    parts = [with_plots(text, drawn) if text and text != old.get(title) else old.get(title, "")
+             for title, text in fresh.items()]
+    parts = [INTRO, *general_parts(results, old), aims_part(results, old.get("Aims", "")), *parts, METHOD]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
+
+
 def write(folder, docs):
-    """Writes the page and its plots; a plot that has no data any more goes."""
+    """Writes the page and its plots; a plot that no part shows any more goes."""
     results = Results(pathlib.Path(folder))
     docs = pathlib.Path(docs)
     drawn = plots(results)
     (docs / "plots").mkdir(parents=True, exist_ok=True)
+    path = docs / "PERF.md"
+    page = page_of(results, sections_of(path.read_text(encoding="utf-8")) if path.exists() else {}, drawn)
     for old in (docs / "plots").glob("*.svg"):
-        old.unlink()
+        if f"plots/{old.name}" not in page:
+            old.unlink()
     for name, text in drawn.items():
         (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
-    parts = [INTRO, warning_part(results), machine_part(results), coverage_part(results), aims_part(results),
-             attention_part(results),
-             model_part(results), quality_part(results), overhead_part(results), rows_part(results), METHOD]
-    page = "\n".join(part for part in parts if part)
-    lines = [line for line in page.splitlines() if not line.startswith("![") or any(f"/{n}.svg" in line for n in drawn)]
-    (docs / "PERF.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

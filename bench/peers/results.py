@@ -72,6 +72,60 @@ class Cell:
         return times[0] / self.seconds if times else None
 
 
+# Groups of results that are about other layers than attention over K and V.
+LAYERS = ("latent", "recurrent", "select")
+
+
+class Steps:
+    """What is known of calls of the program, given by group."""
+
+    def __init__(self, groups):
+        datas = [data for group in groups.values() for data in group]
+        self.timed = [data for group, group_datas in groups.items() if group != "quality" for data in group_datas]
+        self.commits = sorted({data["commit"] for data in datas if "commit" in data})
+        self.dates = sorted({data["date"] for data in datas if "date" in data})
+        self.foreign_shares = [data["foreign_share"] for data in self.timed if "foreign_share" in data]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCell:
+    """A cell of another kind of layer beside one peer, or beside none (""). `data` is what the
+    program printed."""
+
+    data: dict
+    peer: str  # "ggml f16"
+    peer_seconds: float
+    difference: float
+
+    @property
+    def seconds(self):
+        return self.data["ms"] / 1e3 if "ms" in self.data else self.data["select"]["ms"] / 1e3
+
+    @property
+    def bandwidth_share(self):
+        return self.data["bytes"] / self.data["limit_bytes_per_s"] / self.seconds
+
+    @property
+    def fma_share(self):
+        return self.data["fma"] / self.data["limit_fma_per_s"] / self.seconds
+
+    @property
+    def ratio(self):
+        return self.peer_seconds / self.seconds
+
+
+def layer_cells(datas):
+    """One for each peer of each cell. The peer's name is without its version."""
+    cells = []
+    for data in datas:
+        name = data.get("peer", "").split(" ")[0]
+        for cell in data["cells"]:
+            measured = [LayerCell(cell, f"{name} {peer['storage']}", peer["ms"] / 1e3, peer["difference"])
+                        for peer in cell.get("peers", ()) if "ms" in peer]
+            cells += measured or [LayerCell(cell, "", 0.0, 0.0)]
+    return cells
+
+
 def cell_of(data):
     """A cell from what kvern bench attention prints."""
     measured = [peer for peer in data["peers"] if "ms" in peer]
@@ -93,19 +147,17 @@ class Results:
     def __init__(self, folder):
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
-                 for group in ("attention", "check", "model", "overhead-calls", "overhead-first", "overhead-long",
-                               "rows-sharing", "rows-draft", "rows-batch", "quality")}
-        everything = [data for group in parts.values() for data in group]
+                 for group in ("attention", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
+                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality")}
         self.machine = files.get("machine", {})
-        self.commits = sorted({data["commit"] for data in everything if "commit" in data})
-        self.dates = sorted({data["date"] for data in everything if "date" in data})
-        self.steps = [data for group, datas in parts.items() if group != "quality" for data in datas]
-        self.foreign_shares = [data["foreign_share"] for data in self.steps if "foreign_share" in data]
+        self.layer_steps = Steps({group: parts[group] for group in LAYERS})
+        self.steps = Steps({group: datas for group, datas in parts.items() if group not in LAYERS})
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})
         self.attention = sorted((cell_of(cell) for data in parts["attention"] for cell in data["cells"]),
                                 key=lambda cell: (cell.phase, cell.storage, cell.threads, *cell.geometry()))
         self.checks = [cell_of(cell) for data in parts["check"] for cell in data["cells"]]
+        self.latent, self.recurrent, self.selections = (layer_cells(parts[group]) for group in LAYERS)
         self.models = {}  # cells by the model's name
         for name, data in files.items():
             if name.startswith("model-"):

@@ -4,8 +4,9 @@
     python3 bench/peers/run.py [OPTIONS]        (make bench-peers BENCH="OPTIONS")
 
 Every call of `kvern bench` is one step, whose JSON becomes one file of the results folder; the
-report is made of all files there (bench/peers/report.py). A run removes the older results of what
-it measures, unless --keep is given: then steps that have a result are left out.
+report is made of all files there (bench/peers/report.py), and keeps what the page says about groups
+of which there is none. A run removes the older results of what it measures, unless --keep is given:
+then steps that have a result are left out.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "model", "overhead", "rows", "quality")
+GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -38,6 +39,17 @@ PEER_STORAGES = {"bf16": "f16,bf16", "q8": "f16,q8_0", "q4": "f16,q4_0"}
 # takes minutes.
 FAST_STORAGE = "f16"
 MOST_SLOW_POSITIONS = 2048
+
+# Peers of the other kinds of layers, and what they store; those of one thread are measured on one.
+LAYER_PEERS = {"ggml": "f16,f32", "mlx": "f32", "numpy": "f32"}
+ONE_THREAD = ("mlx", "numpy")
+LATENT_STORAGES = "bf16,f32"
+# Query heads of latents, and new tokens of their windows: mlx takes seconds for a token.
+LATENT_WINDOWS = {"16": "512", "128": "64"}
+LATENT_WINDOWS_MLX = {"16": "32", "128": "4"}
+
+# How far their results may be from ours because of how we store.
+MOST_LAYER_DIFFERENCE = {"latent": 0.02, "recurrent": 0.001, "select": 0.25}
 
 # llama.cpp is measured with and without flash attention, since either may be faster.
 MODEL_STORAGES = ("f16", "f16-noflash")
@@ -58,7 +70,7 @@ def parse_arguments(arguments):
     parser.add_argument("--threads", default="1,2", help="default: %(default)s")
     parser.add_argument("--head-dim", default="64,128,256", help="default: %(default)s")
     parser.add_argument("--group", default="1,3,4,8", help="query heads per KV head; default: %(default)s")
-    parser.add_argument("--phase", default="decode,window", help="default: %(default)s")
+    parser.add_argument("--phase", default="decode,window", help="of attention and latents; default: %(default)s")
     parser.add_argument("--ctx", default="0,2048,7680", help="of kvern bench model; default: %(default)s")
     parser.add_argument("--model-runs", type=int, default=3, help="rounds of kvern bench model; default: %(default)s")
     parser.add_argument("--model", default=",".join(MODELS), help="of tools/fetch-model; default: %(default)s")
@@ -123,7 +135,7 @@ class Session:
             self.step(f"check-{phase}", [
                 "bench", "attention", "--phase", phase, "--head-dim", options.head_dim, "--group", options.group,
                 "--positions", "48", "--new", "16", "-t", options.threads, "--runs", "1",
-                "--peer", PEERS / "ggml-attention", "--peer-storage", CHECKED_STORAGES,
+                "--peer", PEERS / "ggml-layers", "--peer-storage", CHECKED_STORAGES,
             ])
             result = json.loads((options.results / f"check-{phase}.json").read_text(encoding="utf-8"))
             for cell in result["cells"]:
@@ -146,6 +158,53 @@ class Session:
                         "--head-dim", dim, "--group", group, "-t", threads, "--positions", stored])
         self.join_csv()
 
+    def layers(self, group, measure):
+        """Steps of one group for each peer and number of threads; `measure` makes the steps of one."""
+        for peer, threads in grid(",".join(LAYER_PEERS), self.options.threads):
+            if threads == "1" or peer not in ONE_THREAD:
+                measure(f"{group}-{peer}-t{threads}", peer, ["-t", threads, "--peer", PEERS / f"{peer}-layers"])
+
+    def layer_step(self, name, arguments):
+        """A step whose peers must not be far from us."""
+        self.step(name, arguments)
+        result = json.loads((self.options.results / f"{name}.json").read_text(encoding="utf-8"))
+        most = MOST_LAYER_DIFFERENCE[name.split("-", maxsplit=1)[0]]
+        for peer in (peer for cell in result["cells"] for peer in cell.get("peers", ())):
+            if not peer.get("difference", 0) <= most:
+                raise RuntimeError(f"the peer computes something else: {name}")
+
+    def runs(self, peer, count):
+        """Fewer for a peer that takes long."""
+        return ["--runs", str(3 if peer == "mlx" or self.options.quick else count)]
+
+    def latent(self, name, peer, how):
+        """One step per phase, storage and number of query heads."""
+        for phase, storage in grid(self.options.phase, LATENT_STORAGES):
+            for heads, new in (LATENT_WINDOWS_MLX if peer == "mlx" else LATENT_WINDOWS).items():
+                if phase == "window" and storage != LATENT_STORAGES.split(",", maxsplit=1)[0]:
+                    continue  # a window decodes its latents once
+                self.layer_step(f"{name}-{phase}-{storage}-h{heads}", [
+                    "bench", "attention", "--kind", "latent", "--phase", phase, "--storage", storage,
+                    "--group", heads, "--new", new, *how, "--peer-storage", LAYER_PEERS[peer],
+                    *self.runs(peer, 9 if phase == "decode" else 3)])
+
+    def recurrent(self, name, peer, how):
+        """One step per kind and phase; what no peer has is measured beside the first one."""
+        kinds = {"ggml": ("delta", "channels", "ssd"), "mlx": ("delta", "channels"), "numpy": ()}[peer]
+        for kind, phase in ((kind, phase) for kind in kinds for phase in ("decode", "window")):
+            self.layer_step(f"{name}-{kind}-{phase}", [
+                "bench", "recurrent", "--kind", kind, "--phase", phase, *how, "--peer-storage", "f32",
+                *self.runs(peer, 11 if phase == "decode" else 5)])
+        if peer == "ggml":
+            self.layer_step(f"{name}-rollback", ["bench", "recurrent", "--phase", "rollback", *how[:2], "--runs", "21"])
+
+    def select(self, name, peer, how):
+        """One step per storage of the index keys."""
+        for storage in LATENT_STORAGES.split(","):
+            self.layer_step(f"{name}-{storage}", [
+                "bench", "select", "--storage", storage, "--heads", "128", *how,
+                "--peer-storage", LAYER_PEERS[peer], *self.runs(peer, 9)])
+
     def attention_step(self, name, phase, storage, geometry):
         runs = {"decode": 7 if self.options.quick else 15, "window": 3 if self.options.quick else 5}[phase]
         peers = PEER_STORAGES.get(storage.split("g")[0], FAST_STORAGE)
@@ -153,7 +212,7 @@ class Session:
             peers = FAST_STORAGE
         self.step(name, [
             "bench", "attention", "--phase", phase, "--storage", storage, *geometry, "--runs", str(runs),
-            "--peer", PEERS / "ggml-attention", "--peer-storage", peers,
+            "--peer", PEERS / "ggml-layers", "--peer-storage", peers,
             "--csv", self.options.results / f"{name}.csv",
         ])
 
@@ -255,6 +314,9 @@ def main(arguments):
     if "attention" in session.wanted:
         session.check_peer()
         session.attention()
+    for group in ("latent", "recurrent", "select"):
+        if group in session.wanted:
+            session.layers(group, getattr(session, group))
     names = options.model.split(",")
     for name in names:
         if "model" in session.wanted:

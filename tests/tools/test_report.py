@@ -207,6 +207,84 @@ class Report(unittest.TestCase):
         self.assertRegex(page, r"batch of 8 .*\| 4.10x \| met")
         self.assertRegex(page, r"n-gram drafts .*\| 1.60x \| met")
 
+    def layer(self, phase="decode", ms=10.0, peers=(("f32", 50.0),), **more):
+        """What the cells of latents and of recurrent layers have in common: the bandwidth needs 8 ms, the peak 5."""
+        return {"phase": phase, "threads": 1, "new_tokens": 1, "ms": ms, "ms_low": ms, "ms_high": ms,
+                "roofline_share": 8.0 / ms, "bytes": 8e-3 * GIGA, "fma": 5e-3 * GIGA, "limit_bytes_per_s": GIGA,
+                "limit_fma_per_s": GIGA, **more,
+                "peers": [{"storage": name, "ms": time, "ms_low": time, "ms_high": time, "difference": 0.0}
+                          for name, time in peers]}
+
+    def latent(self, **more):
+        return self.layer(**{"storage": "bf16", "head_dim": 512, "q_heads": 16, "kv_heads": 1, "positions": 8192,
+                             **more})
+
+    def test_latents(self):
+        self.save("latent-ggml-x", {"peer": "ggml 1", "cells": [
+            self.latent(), self.latent(phase="window", ms=8.0, new_tokens=512, peers=(("f16", 16.0),))]})
+        self.save("latent-mlx-x", {"peer": "mlx 0.3", "cells": [
+            self.latent(ms=12.0, peers=(("f32", 6.0),)), self.latent(phase="window", ms=100.0, new_tokens=32),
+            self.latent(storage="f32", ms=1000.0)]})
+        page = self.page()
+        self.assertIn("### Latents, decode", page)
+        self.assertIn("| 16 | bf16 | 1 | 8192 | 1 | 10.000 (10.000-10.000) | 0.8 | 0.5 | 80% | ggml f32 | 50.000 | "
+                      "5.00x |", page)
+        self.assertIn("| mlx f32 | 6.000 | **0.50x, peer faster** |", page)
+        self.assertEqual(self.aim("absorbed decode").values, (0.8, 8 / 12))
+        self.assertEqual(self.aim("latents, windows").values, (5 / 8,))  # 32 tokens are no window
+        self.assertEqual(self.aim("latents, decode against ggml").values, (5.0,))
+        self.assertEqual(self.aim("latents, decode against mlx").verdict, "**missed**")
+        self.assertEqual(self.aim("latents, window against ggml").verdict, "**missed**")
+
+    def test_recurrent_layers(self):
+        self.save("recurrent-ggml-x", {"peer": "ggml 1", "cells": [
+            self.layer(kind="delta", loops_ms=25.0), self.layer("window", kind="delta", loops_ms=25.0, ms=10.0),
+            self.layer(kind="ssd", ms=100.0, loops_ms=200.0, peers=()),
+            {"phase": "rollback", "kind": "delta", "new_tokens": 4, "threads": 1, "ms": 0.5, "again_ms": 0.3,
+             "copy_ms": 0.1}]})
+        page = self.page()
+        self.assertIn("| decode | delta | 1 | 1 | 10.000 (10.000-10.000) | 0.8 | 0.5 | 80% | 2.50x | ggml f32 | 50.000 "
+                      "| 5.00x |", page)
+        self.assertRegex(page, r"\| decode \| ssd \|.*\| 2.00x \| - \| - \| - \|")
+        self.assertIn("| delta | 1 | 0.500 | 0.300 | 0.100 | 125% |", page)
+        self.assertEqual(self.aim("gated delta decode").values, (0.8,))
+        self.assertEqual(self.aim("gated delta window").verdict, "**missed**")  # 5 of 10 ms
+        self.assertEqual(self.aim("over its rollback").verdict, "**missed**")
+        self.assertEqual(self.aim("gated delta", "decode against ggml").verdict, "met")
+
+    def test_selections(self):
+        times = {"ms": 10.0, "ms_low": 9.0, "ms_high": 11.0}
+        cell = {"storage": "f32", "threads": 2, "positions": 65536, "top_k": 2048, "index_heads": 64, "index_dim": 128,
+                "select": times, "fma": 5e-3 * GIGA, "fma_share": 0.5, "pick_share": 0.05,
+                "peers": [{"storage": "f32", "ms": 40.0, "ms_low": 40.0, "ms_high": 40.0, "difference": 0.0},
+                          {"storage": "odd", "refused": "no such storage"}]}
+        self.save("select-mlx-x", {"peer": "mlx 0.3", "cells": [cell]})
+        self.assertIn("| f32 | 2 | 65536 | 2048 | 64x128 | 10.000 (9.000-11.000) | 0.5 | 50% | 5.0% | mlx f32 | 40.000 "
+                      "| 4.00x |", self.page())
+        self.assertEqual(self.aim("top-2048").verdict, "**missed**")
+        self.assertEqual(self.aim("a tenth of the selection").values, (2.0,))
+        self.assertEqual(self.aim("index scores", "mlx").verdict, "met")
+        self.assertEqual(self.aim("index scores", "ggml").verdict, "not measured")
+
+    def test_parts_that_were_not_measured_stay(self):
+        self.save_attention(attention(ms=10.0, peers=(("f16", 39.0),)))
+        self.save("check-x", {"cells": [], "foreign_share": 0.2})
+        before = self.page()
+        self.assertNotIn(report.LAYERS_TITLE, report.sections_of(before))
+        for old in (self.root / "results").glob("*.json"):
+            old.unlink()
+        self.save("machine", {"cpu": "Abacus 9"})
+        self.save("latent-ggml-x", {"peer": "ggml 1", "cells": [self.latent()], "foreign_share": 0.01})
+        page = self.page()
+        self.assertIn("Measured on Abacus 9, 2026-11-30, commit abc; others took median 1.0%, at most 1.0%", page)
+        for heading in ("Machine", "What was measured", "Attention"):
+            self.assertEqual(report.sections_of(page)[heading], report.sections_of(before)[heading])
+        self.assertEqual(page.count("The machine was not quiet"), 1)
+        self.assertIn("![Decode over positions](plots/decode.svg)", page)
+        self.assertRegex(page, r"decode against ggml's f16.*\| 3.90x \| \*\*missed\*\*")
+        self.assertRegex(page, r"absorbed decode.*\| 80% \| met")
+        self.assertEqual(page, self.page())
+
     def test_a_busy_machine_is_named(self):
         self.save("check-x", {"cells": [], "foreign_share": 0.01})
         self.assertNotIn("not quiet", self.page())
