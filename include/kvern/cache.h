@@ -89,9 +89,10 @@ KVERN_API size_t kvern_cache_rows(const kvern_cache *cache);
 KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
 
 // How many of its newest positions a row can be trimmed by: none where its layer is recurrent; all
-// of them in others, unless it has a sliding window that has dropped positions: then as many as
-// leave its last position everything that it saw, which is the layer's slack right after an append.
-// (All positions can be trimmed always.) -1 for a row out of range.
+// of them in others, unless it has a sliding window or chunks and has dropped positions: then as
+// many as leave its last position everything that it saw, which is the layer's slack right after an
+// append, and as far as into the oldest chunk that is held where that is more. (All positions can
+// be trimmed always.) -1 for a row out of range.
 KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
 
 // The least length to which a row can be trimmed and be what it would be if it had never been

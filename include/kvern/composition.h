@@ -82,7 +82,8 @@ typedef enum kvern_layer_kind {
     KVERN_LAYER_WINDOW = 1, // of the newest positions only: a sliding window
     KVERN_LAYER_LATENT = 2, // latents of every position: MLA (kvern/latent.h)
     // A state of fixed size: linear attention, state space models (kvern/recurrent.h)
-    KVERN_LAYER_RECURRENT = 3
+    KVERN_LAYER_RECURRENT = 3,
+    KVERN_LAYER_CHUNKED = 4 // keys and values, of the present chunk: chunked local attention
 } kvern_layer_kind;
 
 // What a recurrent layer's states do with a token, S being the state of a value head, [v_dim,
@@ -133,12 +134,12 @@ typedef struct kvern_layer {
     kvern_codec k_codec;
     kvern_codec v_codec;
 
-    // Sliding window (0 in other kinds). A query sees `window` positions at most, its own included:
-    // the first `keep` positions of the row (attention sinks) and the newest window - keep. So the
-    // query at position p sees the positions j <= p with j < keep or j > p - (window - keep).
-    // Pages of which nothing is needed any more are used again, so a row's bytes do not grow with
-    // its length. The newest `slack` positions can always be trimmed; more, once positions have
-    // been dropped, cannot (kvern_cache_trimmable), unless all are.
+    // Sliding window (0 in other kinds; slack is for chunks, too). A query sees `window` positions
+    // at most, its own included: the first `keep` positions of the row (attention sinks) and the
+    // newest window - keep. So the query at position p sees the positions j <= p with j < keep or j
+    // > p - (window - keep). Pages of which nothing is needed any more are used again, so a row's
+    // bytes do not grow with its length. The newest `slack` positions can always be trimmed; more,
+    // once positions have been dropped, cannot (kvern_cache_trimmable), unless all are.
     int64_t window; // 1 to KVERN_MAX_WINDOW
     int64_t keep;   // 0 to window - 1
     int64_t slack;  // 0 to KVERN_MAX_WINDOW
@@ -178,6 +179,14 @@ typedef struct kvern_layer {
     size_t key_heads;     // heads of queries and keys, groups of B and C: 1 to KVERN_MAX_KV_HEADS
     size_t value_heads;   // heads of values: as many
     size_t lane_bytes;    // KVERN_RECURRENCE_LANE, and 0 in others: 1 to KVERN_MAX_LANE_BYTES
+
+    // Chunked local attention (0 in other kinds): a row is cut into chunks of `chunk` positions,
+    // and a query sees those of its own chunk up to its own position. So the query at position p
+    // sees the positions j <= p with floor(j / chunk) == floor(p / chunk): the first query of a
+    // chunk sees itself alone. As with a sliding window, pages of which nothing is needed any more
+    // are used again, and `slack` says how many of the newest positions can always be trimmed:
+    // where they reach into the chunk before, that one is still held.
+    int64_t chunk; // 1 to KVERN_MAX_WINDOW
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.
@@ -205,6 +214,17 @@ static inline kvern_layer kvern_layer_window(size_t kv_heads, size_t head_dim, i
     kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
     layer.kind = KVERN_LAYER_WINDOW;
     layer.window = window;
+    layer.slack = KVERN_DEFAULT_SLACK;
+    return layer;
+}
+
+// The same with chunks of `chunk` positions that see nothing of each other, and
+// KVERN_DEFAULT_SLACK.
+static inline kvern_layer kvern_layer_chunked(size_t kv_heads, size_t head_dim, int64_t chunk)
+{
+    kvern_layer layer = kvern_layer_default(kv_heads, head_dim);
+    layer.kind = KVERN_LAYER_CHUNKED;
+    layer.chunk = chunk;
     layer.slack = KVERN_DEFAULT_SLACK;
     return layer;
 }
@@ -278,9 +298,9 @@ typedef struct kvern_composition kvern_composition;
 // all of them have one size.
 // On success *out holds one reference (kvern_composition_release); on failure *out is NULL and the
 // detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
-// slack or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not divide a
-// head dim; a start with a stream whose codec takes more room than bf16), KVERN_ERR_OVERFLOW (a
-// page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// slack, chunk or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not
+// divide a head dim; a start with a stream whose codec takes more room than bf16),
+// KVERN_ERR_OVERFLOW (a page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
                                                             const kvern_layer *layers, size_t count,
                                                             kvern_composition **out);
@@ -301,8 +321,9 @@ KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *co
 // The exact storage identity of one layer, for example "full:h3:k64=bf16:v64=bf16". Two layers can
 // exchange rows exactly when their signatures are the same string: joins compare them, and a
 // program may, to see in advance what would be refused. It says what a row of the layer is (a
-// window with its kept positions and slack, a start), heads, dims and codecs; it does not say which
-// model the row belongs to. Owned by the composition; NULL when the index is out of range.
+// window with its kept positions and slack, a chunk with its slack, a start), heads, dims and
+// codecs; it does not say which model the row belongs to. Owned by the composition; NULL when the
+// index is out of range.
 KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
                                                   size_t layer);
 
@@ -337,8 +358,8 @@ typedef enum kvern_capability {
     KVERN_CAN_DECODE = 0, // appends in KVERN_PHASE_DECODE
     KVERN_CAN_WINDOW = 1, // in KVERN_PHASE_WINDOW
     KVERN_CAN_KNOWN = 2,  // in KVERN_PHASE_KNOWN
-    // Drop any number of the newest positions, whatever the row holds. A sliding window does not
-    // have it: how many it can drop, kvern_cache_trimmable says.
+    // Drop any number of the newest positions, whatever the row holds. Sliding windows and chunks
+    // do not have it: how many they can drop, kvern_cache_trimmable says.
     KVERN_CAN_TRIM = 3,
     KVERN_CAN_FORK = 4, // share positions with another cache
     // Nothing has these yet: appends whose tokens see each other both ways (images before text),

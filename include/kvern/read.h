@@ -106,9 +106,9 @@ static inline kvern_queries kvern_queries_default(const kvern_layer *layer, size
 // unknown type, a scale or softcap that is not finite, a negative softcap), KVERN_ERR_RANGE (a
 // query beyond the tokens of the append, a negative count, start or stride; a selection with
 // another number of queries, an empty list, or positions that do not ascend or that their query
-// does not see), KVERN_ERR_UNSUPPORTED (a selection in a layer with a sliding window, whose
-// arithmetic goes by absolute positions), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or KVERN_ERR_BUDGET
-// (scratch beyond what was reserved).
+// does not see), KVERN_ERR_UNSUPPORTED (a selection in a layer with a sliding window or chunks,
+// whose arithmetic goes by absolute positions), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY or
+// KVERN_ERR_BUDGET (scratch beyond what was reserved).
 KVERN_API KVERN_CHECK kvern_status kvern_read_attend(const kvern_read *read,
                                                      const kvern_queries *queries);
 

@@ -61,7 +61,7 @@ kvern_status kvern_selection_check(const kvern_selection *selection, const kvern
     kvern_query_number at = {0, 0, 0};
     if (kvern_visibility_is_limited(&view->window))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "a selection of positions in a layer with a sliding window");
+                          "a selection of positions in a layer with a sliding window or chunks");
     for (; kvern_query_number_find(view, queries->counts, &at); kvern_query_number_step(&at)) {
         if (at.n == selection->queries || at.n == selection->capacity)
             break;

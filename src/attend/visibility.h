@@ -43,7 +43,7 @@ static inline kvern_visibility kvern_visibility_of(const kvern_window *window,
     KVERN_ASSERT(query >= 0 && position < row->length);
     return (kvern_visibility){
         .kept = kvern_min_i64(window->keep, end),
-        .begin = position < window->recent ? 0 : end - window->recent,
+        .begin = kvern_window_begin(window, position),
         .end = end,
     };
 }

@@ -21,6 +21,12 @@ static kvern_columns columns_of(const kvern_cache *cache, const kvern_padded_pla
     return (kvern_columns){count, offset, kvern_cache_planned(cache)->window.keep, offset - count};
 }
 
+// Where what the columns have behind the kept positions begins; 0: nothing was dropped.
+static int64_t given_from(const kvern_window *window, const kvern_columns *c)
+{
+    return c->dropped ? kvern_window_whole(window, c->keep + c->dropped) : 0;
+}
+
 static kvern_status check_columns(const kvern_cache *cache, const kvern_padded_planes *planes,
                                   size_t r)
 {
@@ -37,7 +43,8 @@ static kvern_status check_columns(const kvern_cache *cache, const kvern_padded_p
                           "layer %zu, row %zu: offset %" PRId64 " with %" PRId64 " columns",
                           cache->layer, r, offset, count);
     const kvern_columns c = columns_of(cache, planes, r);
-    if (c.dropped && (window->recent == KVERN_EVERY_POSITION || c.count - c.keep < window->recent))
+    if (c.dropped && (window->recent == KVERN_EVERY_POSITION || c.count < c.keep ||
+                      kvern_window_least_length(window, given_from(window, &c)) > offset))
         return kvern_fail(KVERN_ERR_RANGE,
                           "layer %zu, row %zu: more than %" PRId64
                           " columns are seen at offset %" PRId64,
@@ -89,8 +96,7 @@ typedef struct filling {
 
 static int64_t held_of(const kvern_window *window, const kvern_columns *c)
 {
-    const int64_t given = c->dropped ? c->keep + c->dropped : 0;
-    return kvern_max_i64(given, kvern_window_held(window, c->offset));
+    return kvern_max_i64(given_from(window, c), kvern_window_held(window, c->offset));
 }
 
 // The form that the row will have, and how it comes to it.

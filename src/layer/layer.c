@@ -11,10 +11,9 @@ static const struct {
     kvern_layer_kind kind;
     const kvern_layer_ops *ops;
 } KINDS[] = {
-    {KVERN_LAYER_FULL, &kvern_attention_layer},
-    {KVERN_LAYER_WINDOW, &kvern_attention_layer},
-    {KVERN_LAYER_LATENT, &kvern_latent_layer},
-    {KVERN_LAYER_RECURRENT, &kvern_recurrent_layer},
+    {KVERN_LAYER_FULL, &kvern_attention_layer},    {KVERN_LAYER_WINDOW, &kvern_attention_layer},
+    {KVERN_LAYER_LATENT, &kvern_latent_layer},     {KVERN_LAYER_RECURRENT, &kvern_recurrent_layer},
+    {KVERN_LAYER_CHUNKED, &kvern_attention_layer},
 };
 
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind)

@@ -31,7 +31,8 @@ static bool same_shape(const kvern_geometry *a, const kvern_geometry *b)
 
 static bool same_window(const kvern_window *a, const kvern_window *b)
 {
-    return a->recent == b->recent && a->keep == b->keep && a->slack == b->slack;
+    return a->recent == b->recent && a->keep == b->keep && a->slack == b->slack &&
+           a->chunk == b->chunk;
 }
 
 static kvern_status check_places(const kvern_cache *cache, size_t row, const kvern_cache *from,

@@ -13,8 +13,8 @@
 
 #define MOST_PAGE_BYTES ((size_t)1 << 30)
 
-const kvern_sized kvern_layer_sizes = KVERN_SIZED(kvern_layer, KVERN_SIZE_TO(kvern_layer, start),
-                                                  KVERN_SIZE_TO(kvern_layer, lane_bytes));
+const kvern_sized kvern_layer_sizes =
+    KVERN_SIZED(kvern_layer, KVERN_SIZE_TO(kvern_layer, start), KVERN_SIZE_TO(kvern_layer, chunk));
 
 void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t head_dim)
 {

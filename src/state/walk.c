@@ -78,7 +78,8 @@ static const char *walk_window(const kvern_planned_layer *layer, const kvern_row
     HOLDS(row->held >= 0 && row->held <= row->length, "held lies outside the row");
     HOLDS(row->held == 0 || window->recent != KVERN_EVERY_POSITION,
           "a row without a window has dropped positions");
-    HOLDS(row->held == 0 || row->length - row->held >= window->recent,
+    HOLDS(row->held == kvern_window_whole(window, row->held), "a chunk is held in part");
+    HOLDS(kvern_window_least_length(window, row->held) <= row->length,
           "the last position does not find all it saw");
     return NULL;
 }

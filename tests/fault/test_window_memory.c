@@ -143,6 +143,34 @@ static void row_bytes_of_windows_are_kept(void **state)
     }
 }
 
+// The same of chunks, in which a row has dropped the chunks before its own as soon as its slack has
+// left them.
+static void row_bytes_of_chunks_are_kept(void **state)
+{
+    (void)state;
+    static const int64_t chunks[][2] = {{1, 0},   {8, 0},    {64, 0},   {64, 64}, {65, 0},
+                                        {100, 7}, {128, 63}, {128, 65}, {512, 9}, {2, 1}};
+    for (size_t i = 0; i < COUNT(chunks); i++) {
+        const int64_t chunk = chunks[i][0], slack = chunks[i][1];
+        bed *b = bed_create(storage_chunked(&storages[0], 1, 8, chunk, slack), 1);
+        const uint64_t page = 64 * kvern_composition_bytes_per_token(b->composition);
+        const uint64_t most = kvern_composition_row_bytes(b->composition, 100000);
+        uint64_t reached = 0;
+        for (int64_t length = 1; length < 1500; length++) {
+            append_same(b->cache, 1, 1);
+            const uint64_t bytes = kvern_cache_bytes(b->cache);
+            const int64_t last = length - slack - 1; // of what is left after a trim
+            const int64_t held = last < 0 ? 0 : last / chunk * chunk;
+            assert_int_equal(bytes, (uint64_t)((length + 63) / 64 - held / 64) * page);
+            assert_true(bytes <= kvern_composition_row_bytes(b->composition, (uint64_t)length));
+            assert_int_equal(kvern_cache_trimmable(b->cache, 0), held ? length - held - 1 : length);
+            reached = bytes > reached ? bytes : reached;
+        }
+        assert_true(reached <= most && most <= reached + page);
+        bed_destroy(b);
+    }
+}
+
 // A fork of a row that has dropped positions shares its pages; each side goes on alone.
 static void fork_of_a_wrapped_row(void **state)
 {
@@ -250,6 +278,7 @@ int main(void)
         cmocka_unit_test(reads_held_over_the_next_append_do_not_pile_up),
         cmocka_unit_test(what_is_held_does_not_depend_on_the_offset),
         cmocka_unit_test(row_bytes_of_windows_are_kept),
+        cmocka_unit_test(row_bytes_of_chunks_are_kept),
         cmocka_unit_test(fork_of_a_wrapped_row),
         cmocka_unit_test(trim_all_and_reset_of_a_wrapped_row),
         cmocka_unit_test(a_refused_append_drops_no_pages),

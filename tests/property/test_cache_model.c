@@ -181,9 +181,8 @@ static void read_donor(world *w, pair *p)
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[r];
-        const int64_t seen = w->layer.window - w->layer.keep - 1; // before a query's own position
-        const int64_t most = row->held ? row->length - row->held - seen : row->length;
-        counts[r] = most > 0 ? (int64_t)below(w, (uint64_t)most + 1) : 0;
+        const int64_t most = naive_row_trimmable(row, &w->layer) + (row->held > 0);
+        counts[r] = (int64_t)below(w, (uint64_t)most + 1);
         base[r] = row->length - counts[r];
     }
     kvern_read *read;

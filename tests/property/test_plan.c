@@ -49,6 +49,9 @@ static void choose_layer(test_random *random, kvern_layer *layer)
         layer->window = 1 + (int64_t)below(random, 300);
         layer->keep = (int64_t)below(random, (size_t)layer->window);
         layer->slack = (int64_t)below(random, 70);
+    } else if (layer->kind == KVERN_LAYER_CHUNKED) {
+        layer->chunk = 1 + (int64_t)below(random, 300);
+        layer->slack = (int64_t)below(random, 70);
     }
     if (layer->start != KVERN_NO_START)
         layer->start = (int64_t)below(random, 300);

@@ -264,7 +264,8 @@ static bool can_take_back(const naive_row *row, const kvern_layer *layer, int64_
     later.length = length;
     later.converted = true;
     naive_row_settle(&later, layer, count);
-    return naive_row_trimmable(&later, layer) >= count;
+    const bool bounded = later.held == 0 || count <= layer->slack; // memory is, by the slack
+    return bounded && naive_row_trimmable(&later, layer) >= count;
 }
 
 static bool choose_drafts(world *w, const pair *p, int64_t *counts)

@@ -25,12 +25,14 @@
 
 // ---- What is served, and by whom ----
 
+#define CHUNKS (-1)
+
 typedef struct shape {
     size_t kv_heads, k_dim, v_dim, query_heads;
     kvern_codec k_codec, v_codec;
     float softcap;
     bool sinks;
-    int64_t window, keep; // 0: none
+    int64_t window, keep; // 0: none; CHUNKS: not a window, but chunks of so many
     // Latents of v_dim numbers and rotated keys of the rest of k_dim; the codec of these is
     // v_codec.
     bool latents;
@@ -53,6 +55,8 @@ static const shape shapes[] = {
     {1, 64, 64, 4, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 0, false, 64, 3, false},
     {1, 8, 8, 2, STORAGE_F32, STORAGE_F32, 0, false, 1, 0, false},
     {1, 32, 32, 2, STORAGE_AFFINE(8, 32), STORAGE_F32, 0, false, 129, 128, false},
+    {1, 24, 8, 3, STORAGE_F32, STORAGE_F16, 0, true, 100, CHUNKS, false},
+    {1, 64, 64, 2, STORAGE_AFFINE(4, 64), STORAGE_AFFINE(8, 64), 0, false, 1500, CHUNKS, false},
     {1, 40, 32, 16, STORAGE_F32, STORAGE_F32, 0, false, 0, 0, true},
     {1, 576, 512, 6, STORAGE_BF16, STORAGE_F32, 0, true, 0, 0, true},
     {1, 72, 72, 40, STORAGE_F16, STORAGE_F32, 20, false, 0, 0, true},
@@ -101,6 +105,11 @@ static server server_create(const shape *s, const setting *at, size_t rows, size
         layer.window = s->window;
         layer.keep = s->keep;
         layer.slack = MOST_TRIM;
+    }
+    if (s->keep == CHUNKS) {
+        layer.kind = KVERN_LAYER_CHUNKED;
+        layer.chunk = s->window;
+        layer.window = layer.keep = 0;
     }
     assert_ok(kvern_context_create(&options, &made.context));
     assert_ok(kvern_composition_create(made.context, &layer, 1, &made.composition));
@@ -650,8 +659,9 @@ static void results_are_those_of_the_arithmetic_page(void **state)
                 }
                 const reference_query query = {
                     .position = positions[j],
-                    .recent = sh->window - sh->keep,
-                    .keep = sh->keep,
+                    .recent = sh->keep == CHUNKS ? 0 : sh->window - sh->keep,
+                    .keep = sh->keep == CHUNKS ? 0 : sh->keep,
+                    .chunk = sh->keep == CHUNKS ? sh->window : 0,
                     .q = f.q + ((size_t)positions[j] * sh->query_heads + h) * sh->k_dim,
                     .scale = queries.scale,
                     .softcap = sh->softcap,

@@ -60,6 +60,8 @@ static float score(const reference_stream *k, const reference_query *query, int6
 
 static bool sees(const reference_query *query, int64_t p)
 {
+    if (query->chunk && p / query->chunk != query->position / query->chunk)
+        return false;
     return p <= query->position &&
            (!query->recent || p < query->keep || p > query->position - query->recent);
 }

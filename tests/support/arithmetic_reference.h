@@ -11,6 +11,7 @@ typedef struct reference_query {
     int64_t position; // sees the positions up to this one
     int64_t recent;   // of them the newest `recent` ones, 0: all
     int64_t keep;     // and the first `keep` ones
+    int64_t chunk;    // of them those of its own chunk of so many; 0: there are no chunks
     const float *q;   // [k_dim]
     float scale, softcap;
     const float *sink; // NULL: none

@@ -17,9 +17,15 @@ static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most)
 static void choose_window(test_random *random, kvern_layer *layer)
 {
     static const int64_t windows[] = {1, 2, 8, 60, 64, 100, 129, 300, 512, 1100};
-    layer->kind = KVERN_LAYER_WINDOW;
-    layer->window = windows[test_random_below(random, 10)];
+    const int64_t window = windows[test_random_below(random, 10)];
     layer->slack = (int64_t)test_random_below(random, 3) * (int64_t)test_random_below(random, 70);
+    if (test_random_below(random, 3) == 0) {
+        layer->kind = KVERN_LAYER_CHUNKED;
+        layer->chunk = window;
+        return;
+    }
+    layer->kind = KVERN_LAYER_WINDOW;
+    layer->window = window;
     if (test_random_below(random, 3) == 0)
         layer->keep = (int64_t)test_random_below(random, (uint64_t)layer->window);
 }

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 // Chooses codecs that fit the layer's head dims, in a third of all cases affine ones (dims are made
-// multiples of their groups), and perhaps a sliding window, kept positions, and a start.
+// multiples of their groups), and perhaps a sliding window, kept positions, chunks, and a start.
 void layer_choose_storage(test_random *random, kvern_layer *layer);
 
 // A layer of latents of any dims and codecs; `large`: up to the largest dims that there are.

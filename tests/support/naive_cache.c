@@ -5,6 +5,7 @@
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/rounding.h"
+#include "tests/support/storages.h"
 #include "tests/support/stored.h"
 
 #include <math.h>
@@ -104,11 +105,6 @@ static void convert(naive_row *row, const kvern_layer *layer)
     row->floor = layer->start > 0 ? row->length : 0;
 }
 
-static int64_t recent_of(const kvern_layer *layer)
-{
-    return layer->window - layer->keep;
-}
-
 void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
 {
     if (count == 0)
@@ -116,14 +112,20 @@ void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
     if (layer->start != KVERN_NO_START && !row->converted && row->length >= layer->start &&
         row->length >= row->boundary)
         convert(row, layer);
-    const int64_t held = row->length - recent_of(layer) - layer->slack;
-    if (layer->kind == KVERN_LAYER_WINDOW && held > layer->keep && held > row->held)
+    const int64_t last = row->length - layer->slack - 1; // of what is left after a trim
+    const int64_t held = last < 0 ? 0 : layer_first_seen(layer, last);
+    if (held > layer->keep && held > row->held)
         row->held = held;
 }
 
 int64_t naive_row_trimmable(const naive_row *row, const kvern_layer *layer)
 {
-    return row->held == 0 ? row->length : row->length - row->held - recent_of(layer);
+    int64_t length = row->length;
+    if (row->held == 0)
+        return length;
+    while (layer_first_seen(layer, length - 1) >= row->held)
+        length--;
+    return row->length - (length + 1);
 }
 
 int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer)
@@ -240,12 +242,6 @@ typedef struct scored {
     double deepest; // D
 } scored;
 
-// Whether a query at `position` sees position p, at most its own.
-static bool is_visible(const kvern_layer *layer, int64_t position, int64_t p)
-{
-    return layer->kind != KVERN_LAYER_WINDOW || p < layer->keep || p > position - recent_of(layer);
-}
-
 static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
 {
     scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
@@ -253,7 +249,7 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
     all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
     assert_non_null(all.s);
     for (int64_t p = 0; p <= query->position; p++) {
-        if (!is_visible(layer, query->position, p))
+        if (!layer_sees(layer, query->position, p))
             continue;
         double error;
         const float *k = row->k + (size_t)p * k_floats(layer) + query->kv_head * layer->k_dim;
@@ -262,7 +258,7 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
         all.error = fmax(all.error, error);
     }
     for (int64_t p = 0; p <= query->position; p++) {
-        if (!is_visible(layer, query->position, p))
+        if (!layer_sees(layer, query->position, p))
             continue;
         all.sum += exp(all.s[p] - all.largest);
         all.deepest = fmax(all.deepest, fmin(all.largest - all.s[p], 87));
@@ -294,7 +290,7 @@ void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naiv
     double size[MOST_DIM] = {0}, lost[MOST_DIM] = {0};
     memset(out, 0, layer->v_dim * sizeof *out);
     for (int64_t p = 0; p <= query->position; p++) {
-        if (!is_visible(layer, query->position, p))
+        if (!layer_sees(layer, query->position, p))
             continue;
         const float *v = row->v + (size_t)p * v_floats(layer) + query->kv_head * layer->v_dim;
         const double weight = exp(all.s[p] - all.largest);

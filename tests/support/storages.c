@@ -36,6 +36,16 @@ kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_
     return layer;
 }
 
+kvern_layer storage_chunked(const storage *s, size_t kv_heads, size_t dim, int64_t chunk,
+                            int64_t slack)
+{
+    kvern_layer layer = storage_layer(s, kv_heads, dim);
+    layer.kind = KVERN_LAYER_CHUNKED;
+    layer.chunk = chunk;
+    layer.slack = slack;
+    return layer;
+}
+
 void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_t window)
 {
     for (size_t s = 0; s < storage_count; s++) {
@@ -43,14 +53,20 @@ void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_
         const int64_t keep = (int64_t)s % 3 < window ? (int64_t)s % 3 : 0;
         check(storage_layer(st, kv_heads, dim), st->name);
         check(storage_window(st, kv_heads, dim, window, keep, window), st->name);
+        check(storage_chunked(st, kv_heads, dim, window, window), st->name);
     }
+}
+
+int64_t layer_first_seen(const kvern_layer *layer, int64_t query)
+{
+    const int64_t recent = layer->window - layer->keep;
+    if (layer->kind == KVERN_LAYER_CHUNKED)
+        return query / layer->chunk * layer->chunk;
+    return layer->kind == KVERN_LAYER_WINDOW && query >= recent ? query - recent + 1 : 0;
 }
 
 bool layer_sees(const kvern_layer *layer, int64_t query, int64_t position)
 {
-    if (position > query)
-        return false;
-    if (layer->kind == KVERN_LAYER_FULL || position < layer->keep)
-        return true;
-    return position > query - (layer->window - layer->keep);
+    return position <= query &&
+           (position < layer->keep || position >= layer_first_seen(layer, query));
 }

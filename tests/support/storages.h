@@ -43,13 +43,19 @@ kvern_layer storage_layer(const storage *s, size_t kv_heads, size_t dim);
 kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_t window,
                            int64_t keep, int64_t slack);
 
+// The same with chunks.
+kvern_layer storage_chunked(const storage *s, size_t kv_heads, size_t dim, int64_t chunk,
+                            int64_t slack);
+
 typedef void storage_check(kvern_layer layer, const char *name);
 
-// Calls a check with a layer of every storage, and again with a window of `window` positions, some
-// of them kept, and as many of slack.
+// Calls a check with a layer of every storage, again with a window of `window` positions, some of
+// them kept, and as many of slack, and again with chunks of as many positions.
 void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_t window);
 
-// Whether a query at `query` sees the position `position`, by the words of kvern/composition.h.
+// The first position that a query at `query` sees, apart from the kept ones; and whether it sees
+// the position `position`, by the words of kvern/composition.h.
+int64_t layer_first_seen(const kvern_layer *layer, int64_t query);
 bool layer_sees(const kvern_layer *layer, int64_t query, int64_t position);
 
 #endif

@@ -66,16 +66,19 @@ static void check_query(const run *r, int64_t query, const float *out)
         const bool wanted = layer_sees(r->layer, query, r->poisoned);
         for (size_t d = 0; d < dim; d++) {
             if (isnan(out[d]) != wanted)
-                fail_msg("window %lld, keep %lld: query %lld %s position %lld",
-                         (long long)r->layer->window, (long long)r->layer->keep, (long long)query,
+                fail_msg("window %lld, keep %lld, chunk %lld: query %lld %s position %lld",
+                         (long long)r->layer->window, (long long)r->layer->keep,
+                         (long long)r->layer->chunk, (long long)query,
                          wanted ? "does not see" : "sees", (long long)r->poisoned);
         }
         return;
     }
     for (size_t d = 0; d < 4; d++) {
         if (out[d] != mean_of(r, query, d))
-            fail_msg("window %lld, keep %lld: query %lld sees other positions: mean %zu",
-                     (long long)r->layer->window, (long long)r->layer->keep, (long long)query, d);
+            fail_msg(
+                "window %lld, keep %lld, chunk %lld: query %lld sees other positions: mean %zu",
+                (long long)r->layer->window, (long long)r->layer->keep, (long long)r->layer->chunk,
+                (long long)query, d);
     }
 }
 
@@ -136,7 +139,7 @@ void visibility_check(const kvern_layer *layer, const visibility_step *steps, si
         length += steps[s].tokens - steps[s].trim;
     if (layer->v_codec.kind == KVERN_CODEC_F32 && layer->start == KVERN_NO_START)
         serve(&(run){layer, -1, false}, steps, count);
-    const int64_t last = length - (layer->window - layer->keep), keep = layer->keep;
+    const int64_t last = layer_first_seen(layer, length - 1), keep = layer->keep;
     const int64_t edges[] = {0,  keep - 1, keep, keep + 1, 62,        63,
                              64, last - 1, last, last + 1, length / 3};
     for (size_t i = 0; length > 40 && i < sizeof edges / sizeof edges[0]; i++) {

@@ -90,7 +90,7 @@ static float *results(kvern_layer layer, kvern_executor executor, size_t *floats
     }
     for (size_t r = 0; r < ROWS; r++) {
         const int64_t length = kvern_cache_length(b->cache, r);
-        const int64_t count = layer.kind == KVERN_LAYER_FULL ? length : layer.window;
+        const int64_t count = length - layer_first_seen(&layer, length - 1);
         stored = (size_t)count * KV_HEADS * DIM;
         assert_ok(kvern_cache_export(b->cache, r, length - count, count, at, at + stored));
         at += 2 * stored;

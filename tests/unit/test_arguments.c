@@ -213,6 +213,39 @@ static void layers_that_cannot_be(void **state)
     refuse_layers(f, KVERN_ERR_OVERFLOW, layers, 2, "layer 1");
 }
 
+#define REFUSED_LAYER(status, plan, change, detail)                                                \
+    do {                                                                                           \
+        layers[1] = plan;                                                                          \
+        layers[1].change;                                                                          \
+        refuse_layers(f, status, layers, 2, detail);                                               \
+    } while (0)
+
+// What a query sees is said once: by a window, by chunks, or by neither.
+static void sights_that_cannot_be(void **state)
+{
+    fixture *f = *state;
+    const kvern_layer full = kvern_layer_default(1, 8), window = kvern_layer_window(1, 8, 4);
+    const kvern_layer chunked = kvern_layer_chunked(1, 8, 4);
+    const int64_t most = KVERN_MAX_WINDOW;
+    kvern_layer layers[2] = {full, full};
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, full, window = 4, "layer 1: window");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, full, slack = 4, "layer 1: window, keep or slack");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, full, chunk = 4, "layer 1: chunk");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, window, chunk = 4, "layer 1: chunk");
+    REFUSED_LAYER(KVERN_ERR_RANGE, window, window = 0, "layer 1: window is 0");
+    REFUSED_LAYER(KVERN_ERR_RANGE, window, keep = 4, "layer 1: keep is 4");
+    REFUSED_LAYER(KVERN_ERR_RANGE, window, slack = -1, "layer 1: slack is -1");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, chunked, window = 4, "layer 1: window or keep");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, chunked, keep = 1, "layer 1: window or keep");
+    REFUSED_LAYER(KVERN_ERR_RANGE, chunked, chunk = 0, "layer 1: chunk is 0");
+    REFUSED_LAYER(KVERN_ERR_RANGE, chunked, chunk = -5, "layer 1: chunk is -5");
+    REFUSED_LAYER(KVERN_ERR_RANGE, chunked, chunk = most + 1, "layer 1: chunk is");
+    REFUSED_LAYER(KVERN_ERR_RANGE, chunked, slack = most + 1, "layer 1: slack is");
+    REFUSED_LAYER(KVERN_ERR_UNSUPPORTED, kvern_layer_latent(8, 8, 0), chunk = 4,
+                  "layer 1: latents with");
+    REFUSED_LAYER(KVERN_ERR_ARGUMENT, kvern_layer_lane(8), chunk = 4, "layer 1: kv_heads, window");
+}
+
 // A page may have to be converted where it lies. A stream that grew would then need the place of
 // the next one, so it is refused even where the page as a whole becomes smaller.
 static void starts_with_streams_that_grow(void **state)
@@ -772,6 +805,7 @@ int main(void)
         FIXTURE_TEST(context_memory),
         FIXTURE_TEST(composition_creation),
         FIXTURE_TEST(layers_that_cannot_be),
+        FIXTURE_TEST(sights_that_cannot_be),
         FIXTURE_TEST(starts_with_streams_that_grow),
         FIXTURE_TEST(cache_creation),
         FIXTURE_TEST(cache_without_rows),

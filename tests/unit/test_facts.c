@@ -46,6 +46,7 @@ static void numbers_of_the_interface(void **state)
     assert_int_equal(KVERN_BF16, 1);
     assert_int_equal(KVERN_F16, 2);
     assert_int_equal(KVERN_LAYER_FULL, 0);
+    assert_int_equal(KVERN_LAYER_CHUNKED, 4);
     assert_int_equal(KVERN_PHASE_DECODE, 0);
     assert_int_equal(KVERN_PHASE_WINDOW, 1);
     assert_int_equal(KVERN_PHASE_KNOWN, 2);
@@ -182,6 +183,27 @@ static void capabilities_are_those_that_work(void **state)
     kvern_composition_release(c);
 }
 
+static void facts_of_chunks(void **state)
+{
+    (void)state;
+    const kvern_layer layer = kvern_layer_chunked(2, 64, 8192);
+    kvern_context *context;
+    kvern_composition *c;
+    assert_ok(kvern_context_create(NULL, &context));
+    assert_ok(kvern_composition_create(context, &layer, 1, &c));
+    assert_string_equal(kvern_composition_signature(c, 0), "chunk8192+64:h2:k64=bf16:v64=bf16");
+    assert_int_equal(kvern_composition_layer(c, 0)->chunk, 8192);
+    assert_true(kvern_composition_can(c, 0, KVERN_CAN_WINDOW));
+    assert_true(kvern_composition_can(c, 0, KVERN_CAN_FORK));
+    assert_false(kvern_composition_can(c, 0, KVERN_CAN_TRIM));
+    const uint64_t page = 64 * kvern_composition_bytes_per_token(c);
+    assert_int_equal(kvern_composition_row_bytes(c, 65), 2 * page);
+    // A chunk, the slack and a round: whole pages, for chunks begin where pages do.
+    assert_int_equal(kvern_composition_row_bytes(c, 100000), (8192 + 2 * 64) / 64 * page);
+    kvern_composition_release(c);
+    kvern_context_release(context);
+}
+
 // ---- Defaults ----
 
 static void defaults(void **state)
@@ -312,6 +334,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_name_and_a_message),
         cmocka_unit_test(numbers_of_the_interface),
         cmocka_unit_test(signatures_name_the_storage),
+        cmocka_unit_test(facts_of_chunks),
         cmocka_unit_test(plans_are_kept_as_given),
         cmocka_unit_test(bytes_are_whole_pages),
         cmocka_unit_test(row_bytes_are_what_rows_hold),

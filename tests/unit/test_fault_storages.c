@@ -196,9 +196,9 @@ static void check_sinks(kvern_layer layer, kvern_executor executor, int64_t stor
         append_values(b->cache, stored, k, v, 1, NULL, NULL, NULL);
         append_values(b->cache, count, k, v, 1, &options, q, out);
         for (int64_t i = 0; i < count; i++) {
-            double n = (double)(stored + i + 1);
-            if (layer.kind == KVERN_LAYER_WINDOW && n > (double)layer.window)
-                n = (double)layer.window;
+            double n = 0;
+            for (int64_t p = 0; p <= stored + i; p++)
+                n += layer_sees(&layer, stored + i, p);
             const double wanted = n / (n + exp((double)sinks[s]));
             for (int d = 0; d < DIM; d++) {
                 // Weights and sums: far below what a sink more or less would change.
@@ -232,7 +232,7 @@ static void fault_O4_sink_in_every_path(void **state)
 // in part or as a whole among them.
 static void check_O6(kvern_layer layer, const char *name)
 {
-    if (layer.kind == KVERN_LAYER_WINDOW)
+    if (layer.kind != KVERN_LAYER_FULL)
         layer.slack = 0;
     for (int64_t spans = 1; spans <= 5; spans += 2) {
         check_sinks(layer, executor_backwards(1), 1024 * spans - 1, 2, name);

@@ -64,6 +64,51 @@ static void every_window_is_exact_in_every_phase(void **state)
     }
 }
 
+// The same of chunks: the first query of one sees itself alone.
+static void every_chunk_is_exact_in_every_phase(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < COUNT(windows); w++) {
+        const int64_t chunk = windows[w];
+        const visibility_step steps[] = {{WINDOW, chunk + 30, 0}, {DECODE, 3, 0},  {KNOWN, 37, 0},
+                                         {DECODE, 1, 0},          {WINDOW, 66, 2}, {DECODE, 2, 0}};
+        for (size_t i = 0; i < (chunk <= SHORT_WINDOW ? COUNT(looked_at) : 1); i++) {
+            const storage *s = &storages[looked_at[i]];
+            const size_t dim = s->k_codec.kind == KVERN_CODEC_AFFINE ? 64 : 8;
+            const kvern_layer layer = storage_chunked(s, 1, dim, chunk, 2);
+            visibility_check(&layer, steps, COUNT(steps));
+        }
+    }
+}
+
+// What can be trimmed reaches back to the second position of the oldest chunk that is held, and
+// what goes on from there has not forgotten anything.
+static void chunks_are_trimmed_as_far_as_they_are_held(void **state)
+{
+    (void)state;
+    static const int64_t slacks[] = {0, 3, 64, 100};
+    enum { TOKENS = 330 };
+    for (size_t i = 0; i < 4 * COUNT(slacks); i++) {
+        const int64_t slack = slacks[i % 4], chunk = i / 4 % 2 ? 64 : 25;
+        const kvern_layer layer = storage_chunked(&storages[i % 9], 1, 64, chunk, slack);
+        const int64_t held = (TOKENS - slack - 1) / chunk * chunk, most = TOKENS - held - 1;
+        float out[9 * 64];
+        bed *b = bed_create(layer, 1);
+        feed_one(b->cache, KVERN_PHASE_WINDOW, 1, TOKENS, 1, NULL);
+        assert_int_equal(kvern_cache_trimmable(b->cache, 0), most);
+        assert_true(most >= slack);
+        assert_int_equal(kvern_cache_min_reusable(b->cache, 0), held + 1);
+        assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_trim(b->cache, 0, most + 1));
+        assert_ok(kvern_cache_trim(b->cache, 0, i % 3 ? most : most / 2));
+        const int64_t length = kvern_cache_length(b->cache, 0);
+        feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 9, 1, out);
+        expect_serial(layer, 1, length, 9, 1, out, "after a trim into a chunk");
+        assert_status(KVERN_ERR_RANGE, kvern_cache_read_donor(b->cache, &(int64_t){length + 9},
+                                                              &(kvern_read *){NULL}));
+        bed_destroy(b);
+    }
+}
+
 // ---- A: trim, wrap and write order ----
 
 // What the row holds, for comparisons: kept positions and the newest ones.
@@ -739,6 +784,8 @@ int main(void)
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_window_is_exact_in_every_phase),
+        cmocka_unit_test(every_chunk_is_exact_in_every_phase),
+        cmocka_unit_test(chunks_are_trimmed_as_far_as_they_are_held),
         cmocka_unit_test(fault_A1_trim_after_wrap),
         cmocka_unit_test(fault_A1_trim_before_wrap),
         cmocka_unit_test(fault_A3_capacity_by_path),

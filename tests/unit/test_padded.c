@@ -60,8 +60,8 @@ static void expect_same_rows(const kvern_cache *a, const kvern_cache *b, const c
         if (length)
             assert_int_equal(kvern_cache_converted(b, r), kvern_cache_converted(a, r));
         const bool full = most == length;
-        const int64_t recent = full ? length : most + layer->window - layer->keep;
-        expect_same_values(a, b, r, length - recent, recent);
+        const int64_t held = full ? 0 : layer_first_seen(layer, length - most - 1);
+        expect_same_values(a, b, r, held, length - held);
         if (!full)
             expect_same_values(a, b, r, 0, layer->keep);
     }
@@ -147,6 +147,8 @@ static void every_storage_goes_and_comes_back(void **state)
                 check_round_trip(storage_window(&storages[s], 1 + w % 2, 64, windows[w][0],
                                                 windows[w][1], windows[w][2]),
                                  of_rows, rows, (int64_t)(i * w));
+            check_round_trip(storage_chunked(&storages[s], 1, 64, 40, 5), of_rows, rows, 2);
+            check_round_trip(storage_chunked(&storages[s], 2, 64, 64, 0), of_rows, rows, 0);
         }
     }
 }
@@ -279,7 +281,7 @@ static void check_numbers(kvern_layer layer, const int64_t *lengths)
     const char *what = kvern_cache_signature(imported);
     for (size_t r = 0; r < 4; r++) {
         const int64_t length = lengths[r], most = kvern_cache_trimmable(b->cache, r);
-        const int64_t first = most == length ? 0 : length - most - (layer.window - layer.keep);
+        const int64_t first = most == length ? 0 : layer_first_seen(&layer, length - most - 1);
         assert_int_equal(kvern_cache_trimmable(imported, r), most);
         assert_int_equal(kvern_cache_min_reusable(imported, r),
                          kvern_cache_min_reusable(b->cache, r));
@@ -303,6 +305,8 @@ static void numbers_are_stored_as_by_an_append(void **state)
         check_numbers(storage_layer(&storages[s], 2, 64), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 4, 6), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 0, 0), lengths);
+        check_numbers(storage_chunked(&storages[s], 2, 64, 50, 6), lengths);
+        check_numbers(storage_chunked(&storages[s], 2, 64, 64, 0), lengths);
     }
     // What rounding to bf16 first leaves of a number shows in a stream that stores more of it.
     kvern_layer fine = storage_layer(&storages[10], 2, 64);

@@ -342,7 +342,7 @@ static void check_K1(kvern_layer layer, const char *name)
     feed_layers(s, KVERN_PHASE_WINDOW, &id, &seven, out);
     feed_layers(twin, KVERN_PHASE_WINDOW, &id, &seven, out);
     const int64_t begin = kvern_state_length(s, 0);
-    if (layer.kind == KVERN_LAYER_WINDOW && layer.slack < four) {
+    if (layer.kind != KVERN_LAYER_FULL && layer.slack < four) {
         assert_status(KVERN_ERR_UNSUPPORTED, kvern_round_begin(s, &four));
         expect_detail("layer 1", "row 0");
     } else {
@@ -365,7 +365,7 @@ static void check_K1(kvern_layer layer, const char *name)
 
 static void check_K1_without_slack(kvern_layer layer, const char *name)
 {
-    if (layer.kind == KVERN_LAYER_WINDOW)
+    if (layer.kind != KVERN_LAYER_FULL)
         layer.slack = 1;
     check_K1(layer, name);
 }

@@ -488,7 +488,7 @@ static void fault_R4_far_blocks_score_as_near_ones(void **state)
     const int64_t length = (int64_t)pages * KVERN_PAGE_POSITIONS;
     const kvern_read_row row = {table, &geometry, length - 1, length};
     const kvern_view view = {.geometry = &geometry,
-                             .window = {KVERN_EVERY_POSITION, 0, 0},
+                             .window = {.recent = KVERN_EVERY_POSITION},
                              .rows = &row,
                              .row_count = 1};
     static const int64_t one = 1, zero = 0;

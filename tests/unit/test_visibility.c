@@ -79,6 +79,31 @@ static void test_two_stretches(void **state)
     }
 }
 
+// What queries of some append see, position by position; several see what one of them does.
+static void check_window(test_random *random, const kvern_window *window)
+{
+    const int64_t base = (int64_t)test_random_below(random, 700);
+    const int64_t count = 1 + (int64_t)test_random_below(random, 40);
+    const kvern_read_row row = {.base = base, .length = base + count};
+    const kvern_visibility all = kvern_visibility_of_some(window, &row, 0, count);
+    for (int64_t p = 0; p < base + count + 70; p++) {
+        bool by_some = false;
+        for (int64_t q = 0; q < count; q++) {
+            const kvern_visibility v = kvern_visibility_of(window, &row, q);
+            const int64_t own = base + q;
+            const bool recent =
+                window->chunk ? p / window->chunk == own / window->chunk : own - p < window->recent;
+            const bool wanted = p <= own && (p < window->keep || recent);
+            assert_int_equal(wanted, naive_sees(&v, p));
+            by_some |= wanted;
+        }
+        assert_true(!by_some || naive_sees(&all, p));
+    }
+    for (int64_t held = 0; held < base + count; held++)
+        assert_int_equal(kvern_visibility_of(window, &row, 0).begin >= held,
+                         kvern_visibility_is_held(window, &row, held));
+}
+
 // A query of a window sees the kept and the recent positions up to its own, wherever the append
 // began; several see what one of them does.
 static void test_window(void **state)
@@ -90,24 +115,18 @@ static void test_window(void **state)
                                                    ? 1 + (int64_t)test_random_below(&random, 300)
                                                    : KVERN_EVERY_POSITION,
                                      .keep = (int64_t)test_random_below(&random, 200)};
-        const int64_t base = (int64_t)test_random_below(&random, 700);
-        const int64_t count = 1 + (int64_t)test_random_below(&random, 40);
-        const kvern_read_row row = {.base = base, .length = base + count};
-        const kvern_visibility all = kvern_visibility_of_some(&window, &row, 0, count);
-        for (int64_t p = 0; p < base + count + 70; p++) {
-            bool by_some = false;
-            for (int64_t q = 0; q < count; q++) {
-                const kvern_visibility v = kvern_visibility_of(&window, &row, q);
-                const int64_t own = base + q;
-                const bool wanted = p <= own && (p < window.keep || own - p < window.recent);
-                assert_int_equal(wanted, naive_sees(&v, p));
-                by_some |= wanted;
-            }
-            assert_true(!by_some || naive_sees(&all, p));
-        }
-        for (int64_t held = 0; held < base + count; held++)
-            assert_int_equal(kvern_visibility_of(&window, &row, 0).begin >= held,
-                             kvern_visibility_is_held(&window, &row, held));
+        check_window(&random, &window);
+    }
+}
+
+// The same of chunks.
+static void test_chunks(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed());
+    for (int trial = 0; trial < 300; trial++) {
+        const int64_t chunk = 1 + (int64_t)test_random_below(&random, 300);
+        check_window(&random, &(kvern_window){.recent = chunk, .chunk = chunk});
     }
 }
 
@@ -149,9 +168,8 @@ static void test_no_queries(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_stretches),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_two_stretches), cmocka_unit_test(test_window),
+        cmocka_unit_test(test_chunks),        cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_no_queries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,9 +83,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 // such a row back bit for bit, export and import its codes.
 //
 // Where a window is, a row's offset may exceed its columns if these are at least as many as the
-// window; columns that the row would not hold any more are left out. How far it can be trimmed
-// follows from what it holds (kvern_cache_trimmable); what was trimmed or converted before counts
-// as not reusable (kvern_cache_min_reusable).
+// window; where chunks are, if they reach back to the beginning of the last position's chunk.
+// Columns that the row would not hold any more, and those of an older chunk that is not whole, are
+// left out. How far it can be trimmed follows from what it holds (kvern_cache_trimmable); what was
+// trimmed or converted before counts as not reusable (kvern_cache_min_reusable).
 //
 // Uses reserved room, unless the row was not converted and is now. Nothing changes on failure.
 // Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not exist, a stream in no or in both

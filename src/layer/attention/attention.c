@@ -13,14 +13,16 @@
 
 // ---- Planning ----
 
+static kvern_status check_slack(size_t index, const kvern_layer *layer)
+{
+    if (layer->slack < 0 || layer->slack > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %" PRId64,
+                          index, layer->slack, KVERN_MAX_WINDOW);
+    return KVERN_OK;
+}
+
 static kvern_status check_window(size_t index, const kvern_layer *layer)
 {
-    if (layer->kind == KVERN_LAYER_FULL) {
-        if (layer->window || layer->keep || layer->slack)
-            return kvern_fail(KVERN_ERR_ARGUMENT,
-                              "layer %zu: window, keep or slack without a sliding window", index);
-        return KVERN_OK;
-    }
     if (layer->window < 1 || layer->window > KVERN_MAX_WINDOW)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: window is %" PRId64 ", not 1 to %" PRId64,
                           index, layer->window, KVERN_MAX_WINDOW);
@@ -28,9 +30,31 @@ static kvern_status check_window(size_t index, const kvern_layer *layer)
         return kvern_fail(KVERN_ERR_RANGE,
                           "layer %zu: keep is %" PRId64 ", not 0 to window - 1 = %" PRId64, index,
                           layer->keep, layer->window - 1);
-    if (layer->slack < 0 || layer->slack > KVERN_MAX_WINDOW)
-        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %" PRId64,
-                          index, layer->slack, KVERN_MAX_WINDOW);
+    return check_slack(index, layer);
+}
+
+static kvern_status check_chunk(size_t index, const kvern_layer *layer)
+{
+    if (layer->window || layer->keep)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: window or keep in a layer of chunks",
+                          index);
+    if (layer->chunk < 1 || layer->chunk > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: chunk is %" PRId64 ", not 1 to %" PRId64,
+                          index, layer->chunk, KVERN_MAX_WINDOW);
+    return check_slack(index, layer);
+}
+
+static kvern_status check_sight(size_t index, const kvern_layer *layer)
+{
+    if (layer->kind == KVERN_LAYER_CHUNKED)
+        return check_chunk(index, layer);
+    if (layer->chunk)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: chunk in a layer without chunks", index);
+    if (layer->kind == KVERN_LAYER_WINDOW)
+        return check_window(index, layer);
+    if (layer->window || layer->keep || layer->slack)
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "layer %zu: window, keep or slack without a sliding window", index);
     return KVERN_OK;
 }
 
@@ -50,7 +74,7 @@ static kvern_status check(size_t index, const kvern_layer *plan)
                           "layer %zu: fields of recurrent layers (recurrence to lane_bytes) in a "
                           "layer of keys and values",
                           index);
-    return check_window(index, plan);
+    return check_sight(index, plan);
 }
 
 static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, kvern_lane lane,
@@ -67,9 +91,11 @@ static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, kve
 
 static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
 {
-    *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
+    *window = (kvern_window){.recent = KVERN_EVERY_POSITION};
     if (plan->kind == KVERN_LAYER_WINDOW)
-        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack};
+        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack, 0};
+    else if (plan->kind == KVERN_LAYER_CHUNKED)
+        *window = (kvern_window){plan->chunk, 0, plan->slack, plan->chunk};
     KVERN_ASSERT(window->recent >= 1);
     memset(g, 0, sizeof *g);
     g->kv_heads = plan->kv_heads;
@@ -80,12 +106,15 @@ static void describe(const kvern_layer *plan, kvern_window *window, kvern_geomet
         stream_of("v", KVERN_ROLE_VALUE, KVERN_LANE_V, plan->kv_heads, plan->v_dim, plan->v_codec);
 }
 
-// For example "window512+4+64:h1".
+// For example "window512+4+64:h1", "chunk8192+64:h8".
 static void write_kind(const kvern_layer *plan, char *text, size_t bytes)
 {
     if (plan->kind == KVERN_LAYER_WINDOW)
         snprintf(text, bytes, "window%" PRId64 "+%" PRId64 "+%" PRId64 ":h%zu", plan->window,
                  plan->keep, plan->slack, plan->kv_heads);
+    else if (plan->kind == KVERN_LAYER_CHUNKED)
+        snprintf(text, bytes, "chunk%" PRId64 "+%" PRId64 ":h%zu", plan->chunk, plan->slack,
+                 plan->kv_heads);
     else
         snprintf(text, bytes, "full:h%zu", plan->kv_heads);
 }

@@ -2,8 +2,8 @@
 #ifndef KVERN_LAYER_ATTENTION_ATTENTION_H
 #define KVERN_LAYER_ATTENTION_ATTENTION_H
 
-// Layers of keys and values, of all positions or of a window. A row has a form: the codecs that its
-// pages are in, which change once in a layer with a start (kvern_layer.start).
+// Layers of keys and values, of all positions, of a window or of chunks. A row has a form: the
+// codecs that its pages are in, which change once in a layer with a start (kvern_layer.start).
 //
 //     attention.c         what a plan means, and the list of operations
 //     attention_rows.c    room, settling, going back

@@ -182,10 +182,9 @@ int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_
                                   size_t row)
 {
     const kvern_row *r = &rows->rows[row];
-    if (r->held == 0)
-        return r->length;
-    KVERN_ASSERT(r->held + layer->window.recent <= r->length);
-    return r->length - r->held - layer->window.recent;
+    const int64_t least = kvern_window_least_length(&layer->window, r->held);
+    KVERN_ASSERT(least <= r->length);
+    return r->length - least;
 }
 
 int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
@@ -228,19 +227,27 @@ static kvern_status check_conversion(const kvern_planned_layer *layer, const kve
                       layer->index, index, count, kvern_max_i64(due, 0));
 }
 
-// As many tokens as could be trimmed after an append of them.
+// As many tokens as could be trimmed after an append of them. A window that has not passed anything
+// yet may also stay like that.
+static int64_t slack_limit(const kvern_window *window, const kvern_row *row)
+{
+    if (window->recent == KVERN_EVERY_POSITION)
+        return KVERN_MAX_POSITIONS;
+    if (row->held > 0)
+        return kvern_window_least_length(window, row->held) <= row->length ? window->slack : 0;
+    const int64_t unpassed = window->keep + window->recent + window->slack - row->length;
+    return kvern_max_i64(window->slack, unpassed);
+}
+
 static kvern_status check_slack(const kvern_planned_layer *layer, const kvern_row *row,
                                 size_t index, int64_t count)
 {
-    const kvern_window *window = &layer->window;
-    const int64_t length = row->length + count;
-    const int64_t held = kvern_max_i64(row->held, kvern_window_held(window, length));
-    if (held == 0 || count <= length - held - window->recent)
+    if (count <= slack_limit(&layer->window, row))
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_UNSUPPORTED,
                       "layer %zu, row %zu: a round of %" PRId64
                       " tokens, past the slack of its window, %" PRId64,
-                      layer->index, index, count, window->slack);
+                      layer->index, index, count, layer->window.slack);
 }
 
 kvern_status kvern_attention_check_round(const kvern_planned_layer *layer,
@@ -256,17 +263,6 @@ static int64_t conversion_limit(const kvern_planned_layer *layer, const kvern_ro
     if (!layer->first_pool || row->converted)
         return KVERN_MAX_POSITIONS;
     return kvern_max_i64(kvern_max_i64(layer->plan.start, row->boundary) - row->length, 0);
-}
-
-// As check_slack. A window that has not passed anything yet may also stay like that.
-static int64_t slack_limit(const kvern_window *window, const kvern_row *row)
-{
-    if (window->recent == KVERN_EVERY_POSITION)
-        return KVERN_MAX_POSITIONS;
-    if (row->held > 0)
-        return row->held <= row->length - window->recent ? window->slack : 0;
-    const int64_t unpassed = window->keep + window->recent + window->slack - row->length;
-    return kvern_max_i64(window->slack, unpassed);
 }
 
 int64_t kvern_attention_round_limit(const kvern_planned_layer *layer, const kvern_layer_rows *rows,

@@ -34,8 +34,9 @@ static kvern_status check_others(size_t index, const kvern_layer *plan)
             "layer %zu: k_codec or v_codec in a layer of latents: these are stored as "
             "latent_codec, rope_codec and index_codec say",
             index);
-    if (plan->window || plan->keep || plan->slack)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: latents with a sliding window", index);
+    if (plan->window || plan->keep || plan->slack || plan->chunk)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: latents with a sliding window or chunks", index);
     if (plan->start != KVERN_NO_START)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: latents with a start", index);
     return KVERN_OK;
@@ -74,7 +75,7 @@ static void add_stream(kvern_geometry *g, const char *name, kvern_stream_role ro
 // The two that queries are scored against follow each other: in f32 they are one block of keys.
 static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
 {
-    *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
+    *window = (kvern_window){.recent = KVERN_EVERY_POSITION};
     memset(g, 0, sizeof *g);
     g->kv_heads = 1;
     add_stream(g, "latent", KVERN_ROLE_BOTH, KVERN_LANE_LATENT, plan->latent_dim,

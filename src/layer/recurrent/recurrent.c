@@ -88,10 +88,11 @@ static kvern_status check_others(size_t index, const kvern_layer *plan)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: start is %" PRId64 ", and recurrent state is not converted",
                           index, plan->start);
-    if (plan->kv_heads || plan->window || plan->keep || kvern_latent_is_asked_for(plan))
-        return kvern_fail(KVERN_ERR_ARGUMENT,
-                          "layer %zu: kv_heads, window, keep or latents in a recurrent layer",
-                          index);
+    if (plan->kv_heads || plan->window || plan->keep || plan->chunk ||
+        kvern_latent_is_asked_for(plan))
+        return kvern_fail(
+            KVERN_ERR_ARGUMENT,
+            "layer %zu: kv_heads, window, keep, chunk or latents in a recurrent layer", index);
     if (plan->slack < 0 || plan->slack > KVERN_MAX_RECURRENT_SLACK)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: slack is %" PRId64 ", not 0 to %d", index,
                           plan->slack, KVERN_MAX_RECURRENT_SLACK);
@@ -160,7 +161,7 @@ static size_t whole_lines(size_t bytes)
 
 static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
 {
-    *window = (kvern_window){KVERN_EVERY_POSITION, 0, 0};
+    *window = (kvern_window){.recent = KVERN_EVERY_POSITION};
     memset(g, 0, sizeof *g);
     g->whole = true;
     if (plan->recurrence == KVERN_RECURRENCE_LANE) {
