@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct argp_child FIT_CHILDREN[] = {
@@ -45,6 +46,7 @@ typedef struct fit_report {
     model_facts facts;
     kvern_context *context;
     kvern_composition *composition;
+    kvern_composition *undrafted; // the same, whose recurrent layers have no rounds
     size_t tokens;
     fit_group groups[KVERN_MAX_LAYERS];
     size_t group_count;
@@ -74,6 +76,27 @@ static fit_group *find_group(fit_report *report, const char *signature)
     return group;
 }
 
+// What a recurrent layer keeps for rounds is more than its state; the plan that is measured here
+// has no drafts, and so no rounds.
+static kvern_status plan_undrafted(fit_report *report, engine_error *error)
+{
+    const kvern_composition *plan = report->composition;
+    const size_t count = kvern_composition_layers(plan);
+    kvern_layer *layers = malloc(count * sizeof *layers);
+    if (!layers) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory to plan %zu layers", count);
+    }
+    for (size_t l = 0; l < count; l++) {
+        layers[l] = *kvern_composition_layer(plan, l);
+        layers[l].slack = layers[l].kind == KVERN_LAYER_RECURRENT ? 0 : layers[l].slack;
+    }
+    const kvern_status status =
+        kvern_composition_create(report->context, layers, count, &report->undrafted);
+    free(layers);
+    return status == KVERN_OK ? KVERN_OK
+                              : engine_fail_kvern(error, status, "planning the KV cache");
+}
+
 static void collect_groups(fit_report *report)
 {
     const kvern_composition *plan = report->composition;
@@ -81,7 +104,8 @@ static void collect_groups(fit_report *report)
         fit_group *group = find_group(report, kvern_composition_signature(plan, l));
         group->layers++;
         group->token_bytes += kvern_composition_layer_bytes_per_token(plan, l);
-        group->context_bytes += kvern_composition_layer_row_bytes(plan, l, report->tokens);
+        group->context_bytes +=
+            kvern_composition_layer_row_bytes(report->undrafted, l, report->tokens);
     }
 }
 
@@ -118,6 +142,9 @@ static kvern_status make_report(const model_source *source, fit_report *report, 
         status = storage_composition(&options->storage, &report->facts, report->context, true,
                                      &report->composition, error);
     }
+    if (status == KVERN_OK) {
+        status = plan_undrafted(report, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
@@ -140,7 +167,7 @@ static void print_fit_text(const fit_report *report)
                group->token_bytes, group->context_bytes);
     }
     printf("\n%-14s %16zu tokens\n", "context", report->tokens);
-    print_bytes("KV cache", kvern_composition_row_bytes(report->composition, report->tokens));
+    print_bytes("KV cache", kvern_composition_row_bytes(report->undrafted, report->tokens));
     print_bytes("with scratch", report->needed);
     print_bytes("weights", report->facts.tensor_bytes);
     print_bytes("budget", report->options.budget);
@@ -163,7 +190,7 @@ static int print_fit_json(const fit_report *report)
     json_put_size(&object, "context", report->tokens);
     json_put(&object, "layers", groups);
     json_put_size(&object, "kv_bytes",
-                  kvern_composition_row_bytes(report->composition, report->tokens));
+                  kvern_composition_row_bytes(report->undrafted, report->tokens));
     json_put_size(&object, "needed_bytes", report->needed);
     json_put_size(&object, "weight_bytes", report->facts.tensor_bytes);
     json_put_size(&object, "budget_bytes", report->options.budget);
@@ -193,6 +220,7 @@ static int run_fit(int argc, char **argv)
         }
         code = report.fits || code != CLI_SUCCESS ? code : CLI_NO_FIT;
     }
+    kvern_composition_release(report.undrafted);
     kvern_composition_release(report.composition);
     kvern_context_release(report.context);
     model_source_close(source);

@@ -14,7 +14,9 @@ typedef struct fit_plan {
     kvern_composition *composition;
     uint64_t base_bytes; // of the two
     size_t query_heads;
-    size_t round; // tokens of a pass that checks drafts; 0: there are none
+    size_t index_heads; // of the indexer; 0: there is none
+    size_t selected;    // positions that it selects
+    size_t round;       // tokens of a pass that checks drafts; 0: there are none
 } fit_plan;
 
 static void close_plan(fit_plan *plan)
@@ -38,7 +40,10 @@ static kvern_status open_plan(const cli_options *options, const model_facts *fac
     const cli_options any = {
         .threads = options->threads, .budget = ANY_BUDGET, .storage = options->storage};
     kvern_memory memory = {.size = sizeof memory};
-    *plan = (fit_plan){.query_heads = facts->heads, .round = round_of(&options->draft)};
+    *plan = (fit_plan){.query_heads = facts->heads,
+                       .index_heads = facts->latent.index_heads,
+                       .selected = facts->latent.index_top_k,
+                       .round = round_of(&options->draft)};
     kvern_status status = load_context(&any, &plan->context, error);
     if (status == KVERN_OK) {
         status = storage_composition(&options->storage, facts, plan->context, true,
@@ -68,6 +73,8 @@ static kvern_status plan_bytes(const fit_plan *plan, size_t tokens, uint64_t *by
     row.chunk = (int64_t)(chunk > 0 ? chunk : 1);
     row.round = (int64_t)round;
     row.query_vectors = plan->query_heads * (chunk > round ? chunk : round);
+    row.index_heads = plan->index_heads;
+    row.selected = plan->index_heads ? (int64_t)plan->selected : 0;
     const kvern_status status = kvern_composition_plan_bytes(plan->composition, &row, bytes);
     *bytes += status == KVERN_OK ? plan->base_bytes : 0;
     return status;

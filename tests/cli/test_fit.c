@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // kvern fit: the table, the JSON, the code, and that it tells the truth about kvern run.
 
+#include "tests/support/family_case.h"
+#include "tests/support/hf_directory.h"
 #include "tests/support/program_json.h"
 #include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
@@ -10,7 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -90,6 +94,61 @@ static void test_windows(void **state)
     assert_int_equal(bytes[0][0], bytes[1][0]);
     assert_int_equal(bytes[0][1], 16 * 64 * 272);
     assert_int_equal(bytes[1][1], 47 * 64 * 272);
+}
+
+static json_int_t needed_bytes(const char *model)
+{
+    json_t *report = program_json(
+        &(program_call){.arguments = {"fit", program_path(model), "--ctx", "256", "--json"}}, 0);
+    const json_t *layers = json_object_get(report, "layers"), *layer;
+    size_t i;
+    json_int_t sum = 0;
+    json_array_foreach(layers, i, layer)
+    {
+        sum += json_integer_at(layer, "bytes");
+    }
+    assert_int_equal(json_integer_at(report, "kv_bytes"), sum);
+    const json_int_t needed = json_integer_at(report, "needed_bytes");
+    assert_true(needed > sum);
+    json_decref(report);
+    return needed;
+}
+
+// What recurrent layers keep for rounds once made the cache larger than all that is needed.
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    size_t bytes;
+    family_case model = family_case_open(KVERN_TESTS_DIR "/golden/families/qwen3next.json");
+    void *file = family_case_gguf(&model, &bytes);
+    program_write("hybrid.gguf", file, bytes);
+    (void)needed_bytes("hybrid.gguf");
+    free(file);
+    family_case_close(&model);
+}
+
+// Selecting takes scratch, more for more positions.
+static void test_selections(void **state)
+{
+    (void)state;
+    size_t bytes;
+    json_int_t needed[2];
+    family_case model = family_case_open(KVERN_TESTS_DIR "/golden/families/deepseek-v32.json");
+    json_t *config = json_object_get(model.description, "config");
+    void *tensors = family_case_safetensors(&model, &bytes);
+    assert_int_equal(mkdir(program_path("selecting"), 0700), 0);
+    program_write("selecting/model.safetensors", tensors, bytes);
+    for (int i = 0; i < 2; i++) {
+        json_object_set_new(config, "index_topk", json_integer(i ? 200 : 8));
+        char *text = family_case_config(&model);
+        program_write("selecting/config.json", text, strlen(text));
+        needed[i] = needed_bytes("selecting");
+        free(text);
+    }
+    assert_true(needed[1] > needed[0]);
+    hf_directory_remove(program_path("selecting"));
+    free(tensors);
+    family_case_close(&model);
 }
 
 static void test_table(void **state)
@@ -228,9 +287,14 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_does_not_fit),
-        cmocka_unit_test(test_longest),  cmocka_unit_test(test_long_contexts),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_selections),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_longest),
+        cmocka_unit_test(test_long_contexts),
         cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
