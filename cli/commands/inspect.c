@@ -85,7 +85,10 @@ static void collect_texts(inspection *found)
         found->tokens = NULL;
     }
     if (!model_texts_chat_template(&found->texts, &chat)) {
-        (void)chat_template_missing(&found->template_error);
+        found->template_error = found->tokenizer_error; // without a tokenizer it were of no use
+        if (found->tokens) {
+            (void)chat_template_missing(&found->template_error);
+        }
     } else if (chat_template_of_text(chat, found->tokens, &found->chat, &found->template_error) !=
                KVERN_OK) {
         found->chat = NULL;
@@ -235,7 +238,7 @@ static void show_indexer(const model_facts *facts)
     show("indexer", "%zu heads of %zu, %zu positions", latent->index_heads, latent->index_dim,
          latent->index_top_k);
     if (full < facts->layers) {
-        show("", "in %zu of %zu layers; %zu share the selection of the one before", full,
+        show("", "in %zu of %zu layers; %zu share what the latest of these selected", full,
              facts->layers, facts->layers - full);
     }
 }

@@ -85,7 +85,9 @@ typedef struct kvern_queries {
 // Writes a view of packed f32 queries and outputs of `query_heads` heads for a layer to `size`
 // bytes, sizeof(kvern_queries) of the caller: token strides heads * dim, head strides dim, rows
 // behind each other, scale 1/sqrt(k_dim), no softcap, no sinks, no selection. q and out remain to
-// be set.
+// be set. Of a layer of latents vectors have latent_dim + rope_dim numbers, results latent_dim; the
+// scale is 1/sqrt(latent_dim + rope_dim), in place of which models have one of their own, made from
+// the dims of the keys that they do not make (kvern/latent.h).
 KVERN_API void kvern_queries_init(kvern_queries *queries, size_t size, const kvern_layer *layer,
                                   size_t query_heads);
 

@@ -31,7 +31,8 @@ extern "C" {
 typedef struct kvern_layer_storage {
     size_t layer;         // its index in the array that kvern_storage_apply is given
     kvern_codec k, v;     // of its keys and of its values; bf16 in both: no start. In a layer of
-                          // latents: of these, and of the rotated keys
+                          // latents: of these, and of the rotated keys; its index keys are as
+                          // kvern_storage.index says
     uint64_t reserved[2]; // 0
 } kvern_layer_storage;
 

@@ -120,6 +120,7 @@ static void facts_are_shown(void **state)
     program_free(&result);
     result = program_run_well(&(program_call){.arguments = {"inspect", folder}});
     program_expect_part(result.out, "safetensors");
+    assert_null(strstr(result.out, "--template")); // a chat needs a tokenizer in the first place
     program_free(&result);
     result = program_run_well(&(program_call){.arguments = {"fit", folder, "--ctx", "64"}});
     program_free(&result);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// --kv in a model with latents: its lanes are stored as asked, and what says nothing about them is
-// refused. The option was once taken and ignored, and f32 was stored.
+// Models with latents: --kv stores their lanes as asked, and what says nothing about them is
+// refused (the option was once taken and ignored, and f32 was stored); inspect tells which layers
+// select.
 
 #include "tests/support/family_case.h"
+#include "tests/support/hf_directory.h"
 #include "tests/support/program_json.h"
 
 #include <setjmp.h>
@@ -11,15 +13,33 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 // 3 layers, of latents of 32 and rotated keys of 16 numbers.
 #define LAYERS 3
 
+// Layers 0 and 2 select, 1 and 3 attend what these do.
+static void save_shared(void)
+{
+    size_t bytes;
+    family_case shared =
+        family_case_open(KVERN_TESTS_DIR "/golden/families/glm-moe-dsa-shared.json");
+    char *config = family_case_config(&shared);
+    void *tensors = family_case_safetensors(&shared, &bytes);
+    assert_int_equal(mkdir(program_path("shared"), 0700), 0);
+    program_write("shared/config.json", config, strlen(config));
+    program_write("shared/model.safetensors", tensors, bytes);
+    free(tensors);
+    free(config);
+    family_case_close(&shared);
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    save_shared();
     family_case latents =
         family_case_open(KVERN_TESTS_DIR "/golden/families/deepseek-v3-gguf.json");
     size_t bytes;
@@ -29,6 +49,12 @@ static int set_up(void **state)
     free(file);
     family_case_close(&latents);
     return 0;
+}
+
+static int tear_down(void **state)
+{
+    hf_directory_remove(program_path("shared"));
+    return program_tear_down(state);
 }
 
 static void the_lanes_are_stored_as_asked(void **state)
@@ -96,12 +122,22 @@ static void what_no_layer_follows_is_refused(void **state)
         "layer 0");
 }
 
+static void layers_that_share_a_selection_are_shown(void **state)
+{
+    (void)state;
+    program_result result =
+        program_run_well(&(program_call){.arguments = {"inspect", program_path("shared")}});
+    program_expect_part(result.out, "in 2 of 4 layers; 2 share what the latest of these selected");
+    program_free(&result);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lanes_are_stored_as_asked),
         cmocka_unit_test(logits_follow),
         cmocka_unit_test(what_no_layer_follows_is_refused),
+        cmocka_unit_test(layers_that_share_a_selection_are_shown),
     };
-    return cmocka_run_group_tests(tests, set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }
