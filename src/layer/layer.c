@@ -25,6 +25,26 @@ const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind)
     return NULL;
 }
 
+// The calls that give tokens to a layer.
+static const char *calls_of(const kvern_planned_layer *layer)
+{
+    if (layer->ops == &kvern_attention_layer)
+        return "; kvern_step_append and kvern_cache_append are for it";
+    if (layer->ops == &kvern_latent_layer)
+        return "; kvern_step_append_latent and kvern_cache_append_latent are for it";
+    if (layer->ops != &kvern_recurrent_layer)
+        return "";
+    return kvern_recurrent_is_lane(layer) ? "; kvern_step_lanes and kvern_cache_lanes are for it"
+                                          : "; kvern_step_recur and kvern_cache_recur are for it";
+}
+
+kvern_status kvern_layer_fail_kind(const kvern_planned_layer *layer, const char *lacking)
+{
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: of kind %d, %s, which has no %s%s",
+                      layer->index, (int)layer->plan.kind, layer->signature, lacking,
+                      calls_of(layer));
+}
+
 kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane lane)
 {
     const kvern_geometry *g = &layer->geometry;
@@ -32,7 +52,6 @@ kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane
         if (g->streams[s].lane == lane)
             return KVERN_OK;
     }
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: of kind %d, %s, which has no %s",
-                      layer->index, (int)layer->plan.kind, layer->signature,
-                      lane == KVERN_LANE_K ? "keys and values of attention" : "latents");
+    return kvern_layer_fail_kind(layer,
+                                 lane == KVERN_LANE_K ? "keys and values of attention" : "latents");
 }

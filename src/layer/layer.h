@@ -160,6 +160,11 @@ struct kvern_layer_ops {
 // The operations of a kind of layers; NULL: there is no such kind.
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind);
 
+// Refuses a layer that lacks something, by name, with the calls that are for it:
+// KVERN_ERR_UNSUPPORTED.
+KVERN_CHECK kvern_status kvern_layer_fail_kind(const kvern_planned_layer *layer,
+                                               const char *lacking);
+
 // Refuses a layer that does not store the lane, by name (KVERN_ERR_UNSUPPORTED).
 KVERN_CHECK kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane lane);
 

@@ -183,8 +183,14 @@ static void check_lanes(kvern_layer layer)
         assert_unchanged(b->cache, wanted,
                          kvern_cache_append_latent(b->cache, KVERN_PHASE_DECODE, &t, read_));
     }
+    kvern_latent_tokens none = f.latents;
+    none.latent = NULL;
+    assert_unchanged(b->cache, KVERN_ERR_ARGUMENT,
+                     kvern_cache_append_latent(b->cache, KVERN_PHASE_DECODE, &none, read_));
+    assert_non_null(strstr(kvern_error_detail(), "layer 0: latent is NULL"));
     assert_unchanged(b->cache, KVERN_ERR_UNSUPPORTED,
                      kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &f.tokens, read_));
+    assert_non_null(strstr(kvern_error_detail(), "kvern_cache_append_latent are for it"));
     assert_ok(feed_append(b->cache, KVERN_PHASE_DECODE, &f, NULL));
     feed_destroy(&f);
     bed_destroy(b);

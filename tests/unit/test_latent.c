@@ -156,6 +156,7 @@ static void other_kinds_refuse_latents(void **state)
     tokens.counts = counts;
     assert_status(KVERN_ERR_UNSUPPORTED,
                   kvern_cache_append_latent(w->cache, KVERN_PHASE_DECODE, &tokens, &read));
+    assert_non_null(strstr(kvern_error_detail(), "kvern_step_append and kvern_cache_append"));
     assert_null(read);
     assert_ok(kvern_step_begin(w->state, KVERN_PHASE_DECODE, counts));
     assert_status(KVERN_ERR_UNSUPPORTED, kvern_step_append_latent(w->state, 0, &tokens, &read));

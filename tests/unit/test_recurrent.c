@@ -183,6 +183,7 @@ static void keys_and_values_are_refused(void **state)
     tokens.counts = &one;
     recur_one(b->cache, KVERN_PHASE_WINDOW, 1, 5, NULL);
     assert_refused(kvern_cache_append(b->cache, KVERN_PHASE_DECODE, &tokens, &read));
+    assert_non_null(strstr(kvern_error_detail(), "kvern_step_recur and kvern_cache_recur"));
     assert_null(read);
     assert_refused(kvern_cache_read_donor(b->cache, &one, &read));
     assert_refused(kvern_cache_export(b->cache, 0, 0, 1, values, values));
@@ -296,7 +297,7 @@ static void arguments_are_checked_before_anything_changes(void **state)
         t_.weights = &w_;                                                                          \
         expect_refusal(b, KVERN_ERR_ARGUMENT, &t_, (names));                                       \
     } while (0)
-    REFUSE(KVERN_ERR_ARGUMENT, x, NULL, "x is NULL");
+    REFUSE(KVERN_ERR_ARGUMENT, x, NULL, "layer 0: x is NULL");
     REFUSE(KVERN_ERR_ARGUMENT, a, NULL, "a is NULL");
     REFUSE(KVERN_ERR_ARGUMENT, b, NULL, "b is NULL");
     REFUSE(KVERN_ERR_ARGUMENT, weights, NULL, "weights");
@@ -305,7 +306,7 @@ static void arguments_are_checked_before_anything_changes(void **state)
     REFUSE(KVERN_ERR_RANGE, counts, &negative, "tokens");
     REFUSE(KVERN_ERR_RANGE, start, &negative, "starts");
     REFUSE(KVERN_ERR_OVERFLOW, start, &far, "index");
-    REFUSE(KVERN_ERR_RANGE, a_token_stride, -1, "a:");
+    REFUSE(KVERN_ERR_RANGE, a_token_stride, -1, "layer 0: a:");
     REFUSE(KVERN_ERR_RANGE, y_token_stride, 95, "y:");
     REFUSE_WEIGHT(a_log, NULL, "a_log");
     REFUSE_WEIGHT(conv_weight, NULL, "convolution");

@@ -19,29 +19,32 @@
 // ---- The caller's view ----
 
 // Every index that the append will form must fit; the pointers are the caller's word.
-static kvern_status check_view(const kvern_lane_view *t, const kvern_stream_plan *stream,
-                               const int64_t *counts, size_t rows)
+static kvern_status check_view(size_t layer, const kvern_lane_view *t,
+                               const kvern_stream_plan *stream, const int64_t *counts, size_t rows)
 {
     const char *name = stream->name;
     int64_t packed = 0;
     if (!kvern_type_bytes(t->type))
-        return kvern_fail(KVERN_ERR_ARGUMENT, "%s: unknown element type %d", name, (int)t->type);
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: %s: unknown element type %d", layer, name,
+                          (int)t->type);
     if (t->token_stride < 0 || t->head_stride < 0)
-        return kvern_fail(KVERN_ERR_RANGE, "%s: a stride is negative", name);
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %s: a stride is negative", layer, name);
     for (size_t r = 0; r < rows; r++) {
         if (counts[r] == 0)
             continue;
         const int64_t start = t->start ? t->start[r] : packed;
         int64_t end, a, b;
         if (!t->data)
-            return kvern_fail(KVERN_ERR_ARGUMENT, "%s is NULL", name);
+            return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: %s is NULL", layer, name);
         if (start < 0)
-            return kvern_fail(KVERN_ERR_RANGE, "%s: row %zu starts at %" PRId64, name, r, start);
+            return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %s: row %zu starts at %" PRId64, layer,
+                              name, r, start);
         if (!kvern_i64_add(start, counts[r], &end) || !kvern_i64_mul(end, t->token_stride, &a) ||
             !kvern_i64_mul((int64_t)stream->heads, t->head_stride, &b) ||
             !kvern_i64_add(a, b, &a) || !kvern_i64_add(a, (int64_t)stream->dim, &a) ||
             !kvern_i64_mul(a, (int64_t)sizeof(float), &a))
-            return kvern_fail(KVERN_ERR_OVERFLOW, "%s: an index of row %zu does not fit", name, r);
+            return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: %s: an index of row %zu does not fit",
+                              layer, name, r);
         if (!t->start)
             packed = end;
     }
@@ -55,7 +58,8 @@ kvern_status kvern_attention_check_tokens(const kvern_planned_layer *layer,
     const kvern_geometry *g = &layer->geometry;
     kvern_status status = KVERN_OK;
     for (size_t s = 0; s < g->stream_count && !status; s++)
-        status = check_view(&views->lanes[g->streams[s].lane], &g->streams[s], counts, rows);
+        status = check_view(layer->index, &views->lanes[g->streams[s].lane], &g->streams[s], counts,
+                            rows);
     return status;
 }
 

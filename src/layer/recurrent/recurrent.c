@@ -242,9 +242,7 @@ kvern_status kvern_recurrent_check_kind(const kvern_planned_layer *layer)
 {
     if (layer->ops == &kvern_recurrent_layer)
         return KVERN_OK;
-    return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                      "layer %zu: of kind %d, %s, which has no recurrent state", layer->index,
-                      (int)layer->plan.kind, layer->signature);
+    return kvern_layer_fail_kind(layer, "recurrent state");
 }
 
 static kvern_status check_donor(const kvern_planned_layer *layer, const kvern_layer_rows *rows,

@@ -28,26 +28,27 @@ typedef struct tensor {
 } tensor;
 
 // Every index that will be formed must fit; the pointers are the caller's word.
-static kvern_status check_tensor(const tensor *t, const kvern_recur_tokens *tokens,
+static kvern_status check_tensor(size_t layer, const tensor *t, const kvern_recur_tokens *tokens,
                                  const int64_t *counts, size_t rows)
 {
     int64_t packed = 0;
     if (t->stride < 0)
-        return kvern_fail(KVERN_ERR_RANGE, "%s: a stride is negative", t->name);
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %s: a stride is negative", layer, t->name);
     for (size_t r = 0; r < rows; r++) {
         if (counts[r] == 0)
             continue;
         const int64_t start = tokens->start ? tokens->start[r] : packed;
         int64_t end, at;
         if (!t->data)
-            return kvern_fail(KVERN_ERR_ARGUMENT, "%s is NULL", t->name);
+            return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: %s is NULL", layer, t->name);
         if (start < 0)
-            return kvern_fail(KVERN_ERR_RANGE, "%s: row %zu starts at %" PRId64, t->name, r, start);
+            return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %s: row %zu starts at %" PRId64, layer,
+                              t->name, r, start);
         if (!kvern_i64_add(start, counts[r], &end) || !kvern_i64_mul(end, t->stride, &at) ||
             !kvern_i64_add(at, (int64_t)t->floats, &at) ||
             !kvern_i64_mul(at, (int64_t)sizeof(float), &at))
-            return kvern_fail(KVERN_ERR_OVERFLOW, "%s: an index of row %zu does not fit", t->name,
-                              r);
+            return kvern_fail(KVERN_ERR_OVERFLOW, "layer %zu: %s: an index of row %zu does not fit",
+                              layer, t->name, r);
         if (!tokens->start)
             packed = end;
     }
@@ -95,13 +96,13 @@ kvern_status kvern_recurrent_check_tokens(const kvern_planned_layer *layer,
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: b, which it does not have", layer->index);
     kvern_status status = check_weights(layer, tokens->weights);
     if (!status)
-        status = check_tensor(&x, tokens, counts, rows);
+        status = check_tensor(layer->index, &x, tokens, counts, rows);
     if (!status)
-        status = check_tensor(&a, tokens, counts, rows);
+        status = check_tensor(layer->index, &a, tokens, counts, rows);
     if (!status && !ssd)
-        status = check_tensor(&b, tokens, counts, rows);
+        status = check_tensor(layer->index, &b, tokens, counts, rows);
     if (!status && y.data && !(status = check_results(&y)))
-        status = check_tensor(&y, tokens, counts, rows);
+        status = check_tensor(layer->index, &y, tokens, counts, rows);
     return status;
 }
 
