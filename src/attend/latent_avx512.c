@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/math/lanes_avx512.h"
+#include "src/math/unroll.h"
 
 // The zero-masked forms, with every lane kept: see lanes_avx512.h.
 #define ALL ((__mmask16)0xffff)
@@ -8,16 +9,19 @@
 LANES_INLINE void transpose(lanes v[16])
 {
     __m512d pairs[16], fours[16];
+    KVERN_UNROLL
     for (int i = 0; i < 16; i += 2) {
         pairs[i] = _mm512_castps_pd(_mm512_maskz_unpacklo_ps(ALL, v[i], v[i + 1]));
         pairs[i + 1] = _mm512_castps_pd(_mm512_maskz_unpackhi_ps(ALL, v[i], v[i + 1]));
     }
+    KVERN_UNROLL
     for (int i = 0; i < 16; i += 4) {
         fours[i] = _mm512_maskz_unpacklo_pd(0xff, pairs[i], pairs[i + 2]);
         fours[i + 1] = _mm512_maskz_unpackhi_pd(0xff, pairs[i], pairs[i + 2]);
         fours[i + 2] = _mm512_maskz_unpacklo_pd(0xff, pairs[i + 1], pairs[i + 3]);
         fours[i + 3] = _mm512_maskz_unpackhi_pd(0xff, pairs[i + 1], pairs[i + 3]);
     }
+    KVERN_UNROLL
     for (int j = 0; j < 4; j++) {
         const lanes a = _mm512_castpd_ps(fours[j]), b = _mm512_castpd_ps(fours[j + 4]);
         const lanes c = _mm512_castpd_ps(fours[j + 8]), d = _mm512_castpd_ps(fours[j + 12]);

@@ -231,19 +231,22 @@ static void sum(const kvern_latent_sum *s)
 
 // ---- Turning ----
 
+// At most 16 rows and columns, in registers.
 LANES_INLINE void turn_part(size_t rows, size_t columns, const float *from, size_t from_stride,
                             float *to, size_t to_stride)
 {
     lanes v[16];
+    KVERN_UNROLL
     for (size_t r = 0; r < 16; r++)
         v[r] = r >= rows       ? lanes_zero()
                : columns == 16 ? lanes_load(from + r * from_stride)
                                : lanes_load_part(from + r * from_stride, (int)columns);
     transpose(v);
-    for (size_t c = 0; c < columns; c++) {
-        if (rows == 16)
+    KVERN_UNROLL
+    for (size_t c = 0; c < 16; c++) {
+        if (c < columns && rows == 16)
             lanes_store(to + c * to_stride, v[c]);
-        else
+        else if (c < columns)
             lanes_store_part(to + c * to_stride, v[c], (int)rows);
     }
 }

@@ -381,6 +381,7 @@ LANES_INLINE void decode_block_as(kvern_type type, const void *block, size_t beg
     const size_t step = type == KVERN_BF16 ? 2 : 1;
     const char *row = (const char *)block + begin / step * KVERN_PAGE_POSITIONS * word_bytes(type);
     for (size_t d = begin; d < end; d += step) {
+        KVERN_UNROLL
         for (size_t slot = 0; slot < KVERN_PAGE_POSITIONS; slot += 16) {
             lanes even, odd;
             float *at = to + (d - begin) * KVERN_PAGE_POSITIONS + slot;
