@@ -169,7 +169,8 @@ static measure_fault run_all(setup *s, const roofline_buffer *buffer, size_t run
             roofline_measure(buffer, &executor, kvern_context_cpu_features(s->context));
         samples[BYTES * runs + i] = limits.bytes_per_s;
         samples[FMA * runs + i] = limits.fma_per_s;
-        status = run_select(s, &s->pick, pick_heads(s->cell), &samples[PICK * runs + i]);
+        for (int again = 0; again < 2 && !status; again++) // the first brings its keys to a cache
+            status = run_select(s, &s->pick, pick_heads(s->cell), &samples[PICK * runs + i]);
         if (!status)
             status = run_select(s, &s->whole, s->cell->index_heads, &samples[SELECT * runs + i]);
         if (!status)

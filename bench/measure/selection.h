@@ -21,7 +21,7 @@ typedef struct selection_case {
 
 typedef struct selection_result {
     quartiles select; // scores of all positions, and the best of them
-    quartiles pick;   // the same by 8 heads of 8 numbers: little else than picking the best
+    quartiles pick;   // the same by 8 heads of 8 numbers, in a cache: little else than the choice
     quartiles attend; // the selected positions
     quartiles dense;  // all positions
     roofline limits;
