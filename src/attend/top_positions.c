@@ -8,6 +8,7 @@
 // Digits of a key, the highest one first.
 #define DIGITS 3
 #define DIGIT_VALUES 2048
+#define STRETCH 1024 // keys that are looked through before those that matter are counted
 static const int shifts[DIGITS] = {21, 10, 0};
 static const uint32_t masks[DIGITS] = {2047, 2047, 1023};
 
@@ -24,9 +25,17 @@ static void count_digits(const uint32_t *keys, int64_t count, int digit, uint32_
             counts[keys[p] >> shift]++;
         return;
     }
-    for (int64_t p = 0; p < count; p++) {
-        if ((keys[p] & above) == prefix)
-            counts[keys[p] >> shift & mask]++;
+    for (int64_t p = 0; p < count; p += STRETCH) {
+        // Each is written, and the next one over it unless it belongs: no jump depends on a key.
+        uint32_t digits[STRETCH];
+        const int64_t end = count - p < STRETCH ? count : p + STRETCH;
+        size_t found = 0;
+        for (int64_t i = p; i < end; i++) {
+            digits[found] = keys[i] >> shift & mask;
+            found += (keys[i] & above) == prefix;
+        }
+        for (size_t i = 0; i < found; i++)
+            counts[digits[i]]++;
     }
 }
 
