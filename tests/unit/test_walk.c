@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The walk over a state finds what does not agree: each invariant is broken once, by hand.
 
+#include "src/state/checkpoint.h"
 #include "src/state/walk.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
+#include "tests/support/hybrid_state.h"
 
 #include <kvern/kvern.h>
 
@@ -129,12 +131,78 @@ static void broken_batches_are_found(void **state)
     close_fixture(&f);
 }
 
+// Rows that are one page, whatever their length, and the checkpoints beside them.
+static fixture open_hybrid(hybrid_world *w)
+{
+    hybrid_open(w, NULL, false);
+    fixture f = {w->context, hybrid_state(w, 1)};
+    assert_ok(kvern_state_checkpoint_budget(f.s, 1 << 20));
+    for (int i = 0; i < 2; i++) {
+        hybrid_feed(f.s, KVERN_PHASE_WINDOW, 3, 10, NULL);
+        assert_ok(kvern_state_checkpoint(f.s, 0));
+    }
+    hybrid_feed(f.s, KVERN_PHASE_DECODE, 3, 1, NULL);
+    assert_null(kvern_state_walk(f.s));
+    return f;
+}
+
+static void close_hybrid(fixture *f, hybrid_world *w)
+{
+    assert_null(kvern_state_walk(f->s));
+    kvern_state_destroy(f->s);
+    hybrid_close(w);
+}
+
+static void broken_whole_rows_are_found(void **state)
+{
+    (void)state;
+    hybrid_world w;
+    fixture f = open_hybrid(&w);
+    kvern_row *whole = &f.s->caches[0].rows[0], *latents = &f.s->caches[6].rows[0];
+    assert_true(whole->table->whole && !latents->table->whole);
+    BREAK(&f, whole->table->whole, false, "another kind of rows");
+    BREAK(&f, latents->table->whole, true, "another kind of rows");
+    BREAK(&f, whole->before, whole->table->pages[0], "outlives it");
+    BREAK(&f, latents->before, latents->table->pages[0], "what only whole rows have");
+    BREAK(&f, latents->spare, 1, "what only whole rows have");
+    BREAK(&f, whole->table->pages[0]->references, 0, "a page of a table is held by nobody");
+    BREAK(&f, whole->length, 20, "not as long as its batch says");
+    assert_ok(kvern_step_begin(f.s, KVERN_PHASE_DECODE, (int64_t[]){1}));
+    assert_ok(hybrid_serve(f.s, 0, sequences, (int64_t[]){1}, NULL));
+    assert_null(kvern_state_walk(f.s));
+    BREAK(&f, whole->before->references, 0, "what a row was is held by nobody");
+    kvern_step_abandon(f.s);
+    close_hybrid(&f, &w);
+}
+
+static void broken_checkpoints_are_found(void **state)
+{
+    (void)state;
+    hybrid_world w;
+    fixture f = open_hybrid(&w);
+    kvern_batch *batch = &f.s->batch;
+    kvern_checkpoint *upper = batch->checkpoints[0], *lower = upper->below;
+    assert_true(upper->position == 20 && lower->position == 10 && !lower->below);
+    BREAK(&f, upper->position, 22, "not in order");
+    BREAK(&f, lower->position, 20, "not in order");
+    BREAK(&f, lower->position, 0, "not in order");
+    BREAK(&f, lower->below, upper, "not in order");
+    BREAK(&f, upper->layers[0].length, 19, "not what it was");
+    BREAK(&f, lower->layers[6].table, NULL, "not what it was");
+    BREAK(&f, upper->bytes, upper->bytes + 1, "other bytes than counted");
+    BREAK(&f, batch->checkpoint_bytes, 0, "other bytes than counted");
+    BREAK(&f, batch->checkpoint_budget, 1, "more than they may");
+    close_hybrid(&f, &w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_rows_are_found),
         cmocka_unit_test(broken_tables_are_found),
         cmocka_unit_test(broken_batches_are_found),
+        cmocka_unit_test(broken_whole_rows_are_found),
+        cmocka_unit_test(broken_checkpoints_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
