@@ -50,6 +50,20 @@ static void forget_messages(conversation *talk, size_t keep)
     }
 }
 
+// Of the tokens of a whole conversation, those that the cache has already are left out.
+static kvern_status skip_known(conversation *talk, token_buffer *tokens, engine_error *error)
+{
+    size_t known;
+    talk->forwarded = 0;
+    kvern_status status =
+        generator_rewind(talk->session->generator, tokens->ids, tokens->count, &known, error);
+    if (status == KVERN_OK) {
+        tokens->count -= known;
+        memmove(tokens->ids, tokens->ids + known, tokens->count * sizeof *tokens->ids);
+    }
+    return status;
+}
+
 // The tokens that the cache lacks: the end of the last answer, the new message, the prompt of the
 // next answer.
 static kvern_status encode_turn(conversation *talk, token_buffer *out, engine_error *error)
@@ -61,11 +75,7 @@ static kvern_status encode_turn(conversation *talk, token_buffer *out, engine_er
         kvern_status status = prompt_encode_chat(tokens, session->chat, talk->messages, talk->count,
                                                  talk->forwarded, out, &whole, error);
         // A template may write past answers otherwise than they were given.
-        if (status == KVERN_OK && whole && talk->forwarded > 0) {
-            talk->forwarded = 0;
-            status = generator_reset(session->generator, error);
-        }
-        return status;
+        return status == KVERN_OK && whole ? skip_known(talk, out, error) : status;
     }
     const chat_message *message = &talk->messages[talk->count - 1];
     text_buffer text = {(char *)message->content, message->content_bytes, 0};
@@ -147,7 +157,7 @@ static kvern_status talk_exit(conversation *talk, const char *argument, bool *ov
     return KVERN_OK;
 }
 
-// The messages are computed again, for what followed the question may have left a window already.
+// With a template the cache goes back as far as it has to.
 static kvern_status talk_regen(conversation *talk, const char *argument, bool *over,
                                engine_error *error)
 {
@@ -158,7 +168,8 @@ static kvern_status talk_regen(conversation *talk, const char *argument, bool *o
         return KVERN_OK;
     }
     forget_messages(talk, talk->count - 1);
-    kvern_status status = forget_cache(talk, error);
+    kvern_status status = talk->session->chat ? KVERN_OK : forget_cache(talk, error);
+    talk->forwarded = 0;
     if (status == KVERN_OK) {
         status = answer_turn(talk, error);
     }

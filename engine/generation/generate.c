@@ -148,6 +148,12 @@ kvern_status generator_reset(generator *g, engine_error *error)
     return schedule_reset_kept(g->sequence, error);
 }
 
+kvern_status generator_rewind(generator *g, const int32_t *tokens, size_t count, size_t *left,
+                              engine_error *error)
+{
+    return schedule_rewind_kept(g->sequence, tokens, count, left, error);
+}
+
 int64_t generator_length(const generator *g)
 {
     return kept_sequence_length(g->sequence);

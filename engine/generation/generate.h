@@ -78,6 +78,11 @@ KVERN_CHECK kvern_status generator_run(generator *g, const generate_request *req
 // Empties the sequence.
 KVERN_CHECK kvern_status generator_reset(generator *g, engine_error *error);
 
+// Cuts the sequence back to what it has of `tokens`, as far as it can go back to that; *left of
+// them, less than `count`. See schedule_rewind_kept.
+KVERN_CHECK kvern_status generator_rewind(generator *g, const int32_t *tokens, size_t count,
+                                          size_t *left, engine_error *error);
+
 // Positions of the sequence that are forwarded; whether the newest sampled token waits to be
 // forwarded by the next call.
 int64_t generator_length(const generator *g);

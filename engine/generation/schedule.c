@@ -98,7 +98,10 @@ static kvern_status prepare(schedule *s, kvern_composition *composition, engine_
     if (status != KVERN_OK) {
         return engine_fail_kvern(error, status, "making the KV cache");
     }
-    status = schedule_draft_create(s, error);
+    status = schedule_kept_prepare(s, error);
+    if (status == KVERN_OK) {
+        status = schedule_draft_create(s, error);
+    }
     if (status != KVERN_OK) {
         return status;
     }
@@ -336,6 +339,14 @@ static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, e
     return schedule_free_row(s, row, error);
 }
 
+static kvern_status take_room(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    const kvern_status status = schedule_room_take(s, *row, q, error);
+    return status != KVERN_OK && schedule_kept_stay(s, q, row)
+               ? schedule_room_take(s, *row, q, error)
+               : status;
+}
+
 static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
 {
     kvern_status status = schedule_sequence_seat(s, q, error);
@@ -345,7 +356,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
     if (status != KVERN_OK) {
         return status;
     }
-    status = schedule_room_take(s, *row, q, error);
+    status = take_room(s, q, row, error);
     if (status != KVERN_OK) { // a row of its own goes at once: the next request may need its place
         vacate(s, q, *row);
         compact(s);
@@ -375,10 +386,12 @@ static void begin_chunk(schedule *s, size_t row)
 static void plan_prompt(schedule *s, size_t row, size_t most)
 {
     schedule_sequence *q = s->rows[row];
+    schedule_kept_checkpoint(s, row);
     if (q->forwarded >= q->chunk_end) {
         begin_chunk(s, row);
     }
-    size_t count = q->chunk_end - q->forwarded;
+    const bool cut = q->forwarded < q->checkpoint && q->checkpoint < q->chunk_end;
+    size_t count = (cut ? q->checkpoint : q->chunk_end) - q->forwarded;
     count = count < most ? count : most;
     s->counts[row] = (int64_t)count;
     s->logits_counts[row] = count > 0 && q->forwarded + count == q->count;

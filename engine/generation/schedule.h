@@ -89,6 +89,19 @@ KVERN_CHECK kvern_status schedule_keep(schedule *s, kept_sequence **out, engine_
 KVERN_CHECK kvern_status schedule_drop_kept(kept_sequence *k, engine_error *error);
 KVERN_CHECK kvern_status schedule_reset_kept(kept_sequence *k, engine_error *error);
 
+// Cuts a kept sequence back to where it differs from `tokens`, or as far before that as it has to
+// be: then it is as if no more than these had been forwarded, bit for bit. *left is how many of
+// `tokens` it has, always less than `count`, so that the next request has the rest. Attention
+// goes back to any position that its window has not passed; recurrent layers to a checkpoint
+// (kvern/checkpoint.h), which is made SCHEDULE_TAIL tokens before the end of each prompt, or where
+// the prompt begins that has no more. Where there is none *left is 0. On failure nothing changed.
+// Errors: KVERN_ERR_BUSY (a request of it is queued or runs), KVERN_ERR_ARGUMENT (no tokens).
+KVERN_CHECK kvern_status schedule_rewind_kept(kept_sequence *k, const int32_t *tokens, size_t count,
+                                              size_t *left, engine_error *error);
+
+// The end of a prompt that the next one may have otherwise: a template's beginning of an answer.
+#define SCHEDULE_TAIL 16
+
 // Between requests: positions of the sequence that are forwarded; whether its newest token, which
 // was sampled, waits to be forwarded by the next request.
 int64_t kept_sequence_length(const kept_sequence *k);

@@ -40,6 +40,7 @@ typedef struct schedule_sequence {
     size_t drafted;    // tokens that the step checks
     size_t accepted;   // of these, in front
     size_t source; // the row that its beginning is from, until it is seated; SCHEDULE_NO_ROW: none
+    size_t checkpoint; // where in its prompt its row is going to be kept as it is; 0: nowhere
 } schedule_sequence;
 
 // A row of its own holds it between requests. A prompt of several chunks that trimming could not
@@ -79,6 +80,7 @@ struct schedule {
     schedule_sequence **rows; // the request that runs in it; NULL: none
     kept_sequence **keeps;    // the sequence that is kept in it; NULL: none
     size_t kept_count;
+    uint64_t checkpoint_bytes; // for checkpoints of kept sequences; 0: they need none
     schedule_plan plan;
     drafts *drafts; // [capacity] in an order of their own; NULL: none
     // Of a step:
@@ -109,6 +111,19 @@ KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_erro
 // the sequence is as it was.
 KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
                                             engine_error *error);
+
+// Decides whether kept sequences have checkpoints, and in how many bytes.
+KVERN_CHECK kvern_status schedule_kept_prepare(schedule *s, engine_error *error);
+
+// Instead of another row, which has no room, a request takes the row of the sequence that it
+// continues, if it can be taken back there: without a checkpoint. False: it cannot.
+bool schedule_kept_stay(schedule *s, schedule_sequence *q, size_t *row);
+
+// Before a step: keeps the row as it is, if this is where its sequence wants that.
+void schedule_kept_checkpoint(schedule *s, size_t row);
+
+// Gives up all checkpoints: there is other use for their memory. False: there are none.
+bool schedule_kept_forget(schedule *s);
 
 // The prompt of a request is forwarded: if it continues a kept sequence, there is no way back now,
 // and what that was before is given up.
@@ -165,6 +180,9 @@ bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
 // and the drafts may hold room.
 KVERN_CHECK kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q,
                                             engine_error *error);
+
+// Reserves the room of a row once more, which shares more pages than before.
+KVERN_CHECK kvern_status schedule_room_renew(schedule *s, size_t row);
 
 // The prompt of a row is forwarded: room for its chunks is given back.
 void schedule_room_settle(schedule *s, size_t row);

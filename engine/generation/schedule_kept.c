@@ -95,16 +95,7 @@ bool kept_sequence_pending(const kept_sequence *k)
     return k->count > (size_t)kept_sequence_length(k);
 }
 
-// ---- Its requests ----
-
-// Whether all that is to be forwarded of the prompt goes into the step that follows, however many
-// prompts share it: then nothing can come in between, and a step that fails changes nothing.
-static bool is_one_step(const schedule *s, const schedule_sequence *q, size_t row)
-{
-    const size_t rest = q->count - q->forwarded, rows = s->options.most_rows;
-    return (rest == 1 || rest <= s->options.chunk / rows) &&
-           rest <= (uint64_t)kvern_state_max_append(s->state, row);
-}
+// ---- Going back ----
 
 // Whether any number of the newest positions can be trimmed, and leaves a row as it was before
 // them.
@@ -114,9 +105,131 @@ static bool trims_freely(const kvern_state *state)
     bool freely = true;
     for (size_t l = 0; l < kvern_composition_layers(plan); l++) {
         const kvern_layer *layer = kvern_composition_layer(plan, l);
-        freely = freely && layer->kind == KVERN_LAYER_FULL && layer->start == KVERN_NO_START;
+        const bool all = layer->kind == KVERN_LAYER_FULL || layer->kind == KVERN_LAYER_LATENT;
+        freely = freely && all && layer->start == KVERN_NO_START;
     }
     return freely;
+}
+
+static bool has_recurrent_layers(const kvern_composition *plan)
+{
+    bool has = false;
+    for (size_t l = 0; l < kvern_composition_layers(plan); l++) {
+        has = has || kvern_composition_layer(plan, l)->kind == KVERN_LAYER_RECURRENT;
+    }
+    return has;
+}
+
+// Of a kept sequence: the one that it goes back to, and the one that its running request makes.
+#define CHECKPOINTS 2
+
+kvern_status schedule_kept_prepare(schedule *s, engine_error *error)
+{
+    const kvern_composition *plan = kvern_state_composition(s->state);
+    if (s->options.most_kept == 0 || !s->shares || !has_recurrent_layers(plan)) {
+        return KVERN_OK;
+    }
+    // What a row of one token takes is the states of its layers, and a page of all others.
+    const uint64_t each = kvern_composition_row_bytes(plan, 1);
+    const uint64_t count = CHECKPOINTS * s->options.most_kept;
+    s->checkpoint_bytes = each < UINT64_MAX / count ? count * each : UINT64_MAX;
+    kvern_status status = kvern_state_checkpoint_budget(s->state, s->checkpoint_bytes);
+    return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "planning checkpoints");
+}
+
+bool schedule_kept_forget(schedule *s)
+{
+    const bool some = kvern_state_checkpoint_bytes(s->state) > 0;
+    if (some) { // no step is open, so neither fails
+        (void)!kvern_state_checkpoint_budget(s->state, 0);
+        (void)!kvern_state_checkpoint_budget(s->state, s->checkpoint_bytes);
+    }
+    return some;
+}
+
+// A sequence without a checkpoint, for want of memory, begins anew where it could have gone back.
+void schedule_kept_checkpoint(schedule *s, size_t row)
+{
+    schedule_sequence *q = s->rows[row];
+    if (q->checkpoint == 0 || q->forwarded != q->checkpoint) {
+        return;
+    }
+    q->checkpoint = 0;
+    if (kvern_state_checkpoint(s->state, row) == KVERN_OK) {
+        (void)!schedule_room_renew(s, row); // gives checkpoints up where they take its room
+    }
+}
+
+// The most positions, at most `most`, that a row can go back to.
+static size_t reachable(const schedule *s, size_t row, size_t most)
+{
+    const int64_t length = kvern_state_length(s->state, row), wanted = (int64_t)most;
+    if (wanted >= length) {
+        return (size_t)length;
+    }
+    if (!s->shares) { // what a row is depends on how it began
+        return 0;
+    }
+    const bool trimmed = wanted >= kvern_state_min_reusable(s->state, row) &&
+                         length - wanted <= kvern_state_trimmable(s->state, row);
+    return trimmed ? most : (size_t)kvern_state_checkpoint_below(s->state, row, wanted);
+}
+
+static kvern_status go_to(schedule *s, size_t row, size_t length)
+{
+    const int64_t surplus = kvern_state_length(s->state, row) - (int64_t)length;
+    if (length == 0) {
+        return kvern_state_reset(s->state, row);
+    }
+    return kvern_state_checkpoint_below(s->state, row, (int64_t)length) == (int64_t)length
+               ? kvern_state_return(s->state, row, (int64_t)length)
+               : kvern_state_trim(s->state, row, surplus);
+}
+
+static void trim_drafts(kept_sequence *k, size_t length)
+{
+    // Drafts that fail to forget draft on: what they guess may be wrong.
+    if (k->draft_row != DRAFT_NO_ROW) {
+        (void)!drafts_trim(k->schedule->drafts, k->draft_row, length, NULL);
+    }
+}
+
+kvern_status schedule_rewind_kept(kept_sequence *k, const int32_t *tokens, size_t count,
+                                  size_t *left, engine_error *error)
+{
+    kvern_status status = check_idle(k, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (count == 0) {
+        return engine_fail(error, KVERN_ERR_ARGUMENT, "there is no token to go back to");
+    }
+    size_t common = 0;
+    while (common < count - 1 && common < k->count && tokens[common] == k->tokens[common]) {
+        common++;
+    }
+    if (common < k->count) {
+        const size_t length = reachable(k->schedule, k->row, common);
+        status = go_to(k->schedule, k->row, length);
+        if (status != KVERN_OK) {
+            return engine_fail_kvern(error, status, "going back in the sequence");
+        }
+        trim_drafts(k, length);
+        k->count = length;
+    }
+    *left = k->count;
+    return KVERN_OK;
+}
+
+// ---- Its requests ----
+
+// Whether all that is to be forwarded of the prompt goes into the step that follows, however many
+// prompts share it: then nothing can come in between, and a step that fails changes nothing.
+static bool is_one_step(const schedule *s, const schedule_sequence *q, size_t row)
+{
+    const size_t rest = q->count - q->forwarded, rows = s->options.most_rows;
+    return (rest == 1 || rest <= s->options.chunk / rows) &&
+           rest <= (uint64_t)kvern_state_max_append(s->state, row);
 }
 
 // Another row behind the others with the positions of the kept one.
@@ -136,11 +249,28 @@ kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, 
     const kept_sequence *k = q->request.kept;
     q->forwarded = q->result.shared_tokens = (size_t)kept_sequence_length(k);
     *row = k->row;
-    if (q->forwarded == 0 || is_one_step(s, q, k->row) || trims_freely(s->state)) {
+    if (s->checkpoint_bytes > 0) {
+        const size_t tail = q->count > SCHEDULE_TAIL ? q->count - SCHEDULE_TAIL : 0;
+        q->checkpoint = tail > q->forwarded ? tail : q->forwarded;
+    }
+    const bool whole = is_one_step(s, q, k->row) && q->checkpoint <= q->forwarded;
+    if (q->forwarded == 0 || whole || trims_freely(s->state)) {
         return KVERN_OK;
     }
     *row = kvern_state_rows(s->state);
     return share(s, k->row, error);
+}
+
+bool schedule_kept_stay(schedule *s, schedule_sequence *q, size_t *row)
+{
+    const kept_sequence *k = q->request.kept;
+    if (!k || *row == k->row || !is_one_step(s, q, k->row)) {
+        return false;
+    }
+    (void)!kvern_state_reset(s->state, *row); // it is nobody's yet
+    *row = k->row;
+    q->checkpoint = 0;
+    return true;
 }
 
 void schedule_kept_settle(schedule *s, schedule_sequence *q, size_t row)
@@ -172,10 +302,7 @@ static void go_back(schedule *s, kept_sequence *k, size_t row, size_t length)
     } else if (surplus > 0) { // where that is exact
         (void)!kvern_state_trim(s->state, row, surplus);
     }
-    // Drafts that fail to forget draft on: what they guess may be wrong.
-    if (k->draft_row != DRAFT_NO_ROW) {
-        (void)!drafts_trim(s->drafts, k->draft_row, length, NULL);
-    }
+    trim_drafts(k, length);
 }
 
 void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row)

@@ -63,11 +63,15 @@ static kvern_plan plan_of(const schedule *s, const schedule_sequence *q, size_t 
     return plan;
 }
 
+// Checkpoints go before a request does.
 static kvern_status reserve(schedule *s, size_t row, const schedule_sequence *q, size_t tokens,
                             engine_error *error)
 {
     const kvern_plan plan = plan_of(s, q, tokens);
     kvern_status status = kvern_state_reserve_plan(s->state, row, &plan);
+    if (status != KVERN_OK && schedule_kept_forget(s)) {
+        status = kvern_state_reserve_plan(s->state, row, &plan);
+    }
     return status == KVERN_OK ? KVERN_OK
                               : engine_fail_kvern(error, status, "making room for a request");
 }
@@ -100,6 +104,13 @@ kvern_status schedule_room_take(schedule *s, size_t row, schedule_sequence *q, e
     // A row whose drafts have no room goes without them; but beside others it waits for it.
     status = schedule_draft_seat(s, q, tokens, error);
     return status == KVERN_ERR_BUDGET && schedule_running(s) > 0 ? status : KVERN_OK;
+}
+
+kvern_status schedule_room_renew(schedule *s, size_t row)
+{
+    const schedule_sequence *q = s->rows[row];
+    const bool budget = memory_of(s).budget_bytes != 0;
+    return reserve(s, row, q, budget ? q->final_length : q->count, NULL);
 }
 
 void schedule_room_settle(schedule *s, size_t row)

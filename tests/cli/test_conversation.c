@@ -353,8 +353,9 @@ static void test_another_answer(void **state)
     expect("abc\r\n");
     expect("> ");
     type("\004");
-    // 21 of the first message twice, 26 of the second one; the newline of <|im_end|> included.
-    expect("prompt      68 tokens");
+    // 21 of the first message, its last one again, 26 of the second one; the newline of
+    // <|im_end|> included.
+    expect("prompt      48 tokens");
     expect("generation  9 tokens");
     expect(" 53 of 256 positions"); // as in test_two_turns
     expect_exit(0);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Conversations in a scheduler: every turn gives what the whole sequence gives alone, whatever runs
-// beside it; a turn that ends in its prompt leaves the sequence as it was; and what is not possible
-// is refused.
+// beside it; a turn that ends in its prompt leaves the sequence as it was; a sequence goes back to
+// what it has in common with others; and what is not possible is refused.
 
 #include "tests/support/asked.h"
 #include "tests/support/check.h"
+#include "tests/support/family_case.h"
 #include "tests/support/schedule_bed.h"
 #include "tests/support/storages.h"
 
@@ -15,6 +16,22 @@
 #define TALKS 3
 #define TURNS 6
 
+// What is served: see schedule_bed_file; layers that recur beside others; latents.
+typedef enum served { LLAMA, GEMMA, HYBRID, LATENTS } served;
+
+static void *served_file(served kind, size_t *bytes)
+{
+    if (kind == LLAMA || kind == GEMMA) {
+        return schedule_bed_file(kind == GEMMA, 0, 2, bytes);
+    }
+    family_case model =
+        family_case_open(kind == HYBRID ? KVERN_TESTS_DIR "/golden/families/qwen3next.json"
+                                        : KVERN_TESTS_DIR "/golden/families/deepseek-v3-gguf.json");
+    void *data = family_case_gguf(&model, bytes);
+    family_case_close(&model);
+    return data;
+}
+
 typedef struct bed {
     void *data;
     engine_fixture engine;
@@ -24,13 +41,13 @@ typedef struct bed {
     uint64_t budget; // 0: none
 } bed;
 
-static bed open_within(bool gemma, const storage *s, size_t rows, size_t draft_tokens,
+static bed open_within(served kind, const storage *s, size_t rows, size_t draft_tokens,
                        uint64_t budget)
 {
     bed b = {0};
     size_t bytes;
     const kvern_storage wishes = schedule_bed_wishes(s);
-    b.data = schedule_bed_file(gemma, 0, 2, &bytes);
+    b.data = served_file(kind, &bytes);
     engine_fixture_options options = engine_fixture_default(b.data, bytes);
     b.alone = engine_fixture_open(&options);
     schedule_bed_store(&b.alone, &wishes);
@@ -47,9 +64,9 @@ static bed open_within(bool gemma, const storage *s, size_t rows, size_t draft_t
     return b;
 }
 
-static bed open_bed(bool gemma, const storage *s, size_t rows, size_t draft_tokens)
+static bed open_bed(served kind, const storage *s, size_t rows, size_t draft_tokens)
 {
-    return open_within(gemma, s, rows, draft_tokens, 0);
+    return open_within(kind, s, rows, draft_tokens, 0);
 }
 
 static void close_bed(bed *b)
@@ -70,6 +87,7 @@ typedef struct talk {
     size_t turns;
     size_t undone;  // turns that ended in their prompt
     size_t refused; // turns that the budget had no room for
+    size_t returns; // to a position before its end that was not its beginning
     bool busy;
 } talk;
 
@@ -83,10 +101,32 @@ static void begin_again(const bed *b, talk *t)
     t->refused++;
 }
 
+// Now and then the next turn has another end of what was said, of any length.
+static void go_back(talk *t, test_random *random)
+{
+    if (t->count == 0 || test_random_below(random, 3) > 0) {
+        return;
+    }
+    int32_t tokens[CONTEXT + 1];
+    size_t left;
+    const size_t most = t->count < 30 || test_random_below(random, 4) == 0 ? t->count : 30;
+    const size_t common = t->count - test_random_below(random, most + 1);
+    memcpy(tokens, t->tokens, t->count * sizeof *tokens);
+    if (common < t->count) {
+        tokens[common] = tokens[common] == 1 ? 2 : 1;
+    }
+    assert_ok(schedule_rewind_kept(t->kept, tokens, common + 1, &left, NULL));
+    assert_true(left <= common);
+    assert_int_equal(kept_sequence_length(t->kept) + kept_sequence_pending(t->kept), left);
+    t->returns += left > 0 && left < t->count;
+    t->count = left;
+}
+
 // A turn of up to 40 new tokens, or of none where one waits. False: the context is too full.
 static bool begin_turn(const bed *b, talk *t, test_random *random)
 {
     asked *a = &t->turn;
+    go_back(t, random);
     const bool pending = kept_sequence_pending(t->kept);
     const size_t fresh =
         pending && test_random_below(random, 3) == 0 ? 0 : 1 + test_random_below(random, 40);
@@ -162,6 +202,8 @@ static void talk_on(const bed *b, talk *talks, asked *others, size_t count, test
             submit_other(b, &others[submitted++], random);
         }
         schedule_step(b->schedule);
+        assert_true(kvern_state_checkpoint_bytes(schedule_state(b->schedule)) <=
+                    2 * TALKS * kvern_composition_row_bytes(b->engine.composition, 1));
         assert_true(kvern_state_rows(schedule_state(b->schedule)) <=
                     b->options.most_rows + b->options.most_kept);
     }
@@ -173,6 +215,7 @@ typedef struct ends {
     size_t turns;
     size_t undone;  // ended in their prompt
     size_t refused; // by a budget
+    size_t returns;
 } ends;
 
 static void check_bed(bed *b, uint64_t seed, ends *sums)
@@ -196,6 +239,7 @@ static void check_bed(bed *b, uint64_t seed, ends *sums)
         sums->turns += talks[i].turns;
         sums->undone += talks[i].undone;
         sums->refused += talks[i].refused;
+        sums->returns += talks[i].returns;
         assert_true(talks[i].turns > 1);
         assert_ok(schedule_drop_kept(talks[i].kept, NULL));
         asked_free(&talks[i].turn);
@@ -217,19 +261,35 @@ static void turns_are_those_of_the_sequence_alone(void **state)
         if (storages[i].start == 0 || (storages[i].start < 0 && i % stride)) {
             continue;
         }
-        for (int gemma = 0; gemma < 2; gemma++) {
-            bed b = open_bed(gemma, &storages[i], 1 + i % 3, i % 2 ? 5 : 0);
-            check_bed(&b, check_seed() + 10 * i + (uint64_t)gemma, &sums);
+        for (served kind = LLAMA; kind <= GEMMA; kind++) {
+            bed b = open_bed(kind, &storages[i], 1 + i % 3, i % 2 ? 5 : 0);
+            check_bed(&b, check_seed() + 10 * i + kind, &sums);
             close_bed(&b);
         }
     }
-    assert_true(sums.undone > 3);
+    assert_true(sums.undone > 3 && sums.returns > 3);
+}
+
+// What recurs goes back to checkpoints, which take no more than they may.
+static void so_are_those_of_other_layers(void **state)
+{
+    (void)state;
+    ends sums[LATENTS + 1] = {0};
+    for (uint64_t i = 0; i < (check_is_long() ? 32 : 12); i++) {
+        const served kind = i % 2 ? LATENTS : HYBRID;
+        bed b = open_bed(kind, &storages[0], 1 + i % 3, i % 4 ? 0 : 5);
+        check_bed(&b, check_seed() + 100 * i, &sums[kind]);
+        close_bed(&b);
+    }
+    print_message("%zu and %zu returns in %zu and %zu turns\n", sums[HYBRID].returns,
+                  sums[LATENTS].returns, sums[HYBRID].turns, sums[LATENTS].turns);
+    assert_true(sums[HYBRID].returns > 3 && sums[LATENTS].returns > 3);
 }
 
 // What the context holds with an empty scheduler.
-static uint64_t empty_bytes(bool gemma, const storage *s)
+static uint64_t empty_bytes(served kind, const storage *s)
 {
-    bed b = open_bed(gemma, s, 2, 4);
+    bed b = open_bed(kind, s, 2, 4);
     const uint64_t bytes = schedule_bed_memory(&b.engine).held_bytes;
     close_bed(&b);
     return bytes;
@@ -244,12 +304,12 @@ static void budgets_refuse_turns_and_break_none(void **state)
     (void)state;
     static const size_t which[] = {0, 6};
     ends sums = {0};
-    for (size_t i = 0; i < 2 * sizeof which / sizeof which[0]; i++) {
-        const storage *s = &storages[which[i / 2]];
-        const bool gemma = i % 2;
-        const uint64_t empty = empty_bytes(gemma, s);
+    for (size_t i = 0; i < 5; i++) {
+        const storage *s = &storages[which[i / 2 % 2]];
+        const served kind = i == 4 ? HYBRID : i % 2 ? GEMMA : LLAMA;
+        const uint64_t empty = empty_bytes(kind, s);
         for (uint64_t more = 100000; more < 3000000; more += more / (check_is_long() ? 20 : 3)) {
-            bed b = open_within(gemma, s, 2, 4, empty + more);
+            bed b = open_within(kind, s, 2, 4, empty + more);
             check_bed(&b, check_seed() + more, &sums);
             close_bed(&b);
         }
@@ -273,7 +333,7 @@ static void what_is_not_possible_is_refused(void **state)
 {
     (void)state;
     static asked a, second;
-    bed b = open_bed(false, &storages[0], 2, 0);
+    bed b = open_bed(LLAMA, &storages[0], 2, 0);
     engine_error error;
     uint64_t id;
     kept_sequence *kept[TALKS], *more;
@@ -315,6 +375,91 @@ static void what_is_not_possible_is_refused(void **state)
     close_bed(&b); // with sequences that are kept
 }
 
+// ---- Going back ----
+
+static void run_turn(const bed *b, kept_sequence *kept, asked *a, size_t from, size_t count)
+{
+    schedule_request request = asked_request(a);
+    request.tokens += from;
+    request.count = count - from;
+    request.kept = kept;
+    assert_ok(schedule_submit(b->schedule, &request, &a->id, NULL));
+    while (schedule_step(b->schedule)) {
+    }
+}
+
+// A conversation whose template leaves out what was thought: of each turn only the new tokens, the
+// answer before them and the end of the prompt before that are forwarded.
+static void little_is_forwarded_again(void **state)
+{
+    (void)state;
+    bed b = open_bed(HYBRID, &storages[0], 1, 0);
+    kept_sequence *kept;
+    test_random random = test_random_seed(7);
+    size_t left;
+    engine_error error;
+    assert_ok(schedule_keep(b.schedule, &kept, NULL));
+    static asked turn;
+    asked_fill(&turn, b.engine.model, 200, 0, &random);
+    turn.max_tokens = 6;
+    assert_int_equal(schedule_rewind_kept(kept, turn.prompt, 0, &left, &error), KVERN_ERR_ARGUMENT);
+    for (size_t count = 30; count <= 180; count += 50) {
+        asked a = turn;
+        a.count = count;
+        assert_ok(schedule_rewind_kept(kept, a.prompt, count, &left, NULL));
+        assert_int_equal(left, count == 30 ? 0 : count - 50 - SCHEDULE_TAIL);
+        run_turn(&b, kept, &a, left, count);
+        assert_int_equal(a.result.shared_tokens, left);
+        asked_expect_alone(&a, &b.alone, CONTEXT, b.options.chunk);
+        // The same once more, and then with another end: no token but the tail is forwarded again.
+        assert_ok(schedule_rewind_kept(kept, a.prompt, count, &left, NULL));
+        assert_int_equal(left, count - SCHEDULE_TAIL);
+        asked_free(&a);
+    }
+    close_bed(&b);
+}
+
+// Under a budget that holds its row and no second one, a turn goes without a checkpoint.
+static void checkpoints_take_no_room_from_turns(void **state)
+{
+    (void)state;
+    const uint64_t empty = empty_bytes(HYBRID, &storages[0]);
+    bool served = false;
+    for (uint64_t more = 50000; !served; more += more / 16) {
+        static asked first, second;
+        kept_sequence *kept;
+        test_random random = test_random_seed(9);
+        bed b = open_within(HYBRID, &storages[0], 1, 0, empty + more);
+        schedule_destroy(b.schedule);
+        b.options.chunk = 64; // the second prompt is one step then
+        assert_ok(
+            schedule_create(b.engine.model, b.engine.composition, &b.options, &b.schedule, NULL));
+        assert_ok(schedule_keep(b.schedule, &kept, NULL));
+        asked_fill(&first, b.engine.model, 100, 0, &random);
+        first.max_tokens = 60;
+        first.cancel_after = 1;
+        schedule_request request = asked_request(&first);
+        request.kept = kept;
+        served = schedule_submit(b.schedule, &request, &first.id, NULL) == KVERN_OK;
+        while (served && schedule_step(b.schedule)) {
+        }
+        served = served && first.result.status == KVERN_OK;
+        if (served) { // so a row of 160 tokens fits
+            const size_t count = (size_t)kept_sequence_length(kept);
+            asked_fill(&second, b.engine.model, 40, 0, &random);
+            second.max_tokens = 10;
+            run_turn(&b, kept, &second, 0, 40);
+            assert_int_equal(second.result.status, KVERN_OK);
+            assert_int_equal(second.result.shared_tokens, count);
+        }
+        asked_free(&first);
+        asked_free(&second);
+        memset(&first, 0, sizeof first);
+        memset(&second, 0, sizeof second);
+        close_bed(&b);
+    }
+}
+
 // ---- Callbacks ----
 
 typedef struct stepper {
@@ -336,7 +481,7 @@ static void step_within(void *user, size_t done, size_t total)
 static void a_step_within_a_callback_does_nothing(void **state)
 {
     (void)state;
-    bed b = open_bed(false, &storages[0], 1, 0);
+    bed b = open_bed(LLAMA, &storages[0], 1, 0);
     stepper within = {.schedule = b.schedule};
     int32_t tokens[40] = {0};
     uint64_t id;
@@ -357,8 +502,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_are_those_of_the_sequence_alone),
+        cmocka_unit_test(so_are_those_of_other_layers),
         cmocka_unit_test(budgets_refuse_turns_and_break_none),
         cmocka_unit_test(what_is_not_possible_is_refused),
+        cmocka_unit_test(little_is_forwarded_again),
+        cmocka_unit_test(checkpoints_take_no_room_from_turns),
         cmocka_unit_test(a_step_within_a_callback_does_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
