@@ -17,6 +17,12 @@
 // reads three pieces of a token's inputs: the longer they are, the better memory is read.
 #define GROUP_BYTES ((size_t)512 << 10)
 
+// Value heads that are run together, the key heads that they use, and where their channels begin.
+typedef struct group {
+    size_t first_head, heads, first_key, keys;
+    size_t q, k, v;
+} group;
+
 // One call of kvern_recurrence_run, and the group of heads and the tile of tokens that it is at.
 typedef struct run {
     const kvern_recurrence_kernels *kernels;
@@ -28,8 +34,9 @@ typedef struct run {
     float *records;
     size_t channels, keys_floats, values_floats, decay_floats; // of a token, decays of a head
     size_t heads_per_key;
-    size_t first_head, heads, first_key, keys; // the group
-    size_t first, count;                       // the tile
+    size_t end_head, most_heads; // of the call; of a group
+    group group;
+    size_t first, count; // the tile
     // Scratch. Per token of the tile: q and k of the group's key heads, v of its value heads; then
     // decay and beta of one head.
     float *q, *k, *v, *decay, *beta;
@@ -59,13 +66,28 @@ size_t kvern_recurrence_scratch_floats(const kvern_recurrence_shape *shape)
     return TILE * (group_channels(shape) + kvern_recurrence_decay_floats(shape) + 1);
 }
 
+static group group_of(const run *r, size_t first_head)
+{
+    const kvern_recurrence_shape *shape = r->shape;
+    const bool ssd = shape->rule == KVERN_RULE_SSD;
+    const size_t left = r->end_head - first_head;
+    group g = {.first_head = first_head, .heads = left < r->most_heads ? left : r->most_heads};
+    g.first_key = first_head / r->heads_per_key;
+    g.keys = (first_head + g.heads - 1) / r->heads_per_key + 1 - g.first_key;
+    const size_t key_at = g.first_key * shape->k_dim;
+    g.q = (ssd ? r->values_floats + r->keys_floats : 0) + key_at;
+    g.k = (ssd ? r->values_floats : r->keys_floats) + key_at;
+    g.v = (ssd ? 0 : 2 * r->keys_floats) + first_head * shape->v_dim;
+    return g;
+}
+
 static void lay_out_scratch(run *r, float *scratch)
 {
     const size_t k_dim = r->shape->k_dim;
     r->q = scratch;
-    r->k = r->q + r->keys * k_dim;
-    r->v = r->k + r->keys * k_dim;
-    r->stride = 2 * r->keys * k_dim + r->heads * r->shape->v_dim;
+    r->k = r->q + r->group.keys * k_dim;
+    r->v = r->k + r->group.keys * k_dim;
+    r->stride = 2 * r->group.keys * k_dim + r->group.heads * r->shape->v_dim;
     r->decay = scratch + TILE * r->stride;
     r->beta = r->decay + TILE * r->decay_floats;
     KVERN_ASSERT(r->stride <= group_channels(r->shape));
@@ -108,27 +130,23 @@ static void normalize(const run *r, float factor, float *x)
     const size_t dim = r->shape->k_dim;
     if (r->shape->rule == KVERN_RULE_SSD || factor == 0)
         return;
-    for (size_t i = 0; i < r->keys; i++)
+    for (size_t i = 0; i < r->group.keys; i++)
         r->kernels->rms_scale(dim, x + i * dim, r->weights->norm_eps, factor, NULL, x + i * dim);
 }
 
 static void prepare_channels(const run *r)
 {
-    const bool ssd = r->shape->rule == KVERN_RULE_SSD;
-    const size_t keys = r->keys * r->shape->k_dim, key_at = r->first_key * r->shape->k_dim;
-    const size_t values = r->heads * r->shape->v_dim, value_at = r->first_head * r->shape->v_dim;
-    const size_t q_channel = (ssd ? r->values_floats + r->keys_floats : 0) + key_at;
-    const size_t k_channel = (ssd ? r->values_floats : r->keys_floats) + key_at;
-    const size_t v_channel = (ssd ? 0 : 2 * r->keys_floats) + value_at;
+    const group *g = &r->group;
+    const size_t keys = g->keys * r->shape->k_dim, values = g->heads * r->shape->v_dim;
     for (size_t i = 0; i < r->count; i++) {
         const size_t t = r->first + i, at = i * r->stride;
         if (r->tokens->y) {
-            convolve_token(r, t, q_channel, keys, r->q + at);
+            convolve_token(r, t, g->q, keys, r->q + at);
             normalize(r, r->weights->q_factor, r->q + at);
         }
-        convolve_token(r, t, k_channel, keys, r->k + at);
+        convolve_token(r, t, g->k, keys, r->k + at);
         normalize(r, r->weights->k_factor, r->k + at);
-        convolve_token(r, t, v_channel, values, r->v + at);
+        convolve_token(r, t, g->v, values, r->v + at);
     }
 }
 
@@ -222,13 +240,13 @@ size_t kvern_recurrence_record_floats(const kvern_recurrence_shape *shape)
 static void record_channels(const run *r)
 {
     const record_places at = record_places_of(r->shape);
-    const size_t skipped = r->first_head % r->heads_per_key ? 1 : 0, dim = r->shape->k_dim;
+    const size_t skipped = r->group.first_head % r->heads_per_key ? 1 : 0, dim = r->shape->k_dim;
     for (size_t t = 0; t < r->count; t++) {
         float *record = r->records + (r->first + t) * at.floats;
-        memcpy(record + (r->first_key + skipped) * dim, r->k + t * r->stride + skipped * dim,
-               (r->keys - skipped) * dim * sizeof(float));
-        memcpy(record + at.v + r->first_head * r->shape->v_dim, r->v + t * r->stride,
-               r->heads * r->shape->v_dim * sizeof(float));
+        memcpy(record + (r->group.first_key + skipped) * dim, r->k + t * r->stride + skipped * dim,
+               (r->group.keys - skipped) * dim * sizeof(float));
+        memcpy(record + at.v + r->group.first_head * r->shape->v_dim, r->v + t * r->stride,
+               r->group.heads * r->shape->v_dim * sizeof(float));
     }
 }
 
@@ -261,16 +279,61 @@ static void take_steps(const kvern_recurrence_kernels *kernels, kvern_recurrence
     }
 }
 
+static size_t whole_lines(size_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+// What head number `index` of the group asks for of a piece of a token's inputs.
+static kvern_recurrence_piece share_of(const run *r, size_t index, const float *from, size_t stride,
+                                       size_t floats)
+{
+    const size_t blocks = (r->shape->v_dim - 1) / KVERN_RECURRENCE_BLOCK + 1;
+    const size_t each = whole_lines((floats + r->group.heads - 1) / r->group.heads);
+    const size_t begin = index * each < floats ? index * each : floats;
+    return (kvern_recurrence_piece){
+        .from = from + begin,
+        .stride = stride,
+        .floats = floats - begin < each ? floats - begin : each,
+        .share = whole_lines((each + blocks - 1) / blocks),
+    };
+}
+
+// The inputs of the next tile: of this group, or the first one of the next group.
+static kvern_recurrence_ahead look_ahead(const run *r, size_t index)
+{
+    const kvern_recurrence_tokens *tokens = r->tokens;
+    kvern_recurrence_ahead ahead = {0};
+    group g = r->group;
+    size_t first = r->first + r->count;
+    if (first == tokens->count && g.first_head + g.heads < r->end_head) {
+        g = group_of(r, g.first_head + g.heads);
+        first = 0;
+    }
+    ahead.count = tokens->count - first < TILE ? tokens->count - first : TILE;
+    if (ahead.count == 0)
+        return ahead;
+    const float *x = tokens->x + first * tokens->x_stride;
+    const float *a = tokens->a + first * tokens->a_stride + g.first_head * r->decay_floats;
+    const size_t keys = g.keys * r->shape->k_dim, values = g.heads * r->shape->v_dim;
+    const size_t decays = r->decay_floats > 1 ? g.heads * r->decay_floats : 0;
+    ahead.pieces[0] = share_of(r, index, x + g.q, tokens->x_stride, tokens->y ? keys : 0);
+    ahead.pieces[1] = share_of(r, index, x + g.k, tokens->x_stride, keys);
+    ahead.pieces[2] = share_of(r, index, x + g.v, tokens->x_stride, values);
+    ahead.pieces[3] = share_of(r, index, a, tokens->a_stride, decays);
+    return ahead;
+}
+
 static void run_head(const run *r, size_t head)
 {
     const kvern_recurrence_shape *shape = r->shape;
-    const size_t key_at = (head / r->heads_per_key - r->first_key) * shape->k_dim;
+    const size_t key_at = (head / r->heads_per_key - r->group.first_key) * shape->k_dim;
     kvern_recurrence_steps steps = {
         .count = r->count,
         .k_dim = shape->k_dim,
         .v_dim = shape->v_dim,
         .k = r->k + key_at,
-        .v = r->v + (head - r->first_head) * shape->v_dim,
+        .v = r->v + (head - r->group.first_head) * shape->v_dim,
         .decay = r->decay,
         .beta = r->beta,
         .q_stride = r->stride,
@@ -279,6 +342,7 @@ static void run_head(const run *r, size_t head)
         .decay_stride = r->decay_floats,
         .beta_stride = 1,
         .skip = r->weights->skip ? r->weights->skip + head : NULL,
+        .ahead = look_ahead(r, head - r->group.first_head),
     };
     if (r->tokens->y) {
         steps.q = r->q + key_at;
@@ -294,7 +358,7 @@ static void run_tile(const run *r)
     prepare_channels(r);
     if (r->records)
         record_channels(r);
-    for (size_t head = r->first_head; head < r->first_head + r->heads; head++) {
+    for (size_t head = r->group.first_head; head < r->group.first_head + r->group.heads; head++) {
         prepare_gates(r, head);
         if (r->records)
             record_gates(r, head);
@@ -302,12 +366,9 @@ static void run_tile(const run *r)
     }
 }
 
-static void run_group(run *r, size_t first_head, size_t heads, float *scratch)
+static void run_group(run *r, size_t first_head, float *scratch)
 {
-    r->first_head = first_head;
-    r->heads = heads;
-    r->first_key = first_head / r->heads_per_key;
-    r->keys = (first_head + heads - 1) / r->heads_per_key + 1 - r->first_key;
+    r->group = group_of(r, first_head);
     lay_out_scratch(r, scratch);
     for (r->first = 0; r->first < r->tokens->count; r->first += r->count) {
         const size_t left = r->tokens->count - r->first;
@@ -336,10 +397,11 @@ void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape
         .values_floats = kvern_recurrence_values_floats(shape),
         .decay_floats = kvern_recurrence_decay_floats(shape),
         .heads_per_key = shape->value_heads / shape->key_heads,
+        .end_head = first_head + heads,
+        .most_heads = group_heads(shape),
     };
-    const size_t end = first_head + heads, most = group_heads(shape);
-    for (size_t head = first_head; head < end; head += most)
-        run_group(&r, head, end - head < most ? end - head : most, scratch);
+    for (size_t head = first_head; head < r.end_head; head += r.most_heads)
+        run_group(&r, head, scratch);
 }
 
 void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape, float *state,

@@ -14,6 +14,21 @@
 // Values of S that lie beside each other: two vectors of 16 lanes.
 #define KVERN_RECURRENCE_BLOCK 32
 
+// Memory that will be needed next. While a block of values takes token t, its share of what lies at
+// `from + t * stride` is asked for, so that it has come when it is read.
+typedef struct kvern_recurrence_piece {
+    const float *from;
+    size_t stride, floats; // from token to token; of a token
+    size_t share;          // floats for each block, a multiple of 16
+} kvern_recurrence_piece;
+
+#define KVERN_RECURRENCE_PIECES 4
+
+typedef struct kvern_recurrence_ahead {
+    size_t count; // tokens that will follow
+    kvern_recurrence_piece pieces[KVERN_RECURRENCE_PIECES];
+} kvern_recurrence_ahead;
+
 // Processed inputs of one value head, and where its outputs go. Strides count floats from token to
 // token.
 typedef struct kvern_recurrence_steps {
@@ -23,6 +38,7 @@ typedef struct kvern_recurrence_steps {
     float *y;
     size_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
     const float *skip; // SSD: D of this head; NULL: none
+    kvern_recurrence_ahead ahead;
 } kvern_recurrence_steps;
 
 // Takes the tokens through S of one head.

@@ -3,4 +3,5 @@
 
 #define RECURRENCE_KERNELS kvern_recurrence_neon
 #define RECURRENCE_BLOCKS 1
+#define RECURRENCE_SSD_TOKENS 4
 #include "src/recurrent/recurrence_template.h"

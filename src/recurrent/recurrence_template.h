@@ -6,6 +6,8 @@
 //     RECURRENCE_KERNELS  the name of the kernels
 //     RECURRENCE_BLOCKS   blocks of S that go through the tokens together: as many as the sums of
 //                         their values need to hide the latency of one fma
+//     RECURRENCE_SSD_TOKENS  tokens that an element of S passes through between its load and its
+//                         store where the rule is SSD
 //
 // A block of S, [k_dim][32], is taken through all tokens before the next one. At k_dim 128 it is 16
 // KiB, so it stays in the first-level cache, and what a token leaves to do to an element (the outer
@@ -105,6 +107,39 @@ LANES_INLINE values values_fma(values a, lanes b, values c, int n)
     return c;
 }
 
+// ---- What is needed next ----
+
+// While the blocks from value `first` on take token t: a share of the tokens that follow, for the
+// second-level cache. It is asked for bit by bit: requests that are under way hold up every other
+// miss.
+LANES_INLINE void ask_ahead(const kvern_recurrence_steps *steps, size_t t, size_t first, int n)
+{
+    const kvern_recurrence_ahead *ahead = &steps->ahead;
+    for (size_t p = 0; t < ahead->count && p < KVERN_RECURRENCE_PIECES; p++) {
+        const kvern_recurrence_piece *piece = &ahead->pieces[p];
+        const float *at = piece->from + t * piece->stride;
+        const size_t begin = first / BLOCK * piece->share;
+        const size_t share = begin + (size_t)n / 2 * piece->share;
+        const size_t end = share < piece->floats ? share : piece->floats;
+        for (size_t c = begin; c < end; c += 16)
+            __builtin_prefetch(at + c, 0, 2);
+    }
+}
+
+// Outputs of token t, which will be stored: stores leave in order, and one that waits for its line
+// holds up those of S.
+LANES_INLINE void ask_outputs(const kvern_recurrence_steps *steps, size_t t, size_t first, int n)
+{
+    if (t >= steps->count)
+        return;
+    const float *y = steps->y + t * steps->y_stride + first;
+    KVERN_UNROLL
+    for (int j = 0; j < n; j++) {
+        if (first + 16 * (size_t)j < steps->v_dim)
+            __builtin_prefetch(y + 16 * j, 1, 3);
+    }
+}
+
 // ---- Delta ----
 
 // What token t adds: beta (v - m).
@@ -156,6 +191,9 @@ LANES_INLINE void delta_blocks(const kvern_recurrence_steps *steps, size_t first
     delta_pass(steps, 0, s, d, &y, &m, false, true, false, channels, n);
     for (size_t t = 0; t < steps->count; t++) {
         d = difference(steps, t, first, m, n);
+        if (outputs)
+            ask_outputs(steps, t + 1, first, n);
+        ask_ahead(steps, t, first, n);
         if (t + 1 < steps->count)
             delta_pass(steps, t, s, d, &y, &m, true, true, outputs, channels, n);
         else
@@ -198,54 +236,69 @@ static void delta_channels(const kvern_recurrence_steps *steps, float *s)
 // ---- SSD: nothing of a token depends on the one before but S itself, so an element passes through
 // several tokens in a register ----
 
-#define SSD_TOKENS 4
-
-// `tokens` of them from t on, at most SSD_TOKENS, for one block.
+// `tokens` of them from t on, at most RECURRENCE_SSD_TOKENS, for the blocks from value `first` on.
 LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size_t first, float *s,
-                             bool outputs, int tokens)
+                             bool outputs, int tokens, int n)
 {
-    const size_t left = steps->v_dim - first;
-    const float *k[SSD_TOKENS], *q[SSD_TOKENS];
-    values x[SSD_TOKENS], d[SSD_TOKENS], y[SSD_TOKENS];
-    lanes decay[SSD_TOKENS];
+    const size_t left = steps->v_dim - first, k_dim = steps->k_dim;
+    const float *k[RECURRENCE_SSD_TOKENS], *q[RECURRENCE_SSD_TOKENS];
+    values d[RECURRENCE_SSD_TOKENS], y[RECURRENCE_SSD_TOKENS];
+    lanes decay[RECURRENCE_SSD_TOKENS];
     KVERN_UNROLL
     for (int j = 0; j < tokens; j++) {
         const size_t at = t + (size_t)j;
         k[j] = steps->k + at * steps->k_stride;
         q[j] = outputs ? steps->q + at * steps->q_stride : NULL;
-        x[j] = values_load_part(steps->v + at * steps->v_stride + first, left, 2);
-        d[j] = values_scale(x[j], lanes_set(steps->beta[at * steps->beta_stride]), 2);
+        d[j] = values_load_part(steps->v + at * steps->v_stride + first, left, n);
+        d[j] = values_scale(d[j], lanes_set(steps->beta[at * steps->beta_stride]), n);
         decay[j] = lanes_set(steps->decay[at * steps->decay_stride]);
-        y[j] = values_zero(2);
+        y[j] = values_zero(n);
     }
-    for (size_t i = 0; i < steps->k_dim; i++) {
-        values e = values_load(s + i * BLOCK, 0, 2);
+    for (size_t i = 0; i < k_dim; i++) {
+        values e = values_load(s + i * BLOCK, k_dim, n);
         KVERN_UNROLL
         for (int j = 0; j < tokens; j++) {
-            e = values_fma(d[j], lanes_set(k[j][i]), values_scale(e, decay[j], 2), 2);
+            e = values_fma(d[j], lanes_set(k[j][i]), values_scale(e, decay[j], n), n);
             if (outputs)
-                y[j] = values_fma(e, lanes_set(q[j][i]), y[j], 2);
+                y[j] = values_fma(e, lanes_set(q[j][i]), y[j], n);
         }
-        values_store(s + i * BLOCK, 0, e, 2);
+        values_store(s + i * BLOCK, k_dim, e, n);
     }
     KVERN_UNROLL
     for (int j = 0; j < tokens && outputs; j++) {
-        if (steps->skip)
-            y[j] = values_fma(x[j], lanes_set(*steps->skip), y[j], 2);
-        values_store_part(steps->y + (t + (size_t)j) * steps->y_stride + first, y[j], left, 2);
+        const size_t at = t + (size_t)j;
+        if (steps->skip) {
+            const values x = values_load_part(steps->v + at * steps->v_stride + first, left, n);
+            y[j] = values_fma(x, lanes_set(*steps->skip), y[j], n);
+        }
+        values_store_part(steps->y + at * steps->y_stride + first, y[j], left, n);
     }
+}
+
+LANES_INLINE void ssd_blocks(const kvern_recurrence_steps *steps, size_t first, float *s,
+                             bool outputs, int n)
+{
+    size_t t = 0;
+    for (; t + RECURRENCE_SSD_TOKENS <= steps->count; t += RECURRENCE_SSD_TOKENS) {
+        for (size_t j = 0; j < RECURRENCE_SSD_TOKENS; j++) {
+            if (outputs)
+                ask_outputs(steps, t + RECURRENCE_SSD_TOKENS + j, first, n);
+            ask_ahead(steps, t + j, first, n);
+        }
+        ssd_tokens(steps, t, first, s, outputs, RECURRENCE_SSD_TOKENS, n);
+    }
+    for (; t < steps->count; t++)
+        ssd_tokens(steps, t, first, s, outputs, 1, n);
 }
 
 LANES_INLINE void ssd_head(const kvern_recurrence_steps *steps, float *s, bool outputs)
 {
-    for (size_t first = 0; first < steps->v_dim; first += BLOCK) {
-        float *block = s + first * steps->k_dim;
-        size_t t = 0;
-        for (; t + SSD_TOKENS <= steps->count; t += SSD_TOKENS)
-            ssd_tokens(steps, t, first, block, outputs, SSD_TOKENS);
-        for (; t < steps->count; t++)
-            ssd_tokens(steps, t, first, block, outputs, 1);
-    }
+    size_t first = 0;
+    for (; first + (RECURRENCE_BLOCKS - 1) * BLOCK < steps->v_dim;
+         first += RECURRENCE_BLOCKS * BLOCK)
+        ssd_blocks(steps, first, s + first * steps->k_dim, outputs, 2 * RECURRENCE_BLOCKS);
+    if (RECURRENCE_BLOCKS > 1 && first < steps->v_dim)
+        ssd_blocks(steps, first, s + first * steps->k_dim, outputs, 2);
 }
 
 static void ssd(const kvern_recurrence_steps *steps, float *s)
@@ -390,16 +443,33 @@ static void step_size(size_t n, const float *a, const float *bias, float low, fl
     }
 }
 
-static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
+// In passes over a piece: one chain of all operations is so long that too few of them are at work
+// at the same time.
+#define PIECE 128
+
+static void decay_piece(size_t n, const float *a, const float *bias, float rate, float *out)
 {
+    float x[PIECE], e[PIECE];
     for (size_t i = 0; i < n; i += 16) {
         const int count = n - i < 16 ? (int)(n - i) : 16;
-        lanes x = load_some(a + i, count);
+        lanes v = load_some(a + i, count);
         if (bias)
-            x = lanes_add(x, load_some(bias + i, count));
-        x = lanes_neg(lanes_mul(lanes_set(rate), lanes_softplus(x)));
-        store_some(out + i, lanes_exp(x), count);
+            v = lanes_add(v, load_some(bias + i, count));
+        lanes_store(x + i, v);
+        lanes_store(e + i, lanes_softplus_exp(v));
     }
+    for (size_t i = 0; i < n; i += 16) {
+        const lanes dt = lanes_softplus_rest(lanes_load(x + i), lanes_load(e + i));
+        lanes_store(x + i, lanes_neg(lanes_mul(lanes_set(rate), dt)));
+    }
+    for (size_t i = 0; i < n; i += 16)
+        store_some(out + i, lanes_exp(lanes_load(x + i)), n - i < 16 ? (int)(n - i) : 16);
+}
+
+static void decay(size_t n, const float *a, const float *bias, float rate, float *out)
+{
+    for (size_t i = 0; i < n; i += PIECE)
+        decay_piece(n - i < PIECE ? n - i : PIECE, a + i, bias ? bias + i : NULL, rate, out + i);
 }
 
 const kvern_recurrence_kernels RECURRENCE_KERNELS = {
