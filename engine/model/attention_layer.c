@@ -87,6 +87,8 @@ void attention_list_norms(attention_layer *layer, const model_layer_facts *facts
 {
     tensor_spec_norm(list, "attn_q_norm.weight", facts->head_dim, &layer->q_norm);
     tensor_spec_norm(list, "attn_k_norm.weight", facts->head_dim, &layer->k_norm);
+    list->query_norm = &layer->q_norm;
+    list->key_norm = &layer->k_norm;
 }
 
 void attention_list_sinks(attention_layer *layer, const model_layer_facts *facts,

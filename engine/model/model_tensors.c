@@ -2,6 +2,7 @@
 #include "engine/model/model_tensors.h"
 
 #include "engine/model/families/model_family.h"
+#include "engine/model/key_balance.h"
 #include "engine/weights/dequantize.h"
 
 #include <inttypes.h>
@@ -89,6 +90,7 @@ void model_list_tensors(const model_facts *facts, model_parts *parts, long index
     prefix[0] = '\0';
     list->prefix = prefix;
     list->count = 0;
+    list->query_norm = list->key_norm = NULL;
     if (index < 0) {
         list_global(facts, parts, list);
         return;
@@ -575,6 +577,14 @@ static kvern_status load_tensor(model_loader *loader, const tensor_spec *spec, s
     return status;
 }
 
+static void balance_keys(const model_facts *facts, const tensor_specs *list, long index)
+{
+    const model_layer_facts *layer = &facts->layer[index];
+    const model_rope *rope = facts->ropes ? &facts->rope[layer->rope] : NULL;
+    key_balance(*list->query_norm, *list->key_norm, layer->head_dim, rope ? rope->dim : 0,
+                rope && rope->halves ? ENGINE_ROPE_HALVES : facts->family->rope_style);
+}
+
 kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long index)
 {
     char prefix[MODEL_NAME_BYTES];
@@ -587,6 +597,9 @@ kvern_status model_load_tensors(model_loader *loader, model_parts *parts, long i
         for (size_t k = 0; k < tensors && status == KVERN_OK; k++) {
             status = load_tensor(loader, spec, tensors, k);
         }
+    }
+    if (status == KVERN_OK && list.key_norm) {
+        balance_keys(loader->facts, &list, index);
     }
     return status;
 }

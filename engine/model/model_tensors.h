@@ -53,6 +53,9 @@ typedef struct tensor_specs {
     const char *prefix; // "blk.3.", or ""
     size_t count;
     tensor_spec spec[MODEL_MAX_SPECS];
+    // Norms of the heads of queries and of keys, which are balanced (key_balance.h); NULL: none
+    float *const *query_norm;
+    float *const *key_norm;
 } tensor_specs;
 
 // Adds a tensor and returns it, for `kind`, `head` and `optional`. The list has room for all that a
