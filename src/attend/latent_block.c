@@ -8,7 +8,8 @@
 
 #define SLOTS KVERN_BLOCK_POSITIONS
 #define VECTORS KVERN_TILE_VECTORS
-#define PIECE 64        // dims that are decoded at a time: 16 KB
+#define PIECE 64 // dims that are decoded at a time: 16 KB
+#define STRIP KVERN_LATENT_STRIP
 #define FACTOR_FLOATS 8 // the softmax kernels bring up to date at least so many numbers per vector
 
 static const kvern_geometry *geometry_of(const kvern_attend_job *job)
@@ -250,6 +251,7 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
     const size_t half = work->latent.page_bytes / 2;
     const pass over = {page, dim, work->latent.block ? next : NULL, next ? next + half : NULL,
                        half / dim};
+    const size_t first = run->from / STRIP;
     slots found[SLOTS];
     const size_t count = find_slots(run, work->visible, found);
     for (size_t d = 0, end; d < dim; d = end) {
@@ -257,15 +259,16 @@ static void add_values(const kvern_attend_job *job, const kvern_latent_run *run,
         end = p.end;
         kvern_latent_sum sum = {.values = p.values,
                                 .dim = end - d,
+                                .strips = kvern_ceil_div(run->to, STRIP) - first,
                                 .width = width,
-                                .weights = work->latent.weights,
-                                .factors = factors,
-                                .sums = work->latent.sums + d * width,
+                                .weights = work->latent.weights + first * STRIP,
+                                .factors = factors ? factors + first * STRIP : NULL,
+                                .sums = work->latent.sums + d * width + first * STRIP,
                                 .next = next_of(job, &over, &p)};
         for (size_t i = 0; i < count; i++) {
             sum.begin = found[i].begin;
             sum.end = found[i].end;
-            sum.vectors = found[i].vectors;
+            sum.vectors = found[i].vectors >> first * STRIP;
             job->latent->sum(&sum);
             sum.factors = NULL;
             sum.next = (kvern_latent_next){0};

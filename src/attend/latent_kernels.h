@@ -38,21 +38,25 @@ typedef struct kvern_latent_score {
 
 typedef void kvern_latent_score_fn(const kvern_latent_score *score);
 
+// Query vectors that are the lanes of a vector: a strip of them.
+#define KVERN_LATENT_STRIP 16
+
 // The weighted sums of step 4. In a block of keys the slots of a dim follow each other, and those
 // are what a sum goes over; so the lanes of a vector are query vectors here, and a value is one
 // number for all of them. Nothing of the block has to be turned: the sums are, and that once per
-// span. For every dim d:
-//     sums[d][i] = sums[d][i] * factors[i]                      for all `width` vectors i
+// span. Arrays begin with the first strip that takes part. For every dim d:
+//     sums[d][i] = sums[d][i] * factors[i]                      for all vectors i of the strips
 //     for slots p in [begin, end) ascending:
 //         sums[d][i] = fma(weights[p][i], values[d][p], sums[d][i])  for the vectors i in `vectors`
 typedef struct kvern_latent_sum {
     const float *values; // [dim][64 slots]
     size_t dim;          // a multiple of 8
     size_t begin, end;
-    size_t width;         // 16 or 32
+    size_t strips;        // that take part: 1 or 2
+    size_t width;         // of a row: 16 or 32, at least the strips
     uint32_t vectors;     // a bit each
     const float *weights; // [64 slots][width]
-    const float *factors; // [width]; NULL: 1 for all
+    const float *factors; // [strips * 16]; NULL: 1 for all
     float *sums;          // [dim][width]
     kvern_latent_next next;
 } kvern_latent_sum;

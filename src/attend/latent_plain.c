@@ -25,10 +25,11 @@ static void score(const kvern_latent_score *s)
 
 static void sum(const kvern_latent_sum *s)
 {
-    KVERN_ASSERT(s->begin <= s->end && s->end <= SLOTS && s->width <= 32);
+    const size_t count = s->strips * KVERN_LATENT_STRIP;
+    KVERN_ASSERT(s->begin <= s->end && s->end <= SLOTS && s->strips <= 2 && count <= s->width);
     for (size_t d = 0; d < s->dim; d++) {
         float *sums = s->sums + d * s->width;
-        for (size_t i = 0; i < s->width; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (s->factors)
                 sums[i] *= s->factors[i];
             for (size_t p = s->begin; p < s->end && s->vectors >> i & 1; p++)

@@ -6,7 +6,7 @@
 //   LATENT_KERNELS     the name of the kernels
 //   LATENT_GROUP       vectors that are scored at once, 4 or 8
 //   LATENT_STRIPS      strips of 16 slots that they take then
-//   LATENT_ROWS(t)     dims that are summed up at once where a row of sums has t strips of 16
+//   LATENT_ROWS(t)     dims that are summed up at once where t strips of 16 vectors take part
 //   LATENT_REST(t)     the same for what is left of them: divides 8 and LATENT_ROWS(t) - 8
 //   LATENT_FOLDED(n)   of n numbers that two strips are multiplied with, how many are loaded by the
 //                      multiplications themselves, once for each
@@ -160,11 +160,11 @@ LANES_INLINE void scale_sums(int R, int T, const lanes factors[2], held *sums)
     }
 }
 
-// R dims from d on, T strips each. A vector that does not take part gets back what it had.
-LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, requests *soon,
-                           requests *far)
+// R dims from d on, T strips each of rows of `width`. A vector that does not take part gets back
+// what it had.
+LANES_INLINE void add_dims(int R, int T, size_t width, const kvern_latent_sum *s, size_t d,
+                           requests *soon, requests *far)
 {
-    const size_t width = 16 * (size_t)T;
     lanes factors[2];
     held sums;
     float *at = s->sums + d * width;
@@ -209,24 +209,26 @@ LANES_INLINE void add_dims(int R, int T, const kvern_latent_sum *s, size_t d, re
     }
 }
 
-LANES_INLINE void add_all(int T, const kvern_latent_sum *s)
+LANES_INLINE void add_all(int T, size_t width, const kvern_latent_sum *s)
 {
     const size_t steps = (s->end - s->begin) / 2 * (s->dim / LATENT_ROWS(T) + 1);
     requests soon = requests_of(s->next.soon, s->next.soon_bytes, steps, s->weights);
     requests far = requests_of(s->next.later, s->next.later_bytes, steps, s->weights);
     size_t d = 0;
     for (; d + LATENT_ROWS(T) <= s->dim; d += LATENT_ROWS(T))
-        add_dims(LATENT_ROWS(T), T, s, d, &soon, &far);
+        add_dims(LATENT_ROWS(T), T, width, s, d, &soon, &far);
     for (; d < s->dim; d += LATENT_REST(T))
-        add_dims(LATENT_REST(T), T, s, d, &soon, &far);
+        add_dims(LATENT_REST(T), T, width, s, d, &soon, &far);
 }
 
 static void sum(const kvern_latent_sum *s)
 {
-    if (s->width == 32)
-        add_all(2, s);
+    if (s->strips == 2)
+        add_all(2, 32, s);
+    else if (s->width == 32)
+        add_all(1, 32, s);
     else
-        add_all(1, s);
+        add_all(1, 16, s);
 }
 
 // ---- Turning ----

@@ -110,11 +110,12 @@ static void fill(test_random *random, call *c, size_t most_dim)
     memset(s, 0, sizeof *s);
     s->dim = 8 * (1 + test_random_below(random, most_dim / 8));
     s->width = 16 * (1 + test_random_below(random, 2));
+    s->strips = 1 + test_random_below(random, s->width / 16);
     s->begin = test_random_below(random, SLOTS);
     s->end = s->begin + test_random_below(random, SLOTS - s->begin + 1);
     if (test_random_below(random, 3) == 0)
         s->begin = 0, s->end = SLOTS;
-    s->vectors = s->width == 32 ? UINT32_MAX : 0xffff;
+    s->vectors = s->strips == 2 ? UINT32_MAX : 0xffff;
     if (test_random_below(random, 2))
         s->vectors &= (uint32_t)test_random_next(random);
     kernel_inputs_fill(random, (mixture)test_random_below(random, MIXTURES), c->values,
