@@ -199,21 +199,23 @@ static kvern_status check_system(const conversation *talk, const char *system, e
 // Puts a message at the beginning, or takes it away again.
 static kvern_status set_opening(conversation *talk, const char *system, engine_error *error)
 {
-    if (!add_message(talk, "system", system, strlen(system))) {
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the conversation");
-    }
-    const chat_message added = talk->messages[--talk->count];
     const size_t before = talk->opening, after = system[0] ? 1 : 0;
+    chat_message added = {0};
+    if (after > 0) {
+        if (!add_message(talk, "system", system, strlen(system))) {
+            return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the conversation");
+        }
+        added = talk->messages[--talk->count];
+    }
     if (before > 0) {
         free((char *)talk->messages[0].content);
     }
-    // There is room for one more than before.
-    memmove(talk->messages + after, talk->messages + before,
-            (talk->count - before) * sizeof *talk->messages);
+    if (talk->count > before) { // with one more than before there is room for it
+        memmove(talk->messages + after, talk->messages + before,
+                (talk->count - before) * sizeof *talk->messages);
+    }
     if (after > 0) {
         talk->messages[0] = added;
-    } else {
-        free((char *)added.content);
     }
     talk->count = talk->count - before + after;
     talk->opening = after;
