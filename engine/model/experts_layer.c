@@ -27,6 +27,7 @@ static void list_shared(experts_layer *layer, const model_facts *facts, tensor_s
 static void want_part(tensor_spec *spec, const model_experts *experts, bool up)
 {
     const size_t inner = experts->feed_forward;
+    spec->turned = spec->stack && experts->turned;
     if (experts->fused) {
         spec->fused_rows = 2 * inner;
         spec->first_row = !up ? 0 : experts->in_turn ? 1 : inner;
@@ -58,7 +59,8 @@ void experts_list_tensors(experts_layer *layer, const model_facts *facts, size_t
     }
     tensor_spec_matrix(list, "ffn_gate_inp.weight", count, width, &layer->router);
     list_gate_and_up(layer, facts, list);
-    tensor_spec_stack(list, "ffn_down_exps.weight", count, width, inner, &layer->down);
+    tensor_spec_stack(list, "ffn_down_exps.weight", count, width, inner, &layer->down)->turned =
+        experts->turned;
     list_shared(layer, facts, list);
 }
 

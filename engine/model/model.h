@@ -75,6 +75,7 @@ typedef struct model_experts {
     bool shared_gate;    // it is weighted by a sigmoid
     bool fused;          // the file has gate and up of all experts in one tensor,
     bool in_turn;        // a row of the gate and one of up in turn, not the gate in front
+    bool turned;         // the file has inputs of matrices behind each other, not outputs
 } model_experts;
 
 // Latent attention (MLA) of the layers of kind MODEL_LAYER_LATENT, all alike, and the indexer that

@@ -150,6 +150,12 @@ static uint32_t wanted_shape(const tensor_spec *spec, size_t tensors, size_t sha
         shape[dims++] = spec->fused_rows * spec->count;
         return dims;
     }
+    if (spec->turned) {
+        shape[0] = spec->fused_rows ? spec->fused_rows : spec->rows;
+        shape[dims++] = spec->cols;
+        shape[dims++] = spec->count;
+        return dims;
+    }
     if (!spec->vector) {
         shape[dims++] = spec->fused_rows ? spec->fused_rows : spec->rows;
     }
@@ -222,33 +228,44 @@ static kvern_status find_tensor(const weights *source, const tensor_spec *spec, 
     return KVERN_OK;
 }
 
+// Of a fused matrix, behind `skipped` rows that are others': the spec's part.
+static void take_part(const tensor_spec *spec, size_t skipped, linear_source *matrix)
+{
+    if (spec->fused_rows) {
+        linear_source_narrow(matrix, skipped + spec->first_row, spec->rows);
+    }
+    if (spec->fused_rows && spec->pieces) {
+        matrix->run_rows = spec->rows / spec->pieces;
+        matrix->run_stride = spec->fused_rows / spec->pieces;
+    }
+}
+
 // Matrix `index` of those of a tensor, or the part of a fused one, as it lies in the file.
 static kvern_status source_of(const tensor_spec *spec, const weights_tensor *tensor, size_t index,
                               linear_source *out, engine_error *error)
 {
     const bool parts = spec->flat;
     kvern_status status = linear_source_of(tensor, parts ? 0 : index, out, error);
-    if (status == KVERN_OK && spec->fused_rows) {
-        const size_t skipped = parts ? index * spec->fused_rows : 0;
-        linear_source_narrow(out, skipped + spec->first_row, spec->rows);
-        if (spec->pieces) {
-            out->run_rows = spec->rows / spec->pieces;
-            out->run_stride = spec->fused_rows / spec->pieces;
-        }
+    if (status == KVERN_OK && (parts || !spec->turned)) {
+        take_part(spec, parts ? index * spec->fused_rows : 0, out);
     }
     return status;
 }
 
 // What a turned matrix will be: of floats, as blocks of others run along rows.
-static linear_source turned_source(const linear_source *matrix)
+static linear_source turned_source(const tensor_spec *spec, const linear_source *matrix,
+                                   const float *values)
 {
     linear_source turned = *matrix;
     turned.rows = matrix->cols;
     turned.cols = matrix->rows;
     turned.type = ELEMENT_F32;
     turned.bytes = matrix->rows * matrix->cols * sizeof(float);
-    turned.data = NULL;
+    turned.data = values;
     turned.groups = (weights_groups){0};
+    if (!spec->flat) {
+        take_part(spec, 0, &turned);
+    }
     return turned;
 }
 
@@ -260,7 +277,7 @@ static kvern_status measure_matrices(tensor_check *check, const tensor_spec *spe
     size_t packed = 0;
     kvern_status status = source_of(spec, tensor, 0, &matrix, check->error);
     if (status == KVERN_OK && spec->turned) {
-        matrix = turned_source(&matrix);
+        matrix = turned_source(spec, &matrix, NULL);
     }
     if (status == KVERN_OK) {
         status = linear_packed_bytes(&matrix, &packed, check->error);
@@ -484,16 +501,16 @@ static void turn_matrix(const float *values, size_t rows, size_t cols, float *tu
     }
 }
 
-static kvern_status load_turned(model_loader *loader, const linear_source *matrix, linear *out)
+static kvern_status load_turned(model_loader *loader, const tensor_spec *spec,
+                                const linear_source *matrix, linear *out)
 {
-    linear_source turned = turned_source(matrix);
-    float *values = malloc(2 * turned.bytes);
+    const size_t count = matrix->rows * matrix->cols;
+    float *values = malloc(2 * count * sizeof *values);
     if (!values) {
         return engine_fail(loader->error, KVERN_ERR_MEMORY, "no memory to turn the tensor %.*s",
                            text_view_shown(matrix->name, 128), matrix->name.data);
     }
-    const size_t count = matrix->rows * matrix->cols;
-    turned.data = values + count;
+    const linear_source turned = turned_source(spec, matrix, values + count);
     kvern_status status = matrix->groups.inputs
                               ? KVERN_ERR_UNSUPPORTED
                               : engine_dequantize(matrix->type, matrix->data, count, values);
@@ -518,7 +535,7 @@ static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
     }
     loader->done_bytes += matrix.bytes;
     if (spec->turned) {
-        return load_turned(loader, &matrix, out);
+        return load_turned(loader, spec, &matrix, out);
     }
     matrix.file = spec->pieces ? NULL : loader->source; // whose pages others need
     matrix.interleave = interleave_of(loader, spec);

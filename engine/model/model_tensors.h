@@ -46,7 +46,9 @@ typedef struct tensor_spec {
     // example, in all of which it has the same place: `first_row` is that in the first piece.
     size_t pieces;
     bool flat;   // of a stack of parts: the tensor has two dimensions, `fused_rows` rows for each
-    bool turned; // of such a stack: its matrices are [cols, rows], the file's [rows, cols]
+    bool turned; // of such a stack: its matrices are [cols, rows], the file's [rows, cols]. Of a
+                 // stack that is not flat: the file's are [cols, rows], and of a fused one parts
+                 // are taken when they have been turned
 } tensor_spec;
 
 typedef struct tensor_specs {

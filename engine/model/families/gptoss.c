@@ -37,6 +37,9 @@ static const hf_tensor_name HF_TENSORS[] = {
     {"ffn_gate_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
     {"ffn_down_exps.weight", "mlp.experts.down_proj_blocks"},
     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
+    // The same in floats, as Transformers writes it: [inputs, outputs].
+    {"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj"},
     {NULL, NULL},
 };
 static const key_row HF_KEYS[] = {
@@ -80,9 +83,9 @@ static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
     const weights *source = reader->source;
     facts->experts.router = MODEL_ROUTER_CHOSEN;
-    facts->experts.fused = source->format->hf_names &&
-                           weights_find_tensor(source, "blk.0.ffn_gate_up_exps.weight") != NULL;
-    facts->experts.in_turn = facts->experts.fused;
+    const weights_tensor *fused = weights_find_tensor(source, "blk.0.ffn_gate_up_exps.weight");
+    facts->experts.fused = facts->experts.in_turn = source->format->hf_names && fused;
+    facts->experts.turned = facts->experts.fused && fused->type != ELEMENT_MXFP4;
     kvern_status status = facts_check_stated(reader, "rope.scaling.type"); // or yarn, or nothing
     if (status == KVERN_OK) {
         status = sparse_read_facts(reader, facts);

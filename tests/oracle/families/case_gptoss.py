@@ -62,7 +62,63 @@ NAMES = {
     "mlp.experts.down_proj": "ffn_down_exps",
 }
 
+
+
+def exported_network(config):
+    """mlx-lm's class reads blocks and its own tensors; this one what Transformers writes of floats."""
+    from mlx_lm.models import gpt_oss
+
+    class Exported(gpt_oss.Model):
+        def sanitize(self, weights):
+            made = {}
+            for name, array in weights.items():
+                if name.endswith("experts.gate_up_proj"):
+                    stem = name.removesuffix("gate_up_proj")
+                    made[stem + "gate_proj.weight"] = array.swapaxes(1, 2)[:, ::2]
+                    made[stem + "up_proj.weight"] = array.swapaxes(1, 2)[:, 1::2]
+                elif name.endswith("gate_up_proj_bias"):
+                    stem = name.removesuffix("gate_up_proj_bias")
+                    made[stem + "gate_proj.bias"], made[stem + "up_proj.bias"] = array[:, ::2], array[:, 1::2]
+                elif name.endswith("experts.down_proj"):
+                    made[name + ".weight"] = array.swapaxes(1, 2)
+                elif name.endswith("down_proj_bias"):
+                    made[name.removesuffix("_bias") + ".bias"] = array
+                else:
+                    made[name] = array
+            return made
+
+    return Exported(gpt_oss.ModelArgs.from_dict(config))
+
+
+def exported_tensors(network, config):
+    from family_case import network_tensors
+
+    shapes = {}
+    for name, shape in network_tensors(network, config).items():
+        stem = name.partition("experts.")[0] + "experts."
+        if name.endswith("gate_proj.weight"):
+            shapes[stem + "gate_up_proj"] = (shape[0], shape[2], 2 * shape[1])
+        elif name.endswith("gate_proj.bias"):
+            shapes[stem + "gate_up_proj_bias"] = (shape[0], 2 * shape[1])
+        elif name.endswith("experts.down_proj.weight"):
+            shapes[stem + "down_proj"] = (shape[0], shape[2], shape[1])
+        elif name.endswith("experts.down_proj.bias"):
+            shapes[stem + "down_proj_bias"] = shape
+        elif "experts.up_proj" not in name:
+            shapes[name] = shape
+    return shapes
+
+
 CASES = [
+    Case(
+        "gptoss-floats",
+        CONFIG,
+        network=exported_network,
+        tensors=exported_tensors,
+        dtype="BF16",
+        scales={"experts.gate_up_proj": (1.0, 0.0), "experts.down_proj": (0.0625, 0.0), "sinks": (2.0, 0.0)},
+        inert=("swiglu_limit", "rope_scaling.beta_fast", "rope_scaling.beta_slow"),
+    ),
     Case(
         "gptoss",
         CONFIG,
