@@ -30,8 +30,8 @@ typedef struct run {
     const kvern_recurrence_shape *shape;
     const kvern_recurrence_weights *weights;
     const kvern_recurrence_tokens *tokens;
-    float *state;
-    float *records;
+    const float *before;
+    float *state, *records;
     size_t channels, keys_floats, values_floats, decay_floats; // of a token, decays of a head
     size_t heads_per_key;
     size_t end_head, most_heads; // of the call; of a group
@@ -279,6 +279,16 @@ static void take_steps(const kvern_recurrence_kernels *kernels, kvern_recurrence
     }
 }
 
+// Where S of a head is before the first token: NULL where it is in place. A new row's is made here.
+static const float *s_before(const kvern_recurrence_shape *shape, const float *before, float *state,
+                             size_t head)
+{
+    const size_t at = kvern_recurrence_head_offset(shape, head);
+    if (!before)
+        memset(state + at, 0, kvern_recurrence_head_floats(shape) * sizeof *state);
+    return before && before != state ? before + at : NULL;
+}
+
 static size_t whole_lines(size_t floats)
 {
     return (floats + 15) / 16 * 16;
@@ -342,6 +352,7 @@ static void run_head(const run *r, size_t head)
         .decay_stride = r->decay_floats,
         .beta_stride = 1,
         .skip = r->weights->skip ? r->weights->skip + head : NULL,
+        .from = r->first == 0 ? s_before(r->shape, r->before, r->state, head) : NULL,
         .ahead = look_ahead(r, head - r->group.first_head),
     };
     if (r->tokens->y) {
@@ -378,9 +389,9 @@ static void run_group(run *r, size_t first_head, float *scratch)
 }
 
 void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape,
-                          const kvern_recurrence_weights *weights, float *state,
-                          const kvern_recurrence_tokens *tokens, float *records, size_t first_head,
-                          size_t heads, float *scratch)
+                          const kvern_recurrence_weights *weights, const float *before,
+                          float *state, const kvern_recurrence_tokens *tokens, float *records,
+                          size_t first_head, size_t heads, float *scratch)
 {
     KVERN_ASSERT(shape->key_heads > 0 && shape->value_heads % shape->key_heads == 0);
     KVERN_ASSERT(first_head + heads <= shape->value_heads);
@@ -390,6 +401,7 @@ void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape
         .shape = shape,
         .weights = weights,
         .tokens = tokens,
+        .before = before,
         .state = state,
         .records = records,
         .channels = kvern_recurrence_channels(shape),
@@ -404,8 +416,9 @@ void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape
         run_group(&r, head, scratch);
 }
 
-void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape, float *state,
-                             const float *records, size_t count, size_t first_head, size_t heads)
+void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape,
+                             const float *before, float *state, const float *records, size_t count,
+                             size_t first_head, size_t heads)
 {
     KVERN_ASSERT(first_head + heads <= shape->value_heads);
     const kvern_recurrence_kernels *kernels = kvern_recurrence_kernels_of(features);
@@ -424,6 +437,7 @@ void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *sh
             .v_stride = at.floats,
             .decay_stride = at.floats,
             .beta_stride = at.floats,
+            .from = s_before(shape, before, state, head),
         };
         take_steps(kernels, shape->rule, &steps, state + kvern_recurrence_head_offset(shape, head));
     }

@@ -93,18 +93,21 @@ size_t kvern_recurrence_scratch_floats(const kvern_recurrence_shape *shape);
 // The caller has set the floating-point environment (kvern_fp_enter). `features` as in
 // kvern/math.h.
 
-// Runs the tokens through value heads first_head to first_head + heads - 1: changes their part of
-// S, writes their part of y. The tail is only read: when all heads are through, call
+// Runs at least one token through value heads first_head to first_head + heads - 1: their part of S
+// as it is in the state `before` (which may be `state`; NULL: zero) changes and goes to `state`;
+// writes their part of y. The tail is read, from `state`: when all heads are through, call
 // kvern_recurrence_move_tail once. Cuts of the heads may run at the same time, each with a scratch
 // of its own. `records` (NULL: none) receives one record per token.
 void kvern_recurrence_run(uint32_t features, const kvern_recurrence_shape *shape,
-                          const kvern_recurrence_weights *weights, float *state,
-                          const kvern_recurrence_tokens *tokens, float *records, size_t first_head,
-                          size_t heads, float *scratch);
+                          const kvern_recurrence_weights *weights, const float *before,
+                          float *state, const kvern_recurrence_tokens *tokens, float *records,
+                          size_t first_head, size_t heads, float *scratch);
 
-// Changes S as the run did that made the records, bit for bit, without outputs.
-void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape, float *state,
-                             const float *records, size_t count, size_t first_head, size_t heads);
+// Changes S as the run did that made the records, bit for bit, without outputs. `before` is as
+// above.
+void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *shape,
+                             const float *before, float *state, const float *records, size_t count,
+                             size_t first_head, size_t heads);
 
 // The tail after `count` more tokens whose inputs are x, exactly.
 void kvern_recurrence_move_tail(const kvern_recurrence_shape *shape, float *state, size_t count,

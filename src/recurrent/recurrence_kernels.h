@@ -38,10 +38,11 @@ typedef struct kvern_recurrence_steps {
     float *y;
     size_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
     const float *skip; // SSD: D of this head; NULL: none
+    const float *from; // S before the first token; NULL: it is in place
     kvern_recurrence_ahead ahead;
 } kvern_recurrence_steps;
 
-// Takes the tokens through S of one head.
+// Takes the tokens, at least one where S is not in place, through S of one head.
 typedef void kvern_recurrence_steps_fn(const kvern_recurrence_steps *steps, float *s);
 
 // A causal depthwise convolution, for one token: `rows` are its taps, the newest last, weight[j *

@@ -8,6 +8,7 @@
 #include "src/math/sum.h"
 
 #include <math.h>
+#include <string.h>
 
 #define BLOCK KVERN_RECURRENCE_BLOCK
 
@@ -80,9 +81,17 @@ static void delta_token(const kvern_recurrence_steps *steps, size_t t, size_t fi
     store_outputs(steps, t, first, y);
 }
 
+static void start(const kvern_recurrence_steps *steps, float *s)
+{
+    const size_t values = (steps->v_dim + BLOCK - 1) / BLOCK * BLOCK;
+    KVERN_ASSERT(steps->k_dim > 0 && steps->v_dim > 0);
+    if (steps->from)
+        memcpy(s, steps->from, values * steps->k_dim * sizeof *s);
+}
+
 static void run_delta(const kvern_recurrence_steps *steps, float *s, size_t decay_step)
 {
-    KVERN_ASSERT(steps->k_dim > 0 && steps->v_dim > 0);
+    start(steps, s);
     for (size_t first = 0; first < steps->v_dim; first += BLOCK) {
         for (size_t t = 0; t < steps->count; t++)
             delta_token(steps, t, first, s + first * steps->k_dim, decay_step);
@@ -120,7 +129,7 @@ static void ssd_token(const kvern_recurrence_steps *steps, size_t t, size_t firs
 
 static void ssd(const kvern_recurrence_steps *steps, float *s)
 {
-    KVERN_ASSERT(steps->k_dim > 0 && steps->v_dim > 0);
+    start(steps, s);
     for (size_t first = 0; first < steps->v_dim; first += BLOCK) {
         for (size_t t = 0; t < steps->count; t++)
             ssd_token(steps, t, first, s + first * steps->k_dim);

@@ -107,6 +107,12 @@ LANES_INLINE values values_fma(values a, lanes b, values c, int n)
     return c;
 }
 
+// Where the blocks from value `first` on are before the first token.
+LANES_INLINE const float *before(const kvern_recurrence_steps *steps, size_t first, const float *s)
+{
+    return steps->from ? steps->from + first * steps->k_dim : s;
+}
+
 // ---- What is needed next ----
 
 // While the blocks from value `first` on take token t: a share of the tokens that follow, for the
@@ -155,11 +161,11 @@ LANES_INLINE values difference(const kvern_recurrence_steps *steps, size_t t, si
     return d;
 }
 
-// One pass over the blocks does some of: `finish` token t (outer product, and y where `outputs`),
-// `begin` the next token (decay, m).
-LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, float *s, values d,
-                             values *y, values *m, bool finish, bool begin, bool outputs,
-                             bool channels, int n)
+// One pass over the blocks, which are at `from` and go to s, does some of: `finish` token t (outer
+// product, and y where `outputs`), `begin` the next token (decay, m).
+LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, const float *from,
+                             float *s, values d, values *y, values *m, bool finish, bool begin,
+                             bool outputs, bool channels, int n)
 {
     const size_t next = finish ? t + 1 : t, k_dim = steps->k_dim;
     const float *k = steps->k + t * steps->k_stride;
@@ -169,7 +175,7 @@ LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, floa
     const lanes one_decay = begin && !channels ? lanes_set(*decay) : lanes_zero();
     values sum_y = values_zero(n), sum_m = values_zero(n);
     for (size_t i = 0; i < k_dim; i++) {
-        values x = values_load(s + i * BLOCK, k_dim, n);
+        values x = values_load(from + i * BLOCK, k_dim, n);
         if (finish)
             x = values_fma(d, lanes_set(k[i]), x, n);
         if (finish && outputs)
@@ -188,16 +194,16 @@ LANES_INLINE void delta_blocks(const kvern_recurrence_steps *steps, size_t first
                                bool outputs, bool channels, int n)
 {
     values y, m, d = values_zero(n);
-    delta_pass(steps, 0, s, d, &y, &m, false, true, false, channels, n);
+    delta_pass(steps, 0, before(steps, first, s), s, d, &y, &m, false, true, false, channels, n);
     for (size_t t = 0; t < steps->count; t++) {
         d = difference(steps, t, first, m, n);
         if (outputs)
             ask_outputs(steps, t + 1, first, n);
         ask_ahead(steps, t, first, n);
         if (t + 1 < steps->count)
-            delta_pass(steps, t, s, d, &y, &m, true, true, outputs, channels, n);
+            delta_pass(steps, t, s, s, d, &y, &m, true, true, outputs, channels, n);
         else
-            delta_pass(steps, t, s, d, &y, &m, true, false, outputs, channels, n);
+            delta_pass(steps, t, s, s, d, &y, &m, true, false, outputs, channels, n);
         if (outputs)
             values_store_part(steps->y + t * steps->y_stride + first, y, steps->v_dim - first, n);
     }
@@ -237,8 +243,8 @@ static void delta_channels(const kvern_recurrence_steps *steps, float *s)
 // several tokens in a register ----
 
 // `tokens` of them from t on, at most RECURRENCE_SSD_TOKENS, for the blocks from value `first` on.
-LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size_t first, float *s,
-                             bool outputs, int tokens, int n)
+LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size_t first,
+                             const float *from, float *s, bool outputs, int tokens, int n)
 {
     const size_t left = steps->v_dim - first, k_dim = steps->k_dim;
     const float *k[RECURRENCE_SSD_TOKENS], *q[RECURRENCE_SSD_TOKENS];
@@ -255,7 +261,7 @@ LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size
         y[j] = values_zero(n);
     }
     for (size_t i = 0; i < k_dim; i++) {
-        values e = values_load(s + i * BLOCK, k_dim, n);
+        values e = values_load(from + i * BLOCK, k_dim, n);
         KVERN_UNROLL
         for (int j = 0; j < tokens; j++) {
             e = values_fma(d[j], lanes_set(k[j][i]), values_scale(e, decay[j], n), n);
@@ -278,6 +284,7 @@ LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size
 LANES_INLINE void ssd_blocks(const kvern_recurrence_steps *steps, size_t first, float *s,
                              bool outputs, int n)
 {
+    const float *from = before(steps, first, s);
     size_t t = 0;
     for (; t + RECURRENCE_SSD_TOKENS <= steps->count; t += RECURRENCE_SSD_TOKENS) {
         for (size_t j = 0; j < RECURRENCE_SSD_TOKENS; j++) {
@@ -285,10 +292,13 @@ LANES_INLINE void ssd_blocks(const kvern_recurrence_steps *steps, size_t first, 
                 ask_outputs(steps, t + RECURRENCE_SSD_TOKENS + j, first, n);
             ask_ahead(steps, t + j, first, n);
         }
-        ssd_tokens(steps, t, first, s, outputs, RECURRENCE_SSD_TOKENS, n);
+        ssd_tokens(steps, t, first, from, s, outputs, RECURRENCE_SSD_TOKENS, n);
+        from = s;
     }
-    for (; t < steps->count; t++)
-        ssd_tokens(steps, t, first, s, outputs, 1, n);
+    for (; t < steps->count; t++) {
+        ssd_tokens(steps, t, first, from, s, outputs, 1, n);
+        from = s;
+    }
 }
 
 LANES_INLINE void ssd_head(const kvern_recurrence_steps *steps, float *s, bool outputs)

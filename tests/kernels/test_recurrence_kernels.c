@@ -29,7 +29,7 @@ typedef struct head {
     float q[MOST_TOKENS * (MOST_K + 3)], k[MOST_TOKENS * (MOST_K + 3)];
     float v[MOST_TOKENS * (MOST_V + 3)], decay[MOST_TOKENS * (MOST_K + 3)];
     float beta[MOST_TOKENS * 4], skip;
-    bool outputs, has_skip;
+    bool outputs, has_skip, elsewhere; // the last: S is not in place
     float s[MOST_S];
 } head;
 
@@ -69,6 +69,7 @@ static void fill_head(test_random *random, head *h, bool spoiled)
     s->beta_stride = 1 + test_random_below(random, 3);
     h->outputs = test_random_below(random, 4) != 0;
     h->has_skip = test_random_below(random, 2) != 0;
+    h->elsewhere = s->count && test_random_below(random, 2);
     h->skip = test_random_signed(random);
     fill(random, h->q, MOST_TOKENS * (MOST_K + 3), 1, spoiled);
     fill(random, h->k, MOST_TOKENS * (MOST_K + 3), 1, spoiled);
@@ -83,7 +84,7 @@ static void fill_head(test_random *random, head *h, bool spoiled)
 
 // Copies between unreadable pages, each ending where its buffer ends.
 typedef struct arena {
-    guarded q, k, v, decay, beta, y, s, skip;
+    guarded q, k, v, decay, beta, y, s, from, skip;
 } arena;
 
 static arena arena_create(void)
@@ -97,12 +98,13 @@ static arena arena_create(void)
                    .beta = guarded_at_end(MOST_TOKENS * 4 * sizeof(float)),
                    .y = guarded_at_end(values),
                    .s = guarded_at_end(MOST_S * sizeof(float)),
+                   .from = guarded_at_end(MOST_S * sizeof(float)),
                    .skip = guarded_at_end(sizeof(float))};
 }
 
 static void arena_destroy(arena *a)
 {
-    guarded *all[] = {&a->q, &a->k, &a->v, &a->decay, &a->beta, &a->y, &a->s, &a->skip};
+    guarded *all[] = {&a->q, &a->k, &a->v, &a->decay, &a->beta, &a->y, &a->s, &a->from, &a->skip};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         guarded_free(all[i]);
 }
@@ -145,6 +147,10 @@ static void run(const arena *a, uint32_t features, rule rule, const head *h, res
     steps.decay = place(&a->decay, h->decay,
                         extent(n, steps.decay_stride, rule == DELTA_CHANNELS ? steps.k_dim : 1));
     float *s = place(&a->s, h->s, s_floats(h));
+    if (h->elsewhere) {
+        steps.from = place(&a->from, h->s, s_floats(h));
+        memset(s, 0x55, s_floats(h) * sizeof(float));
+    }
     memset(out->y, 0x55, sizeof out->y);
     float *y = place(&a->y, out->y, h->outputs ? y_floats : 0);
     if (h->outputs) {

@@ -92,8 +92,8 @@ static void *run_part(void *argument)
     float *scratch = malloc(kvern_recurrence_scratch_floats(&p->layer->shape) * sizeof(float));
     if (scratch)
         kvern_recurrence_run(kvern_cpu_features(), &p->layer->shape, &p->layer->weights,
-                             p->outcome->state, &tokens, p->outcome->records, p->first_head,
-                             p->heads, scratch);
+                             p->outcome->state, p->outcome->state, &tokens, p->outcome->records,
+                             p->first_head, p->heads, scratch);
     free(scratch);
     return NULL;
 }

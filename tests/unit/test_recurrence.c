@@ -121,20 +121,34 @@ static void check_same_outcomes(const layer *l, const outcome *wanted, const out
     check_same_floats(wanted->records, got->records, COUNT * l->record_floats, what);
 }
 
-// Runs tokens first to first + count - 1; `cut` heads at a time.
+// A copy of a state whose S is going to be made anew, and is spoiled until then.
+static float *take_before(const layer *l, float *state)
+{
+    const size_t at = kvern_recurrence_s_offset(&l->shape), bytes = l->state_floats * sizeof(float);
+    float *before = malloc(bytes);
+    assert_non_null(before);
+    memcpy(before, state, bytes);
+    memset(state + at, 0x55, bytes - at * sizeof(float));
+    return before;
+}
+
+// Runs tokens first to first + count - 1; `cut` heads at a time. An even `first` changes S in
+// place, an odd one makes it from another state.
 static void run(const layer *l, uint32_t features, size_t first, size_t count, size_t cut,
                 outcome *o)
 {
     float *scratch = malloc(kvern_recurrence_scratch_floats(&l->shape) * sizeof(float));
     const kvern_recurrence_tokens tokens = part(l, first, count, o->y);
+    float *before = first % 2 && count ? take_before(l, o->state) : NULL;
     assert_non_null(scratch);
     for (size_t head = 0; head < l->shape.value_heads; head += cut) {
         const size_t left = l->shape.value_heads - head;
-        kvern_recurrence_run(features, &l->shape, &l->weights, o->state, &tokens,
-                             o->records + first * l->record_floats, head, left < cut ? left : cut,
-                             scratch);
+        kvern_recurrence_run(features, &l->shape, &l->weights, before ? before : o->state, o->state,
+                             &tokens, o->records + first * l->record_floats, head,
+                             left < cut ? left : cut, scratch);
     }
     kvern_recurrence_move_tail(&l->shape, o->state, count, tokens.x, tokens.x_stride);
+    free(before);
     free(scratch);
 }
 
@@ -241,9 +255,11 @@ static void check_replay(const layer *l)
         memcpy(got.state, base.state, l->state_floats * sizeof(float));
         run(l, 0, before, kept, l->shape.value_heads, &wanted);
         const float *records = window.records + before * l->record_floats;
+        float *other = kept % 2 ? take_before(l, got.state) : NULL;
         for (size_t head = 0; head < l->shape.value_heads; head++)
-            kvern_recurrence_replay(kvern_cpu_features(), &l->shape, got.state, records, kept, head,
-                                    1);
+            kvern_recurrence_replay(kvern_cpu_features(), &l->shape, other ? other : got.state,
+                                    got.state, records, kept, head, 1);
+        free(other);
         check_same_floats(wanted.state + s, got.state + s, l->state_floats - s, "replay");
         outcome_destroy(&wanted);
         outcome_destroy(&got);

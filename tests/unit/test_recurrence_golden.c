@@ -132,8 +132,8 @@ static void compare(const golden_case *c)
     float *state = calloc(kvern_recurrence_state_floats(&c->shape), sizeof(float));
     float *scratch = calloc(kvern_recurrence_scratch_floats(&c->shape), sizeof(float));
     float *s = calloc(c->values * c->shape.k_dim, sizeof(float));
-    kvern_recurrence_run(kvern_cpu_features(), &c->shape, &c->weights, state, &tokens, NULL, 0,
-                         c->shape.value_heads, scratch);
+    kvern_recurrence_run(kvern_cpu_features(), &c->shape, &c->weights, NULL, state, &tokens, NULL,
+                         0, c->shape.value_heads, scratch);
     kvern_recurrence_move_tail(&c->shape, state, c->tokens, c->x, c->channels);
     kvern_gated_norm norm = c->norm;
     norm.count = c->tokens;

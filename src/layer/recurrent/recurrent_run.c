@@ -216,25 +216,15 @@ static const float *state_before(const work *w, size_t row)
     return r->length > count_of(w, row) ? state_of(w, row) : NULL;
 }
 
-// Floats of a state from `at` on.
-static void copy_floats(const float *from, float *to, size_t at, size_t count)
-{
-    if (!from)
-        memset(to + at, 0, count * sizeof *to);
-    else if (from != to)
-        memcpy(to + at, from + at, count * sizeof *to);
-}
-
 static void copy_tail(const work *w, size_t row)
 {
-    copy_floats(state_before(w, row), state_of(w, row), 0, kvern_recurrence_s_offset(&w->shape));
-}
-
-static void copy_heads(const work *w, size_t row, size_t first_head, size_t heads)
-{
-    const size_t begin = kvern_recurrence_s_offset(&w->shape);
-    const size_t head = (kvern_recurrence_state_floats(&w->shape) - begin) / w->shape.value_heads;
-    copy_floats(state_before(w, row), state_of(w, row), begin + first_head * head, heads * head);
+    const float *from = state_before(w, row);
+    float *to = state_of(w, row);
+    const size_t bytes = kvern_recurrence_s_offset(&w->shape) * sizeof *to;
+    if (!from)
+        memset(to, 0, bytes);
+    else if (from != to)
+        memcpy(to, from, bytes);
 }
 
 // ---- Records: a page of them holds those of a round's tokens, then their convolution's inputs
@@ -308,10 +298,9 @@ static void token_task(void *arg, size_t index)
     KVERN_ASSERT(index < w->tasks);
     while (next_item(w, &row, &first_head, &heads)) {
         const kvern_recurrence_tokens tokens = tokens_of(w, row);
-        copy_heads(w, row, first_head, heads);
         kvern_recurrence_run(w->layer->context->cpu_features, &w->shape, w->weights,
-                             state_of(w, row), &tokens, new_records_of(w, row), first_head, heads,
-                             scratch);
+                             state_before(w, row), state_of(w, row), &tokens,
+                             new_records_of(w, row), first_head, heads, scratch);
     }
     kvern_fp_leave(saved);
 }
@@ -366,9 +355,9 @@ static void replay_task(void *arg, size_t index)
     size_t row, first_head, heads;
     (void)index;
     while (next_item(w, &row, &first_head, &heads)) {
-        copy_heads(w, row, first_head, heads);
-        kvern_recurrence_replay(w->layer->context->cpu_features, &w->shape, state_of(w, row),
-                                records_of(w, row), (size_t)count_of(w, row), first_head, heads);
+        kvern_recurrence_replay(w->layer->context->cpu_features, &w->shape, state_before(w, row),
+                                state_of(w, row), records_of(w, row), (size_t)count_of(w, row),
+                                first_head, heads);
     }
     kvern_fp_leave(saved);
 }
