@@ -91,14 +91,18 @@ KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
 // How many of its newest positions a row can be trimmed by: none where its layer is recurrent; all
 // of them in others, unless it has a sliding window or chunks and has dropped positions: then as
 // many as leave its last position everything that it saw, which is the layer's slack right after an
-// append, and as far as into the oldest chunk that is held where that is more. (All positions can
-// be trimmed always.) -1 for a row out of range.
+// append, and as far as into the oldest chunk that is held where that is more. In a layer with a
+// residual (kvern_layer.residual) as many at most as leave what is stored in the planned codecs
+// whole, which are no fewer than the residual right after an append. (All positions can be trimmed
+// always.) -1 for a row out of range.
 KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
 
 // The least length to which a row can be trimmed and be what it would be if it had never been
 // longer: the larger of what kvern_cache_trimmable leaves and, for a row that was converted at its
 // start, the length that it had then (nothing when start is 0, because then every append but the
-// first was stored in the planned codecs). A prefix of a row below it must not be reused. It can
+// first was stored in the planned codecs). With a residual, the least length behind which a query
+// finds all precise that it is to find so: that before the newest position at most. A prefix of a
+// row below it must not be reused. It can
 // exceed the length of a row that was trimmed nevertheless. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row);
 
@@ -172,7 +176,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache,
 // without appending any: the queries of row r belong to its last counts[r] positions. After a
 // conversion it reads the converted row, unlike the read of the append that caused it. On failure
 // *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
-// the row holds; a first query that saw positions which are not held any more), KVERN_ERR_BUSY (a
+// the row holds; a first query that saw positions which are not held any more, or not precise any
+// more where it read them so: a layer with a residual), KVERN_ERR_BUSY (a
 // slot of a row is handed out, and its layer not done: kvern/experimental/slot.h),
 // KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
@@ -181,7 +186,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cac
 // Takes the positions of row `from_row` of another cache over into the empty row `row`; both then
 // share the pages until one of them writes. The caches' head counts and dims must be the same, and
 // their windows, unless the source has dropped nothing. The stored form must be the layer's planned
-// codecs, or, for a layer with a start, bf16; such a row is converted at once when it has reached
+// codecs, or, for a layer with a start, bf16 (layers with a residual, of which one may be either,
+// are of one signature); such a row is converted at once when it has reached
 // the start, whatever boundary is planned. Codes from a layer without that start count as not
 // reusable below it (kvern_cache_min_reusable). Reserved room of the row stays, unless it is of the
 // other one of a layer's two forms; then its next append takes it anew. An empty row brings

@@ -187,6 +187,19 @@ typedef struct kvern_layer {
     // are used again, and `slack` says how many of the newest positions can always be trimmed:
     // where they reach into the chunk before, that one is still held.
     int64_t chunk; // 1 to KVERN_MAX_WINDOW
+
+    // Positions that are kept in bf16 while others are stored in k_codec and v_codec (0 in layers
+    // of latents and recurrent ones; 0 and 0: none). A query at position p reads the row's first
+    // `precise_sinks` positions and the newest `residual` ones, its own included, in bf16; both are
+    // rounded up to whole pages, so of what lies between them it reads the pages in the planned
+    // codecs that end at p + 1 - residual or before. What a query reads depends on p alone,
+    // whatever the appends were. A row stores a position in one form, and in both until an append
+    // ends whose queries read it in both. With a start all of that begins when the row has reached
+    // it, and nothing of a sliding window is dropped before. What has left the residual does not
+    // come back, so a row can be trimmed less far (kvern_cache_trimmable). Selections of positions
+    // and imports of padded planes are refused (KVERN_ERR_UNSUPPORTED).
+    int64_t residual;      // 0 to KVERN_MAX_WINDOW; less than `window`, or `chunk`
+    int64_t precise_sinks; // likewise; where a window slides, those of them that it keeps
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.
@@ -358,8 +371,8 @@ typedef enum kvern_capability {
     KVERN_CAN_DECODE = 0, // appends in KVERN_PHASE_DECODE
     KVERN_CAN_WINDOW = 1, // in KVERN_PHASE_WINDOW
     KVERN_CAN_KNOWN = 2,  // in KVERN_PHASE_KNOWN
-    // Drop any number of the newest positions, whatever the row holds. Sliding windows and chunks
-    // do not have it: how many they can drop, kvern_cache_trimmable says.
+    // Drop any number of the newest positions, whatever the row holds. Sliding windows, chunks and
+    // layers with a residual do not have it: how many they can drop, kvern_cache_trimmable says.
     KVERN_CAN_TRIM = 3,
     KVERN_CAN_FORK = 4, // share positions with another cache
     // Nothing has these yet: appends whose tokens see each other both ways (images before text),

@@ -213,11 +213,13 @@ static kvern_status scratch_bytes(const plan *p, size_t *tiles, size_t *total)
 
 static void attend_whole(const plan *p, const kvern_tile *tile, kvern_workspace *work)
 {
-    kvern_tile_load(&p->job, tile, work);
-    kvern_tile_span(&p->job, tile, 0, work, &work->total);
-    for (size_t s = 1; s < tile->spans; s++) {
-        kvern_tile_span(&p->job, tile, s, work, &work->span);
-        kvern_tile_merge(&p->job, tile, s, work, &work->total, &work->span);
+    for (size_t s = 0; s < tile->spans; s++) {
+        kvern_partial *to = s == 0 ? &work->total : &work->span;
+        if (s == 0 || s == tile->coded_spans)
+            kvern_tile_load(&p->job, tile, kvern_tile_pass(tile, s), work);
+        kvern_tile_span(&p->job, tile, s, work, to);
+        if (s > 0)
+            kvern_tile_merge(&p->job, tile, s, work, &work->total, to);
     }
     kvern_tile_finish(&p->job, tile, &work->total);
 }

@@ -19,8 +19,8 @@
 // What is attended: rows of one layer. The rows' own geometries differ from `geometry` in nothing
 // but the codecs.
 typedef struct kvern_view {
-    const kvern_geometry *geometry;
-    size_t query_floats; // the largest of all geometries
+    const kvern_geometry *geometry; // the planned one, of what is read in the first pass, too
+    size_t query_floats;            // the largest of all geometries
     kvern_window window;
     const kvern_read_row *rows;
     size_t row_count;

@@ -54,8 +54,10 @@ void kvern_read_release(kvern_read *read)
         return;
     kvern_context *context = read->context;
     kvern_reservation *reservation = read->reservation;
-    for (size_t r = 0; r < read->row_count; r++)
+    for (size_t r = 0; r < read->row_count; r++) {
         kvern_table_release(read->rows[r].table);
+        kvern_table_release(read->rows[r].coded);
+    }
     kvern_composition_release(read->composition);
     kvern_buffer_give(context, read);
     kvern_reservation_release(context, reservation);
@@ -228,6 +230,9 @@ static kvern_status attend_selection(const kvern_read *read, const kvern_view *v
                                      const kvern_queries *q, const kvern_latent_weights *weights)
 {
     kvern_selection selection;
+    if (view->window.is_split)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "a selection in a layer that keeps positions precise (residual)");
     kvern_status status = kvern_selection_read(q->selection, &selection);
     if (!status)
         status = kvern_selection_check(&selection, view, q);

@@ -227,8 +227,12 @@ static void add_row(round *r, const kvern_queries *q, const kvern_selection *sel
     const int64_t count = selection->counts[at->n];
     KVERN_ASSERT(index < r->size.rows && count >= 1 && position < row->length);
     const bool dense = is_dense(position, count);
-    r->rows[index] = (kvern_read_row){dense ? row->table : make_table(r, index, count),
-                                      row->geometry, count - 1, count};
+    r->rows[index] = (kvern_read_row){
+        .table = dense ? row->table : make_table(r, index, count),
+        .geometry = row->geometry,
+        .base = count - 1,
+        .length = count,
+    };
     r->sources[index] = (source){
         dense ? NULL : selection->positions + (int64_t)at->n * selection->stride, count, row};
     r->counts[index] = 1;

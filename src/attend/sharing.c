@@ -31,9 +31,15 @@ static blocks common_blocks(blocks a, blocks b)
     return (blocks){kvern_max_size(a.begin, b.begin), kvern_min_size(a.end, b.end)};
 }
 
+// As the row's first query meets it.
 static const kvern_page *page_at(const kvern_attend_job *job, size_t row, size_t block)
 {
-    return kvern_table_page(job->view->rows[row].table, block);
+    const kvern_window *window = &job->view->window;
+    const kvern_read_row *r = &job->view->rows[row];
+    const kvern_visibility sees = kvern_visibility_of(window, r, job->queries->first[row]);
+    const int64_t at = (int64_t)block * KVERN_BLOCK_POSITIONS;
+    const bool is_coded = at >= sees.coded_begin && at < sees.coded_end;
+    return kvern_read_page(window, r, is_coded ? KVERN_PASS_CODED : KVERN_PASS_REST, block);
 }
 
 static int compare_numbers(uintptr_t a, uintptr_t b)

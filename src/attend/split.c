@@ -195,8 +195,9 @@ void kvern_split_work(kvern_split *split, kvern_workspace *work)
         wait_for_slot(split, tile, span);
         slot *s = slot_of(split, tile, span);
         kvern_partial partial = partial_of(split, s);
-        kvern_tile_load(split->job, &split->tiles[tile], work);
-        kvern_tile_span(split->job, &split->tiles[tile], span, work, &partial);
+        const kvern_tile *t = &split->tiles[tile];
+        kvern_tile_load(split->job, t, kvern_tile_pass(t, span), work);
+        kvern_tile_span(split->job, t, span, work, &partial);
         atomic_store(&s->filled, span + 1);
         merge_filled(split, tile, work);
     }

@@ -70,10 +70,11 @@ kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory)
 
 // ---- Queries ----
 
-// Of the pages that the tile reads.
-static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kvern_tile *tile)
+// Of the pages that the tile reads in a pass.
+static const kvern_geometry *geometry_of(const kvern_attend_job *job, const kvern_tile *tile,
+                                         kvern_pass pass)
 {
-    return job->view->rows[tile->rows[0]].geometry;
+    return pass == KVERN_PASS_CODED ? job->view->geometry : job->view->rows[tile->rows[0]].geometry;
 }
 
 // The vectors [begin, end) of each head of a tile, which are those of one row from number `first`
@@ -110,11 +111,11 @@ static kvern_visibility visibility_of(const kvern_attend_job *job, const part *p
                                job->queries->first[p->row] + query_of(job, p, i));
 }
 
-static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_t head,
-                      const part *p, kvern_workspace *work)
+static void load_part(const kvern_attend_job *job, const kvern_tile *tile, kvern_pass pass,
+                      size_t head, const part *p, kvern_workspace *work)
 {
     const kvern_queries *q = job->queries;
-    const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_geometry *g = geometry_of(job, tile, pass);
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     const size_t base = head * tile->count;
     for (size_t i = p->begin; i < p->end; i++) {
@@ -128,14 +129,15 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, size_
     }
 }
 
-void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work)
+void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_pass pass,
+                     kvern_workspace *work)
 {
     KVERN_ASSERT(tile->count > 0 && tile->heads * tile->count <= VECTORS);
     KVERN_ASSERT(tile->row_count == 1 || tile->first == 0);
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
         for (size_t head = 0; head < tile->heads; head++)
-            load_part(job, tile, head, &p, work);
+            load_part(job, tile, pass, head, &p, work);
         at = p.end;
     }
     if (job->latent)
@@ -146,20 +148,33 @@ void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_
 
 void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
 {
-    kvern_visibility *sees = &tile->sees;
-    *sees = (kvern_visibility){.begin = INT64_MAX};
+    kvern_visibility all = {.begin = INT64_MAX, .coded_begin = job->view->window.front};
+    int64_t least = INT64_MAX;
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
         const kvern_visibility first = visibility_of(job, &p, p.begin);
         const kvern_visibility last = visibility_of(job, &p, p.end - 1);
-        sees->kept = kvern_max_i64(sees->kept, last.kept);
-        sees->begin = kvern_min_i64(sees->begin, first.begin);
-        sees->end = kvern_max_i64(sees->end, last.end);
+        all.kept = kvern_max_i64(all.kept, last.kept);
+        all.begin = kvern_min_i64(all.begin, first.begin);
+        all.end = kvern_max_i64(all.end, last.end);
+        all.coded_end = kvern_max_i64(all.coded_end, last.coded_end);
+        least = kvern_min_i64(least, first.coded_end);
         at = p.end;
     }
-    KVERN_ASSERT(sees->begin < sees->end); // a query sees its own position
-    tile->spans = kvern_visible_spans(sees);
+    KVERN_ASSERT(all.begin < all.end); // a query sees its own position
+    for (size_t pass = 0; pass < KVERN_PASSES; pass++)
+        tile->sees[pass] = kvern_visibility_in(&all, (kvern_pass)pass, least);
+    tile->coded_spans = kvern_visible_spans(&tile->sees[KVERN_PASS_CODED]);
+    tile->spans = tile->coded_spans + kvern_visible_spans(&tile->sees[KVERN_PASS_REST]);
     KVERN_ASSERT(tile->spans > 0);
+}
+
+// The first position of span number `span`.
+static int64_t span_begin(const kvern_tile *tile, size_t span)
+{
+    const kvern_pass pass = kvern_tile_pass(tile, span);
+    const size_t number = pass == KVERN_PASS_CODED ? span : span - tile->coded_spans;
+    return kvern_visible_span_begin(&tile->sees[pass], number);
 }
 
 // How many ones the number has at its low end.
@@ -173,11 +188,9 @@ static int ones_at(uint64_t bits)
 
 // Adds the values of a block for vectors [from, to) of the working memory: those that see the same
 // slots go together, run by run.
-static void accumulate_values(const kvern_attend_job *job, const kvern_tile *tile,
-                              const kvern_workspace *work, size_t from, size_t to,
-                              const void *block, float *acc, const void *next)
+static void accumulate_values(const kvern_stream_plan *v, const kvern_workspace *work, size_t from,
+                              size_t to, const void *block, float *acc, const void *next)
 {
-    const kvern_stream_plan *v = kvern_stream_for(geometry_of(job, tile), KVERN_ROLE_VALUE);
     for (size_t i = from; i < to;) {
         uint64_t slots = work->visible[i];
         size_t end = i + 1;
@@ -197,31 +210,34 @@ static void accumulate_values(const kvern_attend_job *job, const kvern_tile *til
 // The vectors [from, to) of each head that meet one page together. page NULL: none do.
 typedef struct run {
     size_t from, to;
+    kvern_pass pass;
     void *page;
 } run;
 
 // The vectors of a part that see something of the block at `begin`; they are neighbours.
-static run run_of(const kvern_attend_job *job, const part *p, int64_t begin,
+static run run_of(const kvern_attend_job *job, const part *p, kvern_pass pass, int64_t begin,
                   const kvern_workspace *work)
 {
-    run r = {p->begin, p->end, NULL};
-    while (r.from < r.to && !kvern_sees(&work->sees[r.from], begin, SLOTS))
+    run r = {p->begin, p->end, pass, NULL};
+    while (r.from < r.to && !kvern_sees_in(&work->sees[r.from], pass, begin, SLOTS))
         r.from++;
-    while (r.from < r.to && !kvern_sees(&work->sees[r.to - 1], begin, SLOTS))
+    while (r.from < r.to && !kvern_sees_in(&work->sees[r.to - 1], pass, begin, SLOTS))
         r.to--;
     if (r.from < r.to)
-        r.page = kvern_table_page(job->view->rows[p->row].table, (size_t)(begin / SLOTS))->data;
+        r.page = kvern_read_page(&job->view->window, &job->view->rows[p->row], pass,
+                                 (size_t)(begin / SLOTS))
+                     ->data;
     return r;
 }
 
 // The page that is read first in the block at `begin`, which lies behind all that was read so far.
-static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
-                        const kvern_workspace *work)
+static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, kvern_pass pass,
+                        int64_t begin, const kvern_workspace *work)
 {
     void *page = NULL;
-    for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->sees.end && !page; r++) {
+    for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->sees[pass].end && !page; r++) {
         const part p = part_of(job, tile, r, at);
-        page = run_of(job, &p, begin, work).page;
+        page = run_of(job, &p, pass, begin, work).page;
         at = p.end;
     }
     return page;
@@ -252,7 +268,7 @@ static uint64_t look(const kvern_tile *tile, const run *r, int64_t begin, kvern_
 static void score_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
                       uint64_t any, const void *next_keys, kvern_workspace *work)
 {
-    const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_geometry *g = geometry_of(job, tile, r->pass);
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     const kvern_stream_plan *values = kvern_stream_for(g, KVERN_ROLE_VALUE);
     KVERN_ASSERT(any && r->from < r->to && r->to <= tile->count);
@@ -297,7 +313,7 @@ static void weigh_run(const kvern_attend_job *job, const kvern_tile *tile, const
 static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, const run *r,
                        int64_t begin, void *next_page, kvern_workspace *work, kvern_partial *out)
 {
-    const kvern_geometry *g = geometry_of(job, tile);
+    const kvern_geometry *g = geometry_of(job, tile, r->pass);
     const kvern_stream_plan *keys = kvern_stream_for(g, KVERN_ROLE_SCORE);
     const kvern_stream_plan *values = kvern_stream_for(g, KVERN_ROLE_VALUE);
     const void *next_keys = next_page ? kvern_page_block(keys, next_page, tile->head) : NULL;
@@ -307,7 +323,7 @@ static void attend_run(const kvern_attend_job *job, const kvern_tile *tile, cons
         const size_t base = h * tile->count;
         const void *next =
             h + 1 < tile->heads ? kvern_page_block(values, r->page, tile->head + h + 1) : next_keys;
-        accumulate_values(job, tile, work, base + r->from, base + r->to,
+        accumulate_values(values, work, base + r->from, base + r->to,
                           kvern_page_block(values, r->page, tile->head + h), out->acc, next);
     }
 }
@@ -333,13 +349,14 @@ static void meet(const kvern_attend_job *job, const kvern_tile *tile, const run 
 }
 
 // Neighbouring rows that have the same page here meet it together.
-static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, int64_t begin,
-                         int64_t next_begin, kvern_workspace *work, kvern_partial *out)
+static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, kvern_pass pass,
+                         int64_t begin, int64_t next_begin, kvern_workspace *work,
+                         kvern_partial *out)
 {
-    run open = {0, 0, NULL};
+    run open = {0, 0, pass, NULL};
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
-        const run next = run_of(job, &p, begin, work);
+        const run next = run_of(job, &p, pass, begin, work);
         at = p.end;
         if (open.page && next.page == open.page && next.from == open.to) {
             open.to = next.to;
@@ -350,7 +367,7 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, in
         }
     }
     if (open.page)
-        meet(job, tile, &open, begin, first_page(job, tile, next_begin, work), work, out);
+        meet(job, tile, &open, begin, first_page(job, tile, pass, next_begin, work), work, out);
 }
 
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
@@ -366,12 +383,14 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
     else
         memset(out->acc, 0, vectors * value_dim(job) * sizeof(float));
     KVERN_ASSERT(span < tile->spans);
-    const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
-    const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, tile->sees.end);
-    for (int64_t at = kvern_next_block(&tile->sees, begin), next; at < end; at = next) {
-        next = kvern_next_block(&tile->sees, at + SLOTS);
+    const kvern_pass pass = kvern_tile_pass(tile, span);
+    const kvern_visibility *sees = &tile->sees[pass];
+    const int64_t begin = span_begin(tile, span);
+    const int64_t end = kvern_min_i64(begin + KVERN_SPAN_POSITIONS, sees->end);
+    for (int64_t at = kvern_next_block(sees, begin), next; at < end; at = next) {
+        next = kvern_next_block(sees, at + SLOTS);
         KVERN_ASSERT(at % SLOTS == 0 && next > at);
-        attend_block(job, tile, at, next, work, out);
+        attend_block(job, tile, pass, at, next, work, out);
     }
     if (job->latent)
         kvern_latent_finish(job, tile->count, work, out);
@@ -390,23 +409,24 @@ static void copy_partial(kvern_partial *to, const kvern_partial *from, size_t i,
 typedef enum merging { MERGING_NOTHING, MERGING_START, MERGING_BOTH } merging;
 
 // Vectors whose first span this is start with it; others that see nothing of it skip it.
-static merging merging_of(const kvern_visibility *sees, int64_t begin)
+static merging merging_of(const kvern_visibility *sees, kvern_pass pass, int64_t begin)
 {
-    if (!kvern_sees(sees, begin, KVERN_SPAN_POSITIONS))
+    if (!kvern_sees_in(sees, pass, begin, KVERN_SPAN_POSITIONS))
         return MERGING_NOTHING;
-    return kvern_sees_nothing_before(sees, begin) ? MERGING_START : MERGING_BOTH;
+    return kvern_sees_nothing_before(sees, pass, begin) ? MERGING_START : MERGING_BOTH;
 }
 
 void kvern_tile_merge(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                       const kvern_workspace *work, kvern_partial *total, const kvern_partial *part)
 {
     const size_t dim = value_dim(job), vectors = tile->heads * tile->count;
-    const int64_t begin = kvern_visible_span_begin(&tile->sees, span);
+    const kvern_pass pass = kvern_tile_pass(tile, span);
+    const int64_t begin = span_begin(tile, span);
     KVERN_ASSERT(span < tile->spans);
     for (size_t i = 0, end; i < vectors; i = end) {
-        const merging how = merging_of(&work->sees[i], begin);
+        const merging how = merging_of(&work->sees[i], pass, begin);
         end = i + 1;
-        while (end < vectors && merging_of(&work->sees[end], begin) == how)
+        while (end < vectors && merging_of(&work->sees[end], pass, begin) == how)
             end++;
         for (size_t s = i; how == MERGING_START && s < end; s++)
             copy_partial(total, part, s, dim);

@@ -38,15 +38,21 @@ static inline size_t kvern_row_vectors(const kvern_attend_job *job, size_t row)
 
 // A tile holds `count` vectors of each of its KV heads. Of one row they are those from number
 // `first` on, of several rows all vectors of each of them, row by row. In the working memory the
-// vectors of one head follow those of the head before. All pages have the same geometry.
+// vectors of one head follow those of the head before. All pages of a pass have the same geometry.
 typedef struct kvern_tile {
     const uint32_t *rows;
     size_t row_count;
-    size_t head, heads;    // the first KV head, and how many
-    size_t first, count;   // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
-    kvern_visibility sees; // what its vectors see together
-    size_t spans;          // spans of which a vector sees something
+    size_t head, heads;  // the first KV head, and how many
+    size_t first, count; // vectors of one head; heads * count is at most KVERN_TILE_VECTORS
+    kvern_visibility sees[KVERN_PASSES]; // what its vectors see together in each pass
+    size_t coded_spans;                  // spans of the first pass of which a vector sees something
+    size_t spans;                        // these, and behind them those of the second
 } kvern_tile;
+
+static inline kvern_pass kvern_tile_pass(const kvern_tile *tile, size_t span)
+{
+    return span < tile->coded_spans ? KVERN_PASS_CODED : KVERN_PASS_REST;
+}
 
 // Running results of the vectors of a tile (see softmax.h).
 typedef struct kvern_partial {
@@ -80,10 +86,12 @@ kvern_partial kvern_partial_at(size_t vectors, void *memory);
 size_t kvern_workspace_bytes(const kvern_attend_job *job);
 kvern_workspace kvern_workspace_at(const kvern_attend_job *job, void *memory);
 
-// Loads and scales the tile's queries. What follows works on the tile that is loaded.
-void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_workspace *work);
+// Loads and scales the tile's queries, as a pass wants them. What follows works on the tile that is
+// loaded, a span on the pass that it belongs to.
+void kvern_tile_load(const kvern_attend_job *job, const kvern_tile *tile, kvern_pass pass,
+                     kvern_workspace *work);
 
-// What a tile of queries sees: sets `sees` and `spans` from the fields before them.
+// What a tile of queries sees: sets `sees` and what follows from the fields before them.
 void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile);
 
 // The partial result over the tile's span number `span`, 0 to tile->spans - 1, from a fresh start.

@@ -17,13 +17,33 @@ int64_t kvern_most_visible(const kvern_window *window, int64_t length)
     return length - window->keep < window->recent ? length : window->recent + window->keep;
 }
 
+// A stretch ends where its pass does; what is kept in front is walked as kept, where it is needed.
+kvern_visibility kvern_visibility_in(const kvern_visibility *v, kvern_pass pass, int64_t least)
+{
+    kvern_visibility in = *v;
+    const bool is_coded = v->coded_begin < v->coded_end;
+    if (pass == KVERN_PASS_CODED) {
+        in.end = is_coded ? kvern_min_i64(v->end, v->coded_end) : 0;
+        in.kept = v->kept > v->coded_begin ? kvern_min_i64(v->kept, in.end) : 0;
+        in.begin = kvern_min_i64(kvern_max_i64(v->begin, v->coded_begin), in.end);
+    } else if (is_coded) {
+        if (v->begin < v->coded_begin)
+            in.kept = kvern_max_i64(v->kept, kvern_min_i64(v->coded_begin, v->end));
+        in.begin = kvern_min_i64(kvern_max_i64(v->begin, least), v->end);
+    }
+    if (in.kept == 0 && in.begin == in.end)
+        in.begin = in.end = 0;
+    return in;
+}
+
 size_t kvern_most_visible_spans(const kvern_window *window, int64_t length, int64_t reach)
 {
     const size_t all = kvern_ceil_div((size_t)length, KVERN_SPAN_POSITIONS);
+    const size_t passes = window->is_split ? KVERN_PASSES : 1;
     if (window->recent >= length)
-        return all;
+        return passes * all;
     // What is recent lies anywhere within its first span, and kept positions may end within one.
     const int64_t recent = window->recent + reach + 2 * KVERN_SPAN_POSITIONS;
     const size_t seen = ((size_t)recent + (size_t)window->keep) / KVERN_SPAN_POSITIONS + 1;
-    return kvern_min_size(all, seen);
+    return passes * kvern_min_size(all, seen);
 }

@@ -9,6 +9,10 @@
 // Every rule has one form: a query sees the row's first `kept` positions, and those from `begin` to
 // below `end`. Within a row neither `begin` nor `end` falls from one query to the next, so the
 // queries that see a stretch of positions are neighbours.
+//
+// Where a layer keeps positions precise (src/rows/window.h), a row is read in two passes: first
+// the stretch of whole blocks that its query reads in the planned codecs, then all others. The
+// stretch does not move back either.
 
 #include "src/base/assert.h"
 #include "src/base/size.h"
@@ -20,19 +24,45 @@
 #define KVERN_BLOCK_POSITIONS 64
 #define KVERN_SPAN_POSITIONS 1024
 
+// The two passes over a row. Where everything has one form, the second is all.
+typedef enum kvern_pass { KVERN_PASS_CODED, KVERN_PASS_REST } kvern_pass;
+#define KVERN_PASSES 2
+
 // One row as a read sees it.
 typedef struct kvern_read_row {
     kvern_table *table;             // NULL when the row is empty
     const kvern_geometry *geometry; // of its pages
     int64_t base;                   // position of the first query: of the append's first token
     int64_t length;                 // positions stored when the append ended
+    kvern_table *coded;             // what is stored in the planned codecs from the window's front
+                                    // on, where `geometry` is what is precise; or NULL
+    int64_t coded_least;            // the end of what is there in no other form
 } kvern_read_row;
+
+// What a pass over a row finds of the block with that number.
+static inline kvern_page *kvern_read_page(const kvern_window *window, const kvern_read_row *row,
+                                          kvern_pass pass, size_t block)
+{
+    if (pass == KVERN_PASS_REST)
+        return kvern_table_page(row->table, block);
+    return kvern_table_page(row->coded, block - (size_t)window->front / KVERN_BLOCK_POSITIONS);
+}
 
 // What one query sees, or what several of them see together.
 typedef struct kvern_visibility {
-    int64_t kept;       // [0, kept)
-    int64_t begin, end; // [begin, end)
+    int64_t kept;                   // [0, kept)
+    int64_t begin, end;             // [begin, end)
+    int64_t coded_begin, coded_end; // of these, what the first pass reads
 } kvern_visibility;
+
+// The end of what a query at `position` reads in the planned codecs.
+static inline int64_t kvern_coded_end_of(const kvern_window *window, const kvern_read_row *row,
+                                         int64_t position)
+{
+    if (!row->coded)
+        return window->front;
+    return kvern_max_i64(kvern_coded_end(window, position), row->coded_least);
+}
 
 // What query number `query` of the row sees: of the positions up to its own, the kept and the
 // recent ones.
@@ -45,6 +75,8 @@ static inline kvern_visibility kvern_visibility_of(const kvern_window *window,
         .kept = kvern_min_i64(window->keep, end),
         .begin = kvern_window_begin(window, position),
         .end = end,
+        .coded_begin = window->front,
+        .coded_end = kvern_coded_end_of(window, row, position),
     };
 }
 
@@ -56,7 +88,8 @@ static inline kvern_visibility kvern_visibility_of_some(const kvern_window *wind
     const kvern_visibility a = kvern_visibility_of(window, row, first);
     const kvern_visibility b = kvern_visibility_of(window, row, first + count - 1);
     KVERN_ASSERT(a.kept <= b.kept && a.begin <= b.begin && a.end <= b.end);
-    return (kvern_visibility){b.kept, a.begin, b.end};
+    KVERN_ASSERT(a.coded_end <= b.coded_end);
+    return (kvern_visibility){b.kept, a.begin, b.end, a.coded_begin, b.coded_end};
 }
 
 static inline bool kvern_visibility_equal(const kvern_visibility *a, const kvern_visibility *b)
@@ -70,11 +103,37 @@ static inline bool kvern_sees(const kvern_visibility *v, int64_t at, int64_t cou
     return at < v->kept || (at < v->end && v->begin < at + count);
 }
 
-// Whether nothing in front of `at` is seen.
-static inline bool kvern_sees_nothing_before(const kvern_visibility *v, int64_t at)
+// Whether one of the positions [from, to) is seen, if there are any.
+static inline bool kvern_sees_between(const kvern_visibility *v, int64_t from, int64_t to)
 {
-    return (v->kept == 0 || at == 0) && v->begin >= at;
+    return from < to && kvern_sees(v, from, to - from);
 }
+
+// Whether one of the positions [at, at + count) is seen in a pass.
+static inline bool kvern_sees_in(const kvern_visibility *v, kvern_pass pass, int64_t at,
+                                 int64_t count)
+{
+    const int64_t end = at + count;
+    if (pass == KVERN_PASS_CODED)
+        return kvern_sees_between(v, kvern_max_i64(at, v->coded_begin),
+                                  kvern_min_i64(end, v->coded_end));
+    if (v->coded_begin == v->coded_end)
+        return kvern_sees_between(v, at, end);
+    return kvern_sees_between(v, at, kvern_min_i64(end, v->coded_begin)) ||
+           kvern_sees_between(v, kvern_max_i64(at, v->coded_end), end);
+}
+
+// Whether nothing in front of `at` is seen in a pass, and nothing at all in those before it.
+static inline bool kvern_sees_nothing_before(const kvern_visibility *v, kvern_pass pass, int64_t at)
+{
+    if (pass == KVERN_PASS_REST && kvern_sees_in(v, KVERN_PASS_CODED, 0, v->end))
+        return false;
+    return !kvern_sees_in(v, pass, 0, at);
+}
+
+// What several queries see together in a pass, or a little more: `v` is what they see together,
+// with the largest coded_end, and `least` the smallest.
+kvern_visibility kvern_visibility_in(const kvern_visibility *v, kvern_pass pass, int64_t least);
 
 // A bit for each slot of a block below slot `count`.
 static inline uint64_t kvern_slots_below(int64_t count)
@@ -133,7 +192,7 @@ static inline bool kvern_visibility_is_limited(const kvern_window *window)
 bool kvern_visibility_is_held(const kvern_window *window, const kvern_read_row *row, int64_t held);
 
 // Bounds for rows of up to `length` positions: of the positions that a query sees, and of the spans
-// of which queries at positions less than `reach` apart see something together.
+// of which queries at positions less than `reach` apart see something together, in all passes.
 int64_t kvern_most_visible(const kvern_window *window, int64_t length);
 size_t kvern_most_visible_spans(const kvern_window *window, int64_t length, int64_t reach);
 

@@ -27,7 +27,9 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
                           "row %zu: %" PRId64 " positions from %" PRId64
                           " on, and it holds %" PRId64,
                           row, count, position, cache->rows[row].length);
-    const int64_t keep = kvern_cache_planned(cache)->window.keep, held = cache->rows[row].held;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const int64_t keep = kvern_cache_planned(cache)->window.keep;
+    const int64_t held = kvern_attention_held(kvern_cache_planned(cache), &rows, row);
     if (count > 0 && position < held && position + count > keep)
         return kvern_fail(KVERN_ERR_RANGE,
                           "row %zu: positions %" PRId64 " to %" PRId64 " are not held any more",
@@ -35,28 +37,41 @@ static kvern_status check_positions(const kvern_cache *cache, size_t row, int64_
     return KVERN_OK;
 }
 
-static void *page_of(const kvern_row *row, int64_t position)
+// Where a row lies.
+typedef struct place {
+    const kvern_planned_layer *layer;
+    kvern_layer_rows rows;
+    size_t row;
+} place;
+
+static place place_of(const kvern_cache *cache, size_t row)
 {
-    KVERN_ASSERT(position >= 0 && position < row->length);
-    return kvern_table_page(row->table, (size_t)position / KVERN_PAGE_POSITIONS)->data;
+    return (place){kvern_cache_planned(cache), kvern_cache_layer_rows(cache), row};
+}
+
+static kvern_formed_page page_of(const place *from, int64_t position)
+{
+    return kvern_attention_page(from->layer, &from->rows, from->row, position);
 }
 
 // ---- Values ----
 
-// All heads of one position.
-static void export_position(const kvern_stream_plan *stream, void *page, size_t slot, float *to)
+// All heads of stream number `s` of one position.
+static void export_position(const kvern_formed_page *page, size_t s, size_t slot, float *to)
 {
+    const kvern_stream_plan *stream = &page->geometry->streams[s];
     for (size_t h = 0; h < stream->heads; h++)
-        kvern_stream_decode(stream, page, h, slot, to + h * stream->dim);
+        kvern_stream_decode(stream, page->data, h, slot, to + h * stream->dim);
 }
 
-static void export_stream(const kvern_stream_plan *stream, const kvern_row *row, int64_t position,
-                          int64_t count, float *to)
+static void export_stream(const place *from, size_t s, int64_t position, int64_t count, float *to)
 {
-    for (int64_t i = 0; i < count; i++)
-        export_position(stream, page_of(row, position + i),
-                        (size_t)(position + i) % KVERN_PAGE_POSITIONS,
+    const kvern_stream_plan *stream = &from->layer->geometry.streams[s];
+    for (int64_t i = 0; i < count; i++) {
+        const kvern_formed_page page = page_of(from, position + i);
+        export_position(&page, s, (size_t)(position + i) % KVERN_PAGE_POSITIONS,
                         to + (size_t)i * stream->heads * stream->dim);
+    }
 }
 
 kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t position,
@@ -65,13 +80,12 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
     kvern_status status = check_positions(cache, row, position, count);
     if (status)
         return status;
-    const kvern_row *from = &cache->rows[row];
-    const kvern_geometry *g = kvern_attention_form(kvern_cache_planned(cache), from).geometry;
+    const place from = place_of(cache, row);
     float *const to[] = {k, v};
     const kvern_fp_saved saved = kvern_fp_enter();
-    for (size_t s = 0; s < g->stream_count; s++) {
+    for (size_t s = 0; s < from.layer->geometry.stream_count; s++) {
         if (to[s])
-            export_stream(&g->streams[s], from, position, count, to[s]);
+            export_stream(&from, s, position, count, to[s]);
     }
     kvern_fp_leave(saved);
     return KVERN_OK;
@@ -95,14 +109,28 @@ static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_af
                       stream->name, stored);
 }
 
-static void export_codes(const kvern_stream_plan *stream, const kvern_row *row, int64_t position,
+// What is not stored in the planned codecs yet is asked for as it is stored.
+static const kvern_geometry *form_of(const place *from, int64_t position, int64_t count)
+{
+    const kvern_geometry *form =
+        kvern_attention_form(from->layer, &from->rows.rows[from->row]).geometry;
+    for (int64_t i = 0; i < count; i++) {
+        form = page_of(from, position + i).geometry;
+        if (form != &from->layer->geometry)
+            break;
+    }
+    return form;
+}
+
+static void export_codes(const kvern_stream_plan *stream, const place *from, int64_t position,
                          int64_t count, const kvern_affine_arrays *to)
 {
     for (size_t i = 0; i < (size_t)count * stream->heads; i++) {
         const int64_t at = position + (int64_t)(i / stream->heads);
-        stream->type->affine->export(&stream->codec, kvern_stream_form(stream),
-                                     kvern_page_block(stream, page_of(row, at), i % stream->heads),
-                                     stream->dim, (size_t)at % KVERN_PAGE_POSITIONS, to, i);
+        stream->type->affine->export(
+            &stream->codec, kvern_stream_form(stream),
+            kvern_page_block(stream, page_of(from, at).data, i % stream->heads), stream->dim,
+            (size_t)at % KVERN_PAGE_POSITIONS, to, i);
     }
 }
 
@@ -113,14 +141,14 @@ kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row, int
     kvern_status status = check_positions(cache, row, position, count);
     if (status)
         return status;
-    const kvern_row *from = &cache->rows[row];
-    const kvern_geometry *g = kvern_attention_form(kvern_cache_planned(cache), from).geometry;
+    const place from = place_of(cache, row);
+    const kvern_geometry *g = form_of(&from, position, count);
     const kvern_affine_arrays *const to[] = {k, v};
     for (size_t s = 0; s < g->stream_count && !status; s++)
         status = check_affine(&g->streams[s], to[s]);
     for (size_t s = 0; s < g->stream_count && !status; s++) {
         if (to[s])
-            export_codes(&g->streams[s], from, position, count, to[s]);
+            export_codes(&g->streams[s], &from, position, count, to[s]);
     }
     return status;
 }

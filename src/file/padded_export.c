@@ -11,17 +11,19 @@
 #include <string.h>
 
 // Positions that a row holds.
-static int64_t held_positions(const kvern_cache *cache, const kvern_row *row)
+static int64_t held_positions(const kvern_cache *cache, size_t row)
 {
-    const int64_t keep = kvern_cache_planned(cache)->window.keep;
-    return row->held == 0 ? row->length : keep + row->length - row->held;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const int64_t held = kvern_attention_held(layer, &rows, row), length = rows.rows[row].length;
+    return held == 0 ? length : layer->window.keep + length - held;
 }
 
 int64_t kvern_cache_padded_width(const kvern_cache *cache)
 {
     int64_t width = 0;
     for (size_t r = 0; r < cache->batch->row_count; r++)
-        width = kvern_max_i64(width, held_positions(cache, &cache->rows[r]));
+        width = kvern_max_i64(width, held_positions(cache, r));
     return width;
 }
 
@@ -38,10 +40,11 @@ static kvern_status check_export(const kvern_cache *cache, const kvern_padded_pl
                           cache->layer, planes->width, kvern_cache_padded_width(cache));
     const kvern_plane_set set = kvern_planes_of(cache, planes);
     for (size_t r = 0; r < cache->batch->row_count && kvern_planes_have_codes(&set); r++) {
-        if (cache->rows[r].length && !kvern_cache_converted(cache, r))
+        if (cache->rows[r].length && (cache->coded_set || !kvern_cache_converted(cache, r)))
             return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                              "layer %zu: row %zu is not stored in affine codes yet", cache->layer,
-                              r);
+                              "layer %zu: row %zu is not stored in affine codes throughout, or not "
+                              "yet",
+                              cache->layer, r);
     }
     return KVERN_OK;
 }
@@ -71,19 +74,18 @@ static void export_vector(const kvern_stream_plan *stream, const kvern_plane *p,
 }
 
 // One head of one row: `left` columns of padding, then the row's.
-static void export_head(const kvern_cache *cache, const kvern_row *row, const kvern_plane *p,
+static void export_head(const kvern_cache *cache, size_t row, const kvern_plane *p,
                         const kvern_columns *c, size_t head, size_t first, size_t left)
 {
-    const kvern_stream_plan *stream =
-        &kvern_attention_form(kvern_cache_planned(cache), row).geometry->streams[p->stream];
-    const kvern_geometry *planned = &kvern_cache_planned(cache)->geometry;
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     for (size_t i = 0; i < left; i++)
-        clear_vector(&planned->streams[p->stream], p, first + i);
+        clear_vector(&layer->geometry.streams[p->stream], p, first + i);
     for (int64_t i = 0; i < c->count; i++) {
-        const size_t position = (size_t)kvern_columns_position(c, i);
-        void *page = kvern_table_page(row->table, position / KVERN_PAGE_POSITIONS)->data;
-        export_vector(stream, p, page, head, position % KVERN_PAGE_POSITIONS,
-                      first + left + (size_t)i);
+        const int64_t position = kvern_columns_position(c, i);
+        const kvern_formed_page page = kvern_attention_page(layer, &rows, row, position);
+        export_vector(&page.geometry->streams[p->stream], p, page.data, head,
+                      (size_t)position % KVERN_PAGE_POSITIONS, first + left + (size_t)i);
     }
 }
 
@@ -92,14 +94,14 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
     const kvern_row *row = &cache->rows[r];
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_plane_set set = kvern_planes_of(cache, planes);
-    const int64_t count = held_positions(cache, row);
+    const int64_t count = held_positions(cache, r);
     const kvern_columns c = {count, row->length, layer->window.keep, row->length - count};
     const size_t heads = layer->geometry.kv_heads, width = (size_t)planes->width;
     KVERN_ASSERT(count <= row->length && (size_t)count <= width);
     for (size_t h = 0; h < heads; h++) {
         const size_t first = (r * heads + h) * width, left = width - (size_t)count;
         for (size_t s = 0; s < set.count; s++)
-            export_head(cache, row, &set.planes[s], &c, h, first, left);
+            export_head(cache, r, &set.planes[s], &c, h, first, left);
     }
     if (planes->left_padding)
         planes->left_padding[r] = planes->width - count;

@@ -71,6 +71,10 @@ static kvern_status check_import(const kvern_cache *cache, const kvern_padded_pl
     kvern_status status = kvern_planes_check(cache, planes);
     if (status || cache->batch->row_count == 0)
         return status;
+    if (cache->coded_set)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: planes for %s, which keeps positions precise; append them",
+                          cache->layer, kvern_cache_signature(cache));
     if (!planes->left_padding || !planes->offsets)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: left_padding or offsets is NULL",
                           cache->layer);

@@ -18,6 +18,7 @@
 
 #include <kvern/cache.h>
 #include <kvern/plan.h>
+#include <string.h>
 
 #define KVERN_SIGNATURE_BYTES 192
 
@@ -33,13 +34,16 @@ typedef struct kvern_planned_layer {
     kvern_window window;
     kvern_geometry geometry; // of the planned codecs
     kvern_pool *pool;
-    kvern_geometry first;    // of rows before plan.start; without start it has no streams, and
-    kvern_pool *first_pool;  // no pool
+    kvern_geometry first;    // of rows before plan.start, and of positions that are kept precise;
+    kvern_pool *first_pool;  // without either it has no streams, and no pool
+    size_t coded_set;        // of rows in a state: what is not precise of its own; 0: none
     kvern_pool *record_pool; // of pages with what a round puts into rows (geometry.record_bytes)
     char signature[KVERN_SIGNATURE_BYTES];
 } kvern_planned_layer;
 
-// Rows that a layer stores, with what changes of them need.
+// Rows that a layer stores, with what changes of them need. A layer that keeps positions precise
+// (kvern_layer.residual) has two of each: the row itself, which holds what is precise, and another
+// one for what is stored in the planned codecs (src/layer/attention/residual.h).
 typedef struct kvern_layer_rows {
     size_t count;
     kvern_row *rows;
@@ -47,7 +51,27 @@ typedef struct kvern_layer_rows {
     kvern_conversion *conversions; // likewise
     kvern_row_undo *undos;         // one per row, for the length of a round; NULL: none is open
     bool of_state;                 // they are changed by steps, which can be abandoned
+
+    kvern_row *coded; // the other rows, or NULL, with what they need
+    kvern_row_change *coded_changes;
+    kvern_row_undo *coded_undos;
 } kvern_layer_rows;
+
+// Forgets the changes of all rows.
+static inline void kvern_layer_rows_clear_changes(const kvern_layer_rows *rows)
+{
+    memset(rows->changes, 0, rows->count * sizeof rows->changes[0]);
+    if (rows->coded)
+        memset(rows->coded_changes, 0, rows->count * sizeof rows->coded_changes[0]);
+}
+
+// Whether a row is still before its start (kvern_layer.start).
+static inline bool kvern_layer_row_waits(const kvern_planned_layer *layer,
+                                         const kvern_layer_rows *rows, size_t row)
+{
+    const kvern_row *converted = rows->coded ? rows->coded : rows->rows;
+    return layer->plan.start != KVERN_NO_START && layer->first_pool && !converted[row].converted;
+}
 
 // One of them.
 static inline kvern_layer_rows kvern_layer_row_alone(const kvern_layer_rows *rows, size_t row)
@@ -57,7 +81,10 @@ static inline kvern_layer_rows kvern_layer_row_alone(const kvern_layer_rows *row
                               rows->changes + row,
                               rows->conversions + row,
                               rows->undos ? rows->undos + row : NULL,
-                              rows->of_state};
+                              rows->of_state,
+                              rows->coded ? rows->coded + row : NULL,
+                              rows->coded ? rows->coded_changes + row : NULL,
+                              rows->coded_undos ? rows->coded_undos + row : NULL};
 }
 
 // What the caller of an append has for one lane, starts and strides in tokens and elements.

@@ -29,6 +29,16 @@ void kvern_convert_page(const kvern_geometry *from, const kvern_geometry *to, vo
     }
 }
 
+void kvern_convert_head(const kvern_geometry *from, const kvern_geometry *to, void *old,
+                        void *fresh, size_t head)
+{
+    for (size_t s = 0; s < from->stream_count; s++) {
+        const kvern_stream_plan *a = &from->streams[s], *b = &to->streams[s];
+        convert_block(a, b, kvern_page_block(a, old, head), kvern_page_block(b, fresh, head),
+                      KVERN_PAGE_POSITIONS);
+    }
+}
+
 // The new form may lie over the old one: all of that is read before any of it is written.
 static void move_block(const kvern_stream_plan *from, const kvern_stream_plan *to, const void *old,
                        void *fresh, size_t slots)

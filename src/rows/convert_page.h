@@ -10,6 +10,10 @@
 void kvern_convert_page(const kvern_geometry *from, const kvern_geometry *to, void *old,
                         void *fresh, size_t slots);
 
+// The same for all positions of one head.
+void kvern_convert_head(const kvern_geometry *from, const kvern_geometry *to, void *old,
+                        void *fresh, size_t head);
+
 // The same where the page lies. No stream's new form may be larger than its old one. Takes no
 // memory but 72 KiB of the caller's stack.
 void kvern_convert_in_place(const kvern_geometry *from, const kvern_geometry *to, void *page,

@@ -8,6 +8,11 @@
 // KVERN_EVERY_POSITION recent ones. In a layer of chunks the window does not slide: the query sees
 // the positions of its own chunk up to its own, at most `recent` = `chunk` of them, and none is
 // kept.
+//
+// A layer may keep some of its positions precise (kvern_layer.residual): the row's first
+// `front` ones and the newest `residual`. What lies between them is stored, and read, in the
+// planned codecs, in whole pages. Which positions these are for a query depends on its position
+// alone.
 
 #include <kvern/composition.h>
 #include <stdbool.h>
@@ -21,6 +26,10 @@ typedef struct kvern_window {
     int64_t keep;
     int64_t slack; // newest positions that can be trimmed after others have been dropped
     int64_t chunk; // 0: the window slides
+
+    bool is_split;    // some are kept precise; else the two are 0
+    int64_t front;    // whole pages
+    int64_t residual; // at least 0
 } kvern_window;
 
 // The first position, apart from the kept ones, that a query at `position` sees.
@@ -55,6 +64,15 @@ static inline int64_t kvern_window_least_length(const kvern_window *window, int6
     if (held == 0)
         return 0;
     return window->chunk ? held + 1 : held + window->recent;
+}
+
+// In a layer that keeps some positions precise: the end of those that a query at `position` reads
+// in the planned codecs, which begin at `front`. Whole pages, all of them behind its own position
+// by the residual.
+static inline int64_t kvern_coded_end(const kvern_window *window, int64_t position)
+{
+    const int64_t end = position + 1 - window->residual;
+    return end <= window->front ? window->front : end - end % KVERN_PAGE_POSITIONS;
 }
 
 // Pages that a row holds at most that grows to `tokens` positions, at most `growth` of them, at

@@ -53,18 +53,38 @@ static kvern_status check_places(const kvern_cache *cache, size_t row, const kve
     return status;
 }
 
-// A recurrent state is what its layer's signature says.
-static kvern_status adopt_whole(kvern_cache *cache, size_t row, const kvern_cache *from,
+// One of the rows that a layer has of each: with the same pages, and what is not for the row alone.
+static void share_row(const kvern_row *taken, kvern_row *row)
+{
+    const kvern_row_image image = {
+        .converted = taken->converted,
+        .length = taken->length,
+        .keep = (int64_t)taken->kept * KVERN_PAGE_POSITIONS,
+        .held = taken->held,
+        .floor = taken->floor,
+    };
+    if (taken->length > 0)
+        kvern_row_image_share(row, &image, taken->table);
+    else
+        row->converted = taken->converted;
+    kvern_row_give_back(row);
+}
+
+// A recurrent state, and a row of which some positions are kept precise, are what their layer's
+// signature says.
+static kvern_status adopt_alike(kvern_cache *cache, size_t row, const kvern_cache *from,
                                 size_t from_row)
 {
-    const kvern_row *taken = &from->rows[from_row];
-    const kvern_row_image image = {.length = taken->length};
+    const kvern_layer_rows old = kvern_cache_layer_rows(from), to = kvern_cache_layer_rows(cache);
     if (strcmp(kvern_cache_signature(cache), kvern_cache_signature(from)) != 0)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "a row of %s cannot become one of %s",
                           kvern_cache_signature(from), kvern_cache_signature(cache));
-    if (taken->length > 0)
-        kvern_row_image_share(&cache->rows[row], &image, taken->table);
-    cache->batch->lengths[row] = taken->length;
+    if (old.rows[from_row].length == 0)
+        return KVERN_OK;
+    share_row(&old.rows[from_row], &to.rows[row]);
+    if (old.coded)
+        share_row(&old.coded[from_row], &to.coded[row]);
+    cache->batch->lengths[row] = to.rows[row].length;
     KVERN_ASSERT(!kvern_caches_walk(cache));
     return KVERN_OK;
 }
@@ -112,8 +132,8 @@ kvern_status kvern_cache_adopt(kvern_cache *cache, size_t row, const kvern_cache
     if (status)
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    if (layer->geometry.whole)
-        return adopt_whole(cache, row, from, from_row);
+    if (layer->geometry.whole || cache->coded_set || from->coded_set)
+        return adopt_alike(cache, row, from, from_row);
     if ((status = kvern_latent_check_streams(layer)) ||
         (status = kvern_latent_check_streams(kvern_cache_planned(from))))
         return status;

@@ -10,7 +10,7 @@
 
 // ---- Memory ----
 
-// Of one row in one cache.
+// Of one row in one set.
 #define ROW_BYTES                                                                                  \
     (sizeof(kvern_row) + sizeof(kvern_row_change) + sizeof(kvern_conversion) +                     \
      sizeof(kvern_row_undo))
@@ -23,9 +23,9 @@ _Static_assert(ROW_BYTES % _Alignof(kvern_row) == 0 && sizeof(kvern_row) % _Alig
     (4 * sizeof(int64_t) + sizeof(kvern_row) + sizeof(kvern_checkpoint *) + sizeof(bool))
 
 // Far from overflow: there are at most KVERN_MAX_ROWS rows, and caches exist in memory.
-static size_t memory_bytes(size_t caches, size_t capacity)
+static size_t memory_bytes(size_t sets, size_t capacity)
 {
-    return capacity * (caches * ROW_BYTES + SHARED_BYTES);
+    return capacity * (sets * ROW_BYTES + SHARED_BYTES);
 }
 
 // Points the batch to memory for `capacity` rows.
@@ -34,7 +34,7 @@ static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
     KVERN_ASSERT(batch->row_count <= capacity);
     batch->memory = memory;
     batch->capacity = capacity;
-    batch->spare = (kvern_row *)((char *)memory + capacity * batch->caches * ROW_BYTES);
+    batch->spare = (kvern_row *)((char *)memory + capacity * batch->sets * ROW_BYTES);
     batch->lengths = (int64_t *)(batch->spare + capacity);
     batch->counts = batch->lengths + capacity;
     batch->round_begin = batch->counts + capacity;
@@ -42,23 +42,25 @@ static void place_arrays(kvern_batch *batch, void *memory, size_t capacity)
     batch->checkpoints = (kvern_checkpoint **)(batch->round_most + capacity);
     batch->named = (bool *)(batch->checkpoints + capacity);
     KVERN_ASSERT((char *)(batch->named + capacity) ==
-                 (char *)memory + memory_bytes(batch->caches, capacity));
+                 (char *)memory + memory_bytes(batch->sets, capacity));
 }
 
-size_t kvern_batch_bytes(size_t caches, size_t rows)
+size_t kvern_batch_bytes(size_t sets, size_t rows)
 {
-    return memory_bytes(caches, kvern_max_size(rows, 1));
+    return memory_bytes(sets, kvern_max_size(rows, 1));
 }
 
-kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows, kvern_batch *out)
+kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t sets, size_t rows,
+                                kvern_batch *out)
 {
     const size_t capacity = kvern_max_size(rows, 1); // so that the arrays exist
     void *memory;
     memset(out, 0, sizeof *out);
-    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(caches, capacity), &memory);
+    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(sets, capacity), &memory);
     if (status)
         return status;
     out->caches = caches;
+    out->sets = sets;
     out->row_count = rows;
     place_arrays(out, memory, capacity);
     return KVERN_OK;
@@ -66,45 +68,45 @@ kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows, kv
 
 void kvern_batch_free(kvern_heap *heap, kvern_batch *batch)
 {
-    kvern_heap_give(heap, batch->memory, memory_bytes(batch->caches, batch->capacity),
+    kvern_heap_give(heap, batch->memory, memory_bytes(batch->sets, batch->capacity),
                     KVERN_HEAP_ALIGNMENT);
     memset(batch, 0, sizeof *batch);
 }
 
-kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index)
+kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t set)
 {
-    KVERN_ASSERT(index < batch->caches);
-    char *const end = (char *)batch->memory + (index + 1) * batch->capacity * ROW_BYTES;
+    KVERN_ASSERT(set < batch->sets);
+    char *const end = (char *)batch->memory + (set + 1) * batch->capacity * ROW_BYTES;
     return (kvern_row_undo *)end - batch->capacity;
 }
 
-kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t index)
+kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t set)
 {
-    KVERN_ASSERT(index < batch->caches);
+    KVERN_ASSERT(set < batch->sets);
     kvern_layer_rows at = {.count = batch->row_count, .of_state = batch->of_state};
-    at.rows = (kvern_row *)((char *)batch->memory + index * batch->capacity * ROW_BYTES);
+    at.rows = (kvern_row *)((char *)batch->memory + set * batch->capacity * ROW_BYTES);
     at.changes = (kvern_row_change *)(at.rows + batch->capacity);
     at.conversions = (kvern_conversion *)(at.changes + batch->capacity);
     if (batch->round_open)
-        at.undos = kvern_batch_undos(batch, index);
+        at.undos = kvern_batch_undos(batch, set);
     return at;
 }
 
 // At least twice as large, so that rows which come one by one cost the same each; or, where there
 // is no room for that, just large enough.
-static kvern_status take_larger(kvern_heap *heap, size_t caches, size_t wish, size_t rows,
+static kvern_status take_larger(kvern_heap *heap, size_t sets, size_t wish, size_t rows,
                                 size_t *capacity, void **memory)
 {
     *capacity = kvern_max_size(rows, wish);
-    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(caches, *capacity), memory);
+    kvern_status status = kvern_heap_take_zeroed(heap, memory_bytes(sets, *capacity), memory);
     if (status && wish > rows) {
         *capacity = rows;
-        status = kvern_heap_take_zeroed(heap, memory_bytes(caches, rows), memory);
+        status = kvern_heap_take_zeroed(heap, memory_bytes(sets, rows), memory);
     }
     return status;
 }
 
-// Cache by cache: what lies between the rows is for the length of a call, or of a round, only.
+// Set by set: what lies between the rows is for the length of a call, or of a round, only.
 kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
 {
     KVERN_ASSERT(!batch->step_open && !batch->round_open);
@@ -114,12 +116,12 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
     const size_t wish = kvern_min_size(2 * batch->capacity, KVERN_MAX_ROWS);
     size_t capacity;
     void *memory;
-    kvern_status status = take_larger(heap, batch->caches, wish, rows, &capacity, &memory);
+    kvern_status status = take_larger(heap, batch->sets, wish, rows, &capacity, &memory);
     if (status)
         return status;
     place_arrays(&larger, memory, capacity);
-    for (size_t c = 0; c < batch->caches; c++)
-        memcpy(kvern_batch_rows(&larger, c).rows, kvern_batch_rows(batch, c).rows,
+    for (size_t s = 0; s < batch->sets; s++)
+        memcpy(kvern_batch_rows(&larger, s).rows, kvern_batch_rows(batch, s).rows,
                batch->row_count * sizeof(kvern_row));
     memcpy(larger.lengths, batch->lengths, batch->row_count * sizeof larger.lengths[0]);
     memcpy(larger.checkpoints, batch->checkpoints, batch->row_count * sizeof larger.checkpoints[0]);
@@ -131,8 +133,8 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
 
 static bool has_reserved_rows(const kvern_batch *batch)
 {
-    for (size_t c = 0; c < batch->caches; c++) {
-        const kvern_row *rows = kvern_batch_rows(batch, c).rows;
+    for (size_t s = 0; s < batch->sets; s++) {
+        const kvern_row *rows = kvern_batch_rows(batch, s).rows;
         for (size_t r = 0; r < batch->row_count; r++)
             if (rows[r].reserved)
                 return true;

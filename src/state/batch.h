@@ -5,7 +5,8 @@
 // A batch: the rows that the caches of a state have in common, or those of a cache that stands
 // alone. It knows how many there are, how long they are, and which step or round is open. What the
 // caches store of the rows lies in its memory, one block, so that rows come and go at the cost of
-// one allocation for all layers.
+// one allocation for all layers. There is a set of rows for each cache, and behind these another
+// one for each cache whose layer keeps some positions precise (src/layer/layer.h).
 
 #include "src/base/buffer_cache.h"
 #include "src/layer/layer.h"
@@ -16,6 +17,7 @@ typedef struct kvern_checkpoint kvern_checkpoint; // src/state/checkpoint.h
 
 typedef struct kvern_batch {
     size_t caches; // that share it
+    size_t sets;   // of rows
     bool of_state; // only the state's steps and row operations change the caches
     size_t row_count, capacity;
     void *memory;
@@ -38,18 +40,18 @@ typedef struct kvern_batch {
 } kvern_batch;
 
 // Bytes of a batch that is made for as many.
-size_t kvern_batch_bytes(size_t caches, size_t rows);
+size_t kvern_batch_bytes(size_t sets, size_t rows);
 
-// Makes a batch of `rows` empty rows for `caches` caches.
-KVERN_CHECK kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t rows,
-                                            kvern_batch *out);
+// Makes a batch of `rows` empty rows for `caches` caches, in `sets` sets.
+KVERN_CHECK kvern_status kvern_batch_create(kvern_heap *heap, size_t caches, size_t sets,
+                                            size_t rows, kvern_batch *out);
 void kvern_batch_free(kvern_heap *heap, kvern_batch *batch);
 
-// The rows of cache number `index` of those that share the batch. Growing moves them.
-kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t index);
+// One set of rows: that of a cache has the cache's number. Growing moves them.
+kvern_layer_rows kvern_batch_rows(const kvern_batch *batch, size_t set);
 
 // What they have in a round; all zero while none is open.
-kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t index);
+kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t set);
 
 // Makes room for `rows` rows. What there is stays; on failure nothing changed.
 KVERN_CHECK kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows);

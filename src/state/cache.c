@@ -39,16 +39,26 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
         return status;
     kvern_cache *cache = memory;
     cache->batch = (kvern_batch *)(cache + 1);
-    if ((status = kvern_batch_create(heap, 1, rows, cache->batch))) {
+    const size_t sets = composition->layers[layer].coded_set ? 2 : 1;
+    if ((status = kvern_batch_create(heap, 1, sets, rows, cache->batch))) {
         kvern_heap_give(heap, cache, cache_bytes(), KVERN_HEAP_ALIGNMENT);
         return status;
     }
     kvern_composition_retain(composition);
     cache->composition = composition;
     cache->layer = layer;
+    cache->coded_set = sets - 1;
     kvern_cache_find_rows(cache);
     *out = cache;
     return KVERN_OK;
+}
+
+void kvern_cache_reset_row(kvern_cache *cache, size_t row)
+{
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_row_reset(&rows.rows[row]);
+    if (rows.coded)
+        kvern_row_reset(&rows.coded[row]);
 }
 
 void kvern_cache_destroy(kvern_cache *cache)
@@ -57,7 +67,7 @@ void kvern_cache_destroy(kvern_cache *cache)
         return;
     KVERN_ASSERT(!cache->batch->of_state);
     for (size_t r = 0; r < cache->batch->row_count; r++)
-        kvern_row_reset(&cache->rows[r]);
+        kvern_cache_reset_row(cache, r);
     kvern_composition *composition = cache->composition;
     kvern_heap *heap = &composition->context->heap;
     kvern_reservation_end(composition->context, cache->batch->reservation);
@@ -111,9 +121,11 @@ int64_t kvern_cache_length(const kvern_cache *cache, size_t row)
 
 uint64_t kvern_cache_bytes(const kvern_cache *cache)
 {
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     uint64_t bytes = 0;
-    for (size_t r = 0; r < cache->batch->row_count; r++)
-        bytes += kvern_row_bytes(&cache->rows[r]);
+    for (size_t r = 0; r < rows.count; r++)
+        bytes +=
+            kvern_row_bytes(&rows.rows[r]) + (rows.coded ? kvern_row_bytes(&rows.coded[r]) : 0);
     return bytes;
 }
 
@@ -121,9 +133,8 @@ uint64_t kvern_cache_bytes(const kvern_cache *cache)
 
 bool kvern_cache_converted(const kvern_cache *cache, size_t row)
 {
-    if (row >= cache->batch->row_count)
-        return false;
-    return !kvern_cache_planned(cache)->first_pool || cache->rows[row].converted;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    return row < rows.count && !kvern_layer_row_waits(kvern_cache_planned(cache), &rows, row);
 }
 
 int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
@@ -218,6 +229,11 @@ kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_
                           "layer %zu, row %zu: trim %" PRId64 " positions of %s, which is not "
                           "trimmable: a recurrent state cannot be cut back",
                           cache->layer, row, tokens, kvern_cache_signature(cache));
+    if (tokens > most && tokens < length && cache->coded_set)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu, row %zu: trim %" PRId64 " positions of %s, past what is "
+                          "still precise: %" PRId64 " can be",
+                          cache->layer, row, tokens, kvern_cache_signature(cache), most);
     if (tokens > most && tokens < length)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu, row %zu: trim %" PRId64 " positions, past the slack of its "
@@ -257,7 +273,7 @@ kvern_status kvern_cache_reset(kvern_cache *cache, size_t row)
     if (status)
         return status;
     cache->batch->lengths[row] = 0;
-    kvern_row_reset(&cache->rows[row]);
+    kvern_cache_reset_row(cache, row);
     kvern_batch_unreserve(kvern_cache_context(cache), cache->batch);
     return KVERN_OK;
 }

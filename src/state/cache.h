@@ -13,6 +13,7 @@ struct kvern_cache {
     size_t layer;       // in the composition
     kvern_batch *batch; // the cache's own, or its state's
     size_t number;      // among the caches that share it
+    size_t coded_set;   // of rows in it: what is not precise; 0: none
     kvern_row *rows;    // in it
     bool appended;      // in the open step
 };
@@ -33,8 +34,18 @@ static inline kvern_context *kvern_cache_context(const kvern_cache *cache)
 // What operations of the layer work on.
 static inline kvern_layer_rows kvern_cache_layer_rows(const kvern_cache *cache)
 {
-    return kvern_batch_rows(cache->batch, cache->number);
+    kvern_layer_rows rows = kvern_batch_rows(cache->batch, cache->number);
+    if (cache->coded_set) {
+        const kvern_layer_rows coded = kvern_batch_rows(cache->batch, cache->coded_set);
+        rows.coded = coded.rows;
+        rows.coded_changes = coded.changes;
+        rows.coded_undos = coded.undos;
+    }
+    return rows;
 }
+
+// Empties a row and gives up its reserved room.
+void kvern_cache_reset_row(kvern_cache *cache, size_t row);
 
 // Prepares the rows to receive counts[r] tokens (NULL: none) and row `reserve_row` to reach
 // `reserve_tokens` positions. All or nothing; commit or cancel follows.

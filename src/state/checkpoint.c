@@ -14,47 +14,57 @@
 
 // ---- Bytes ----
 
-static size_t own_bytes(size_t layers)
+static size_t own_bytes(size_t sets)
 {
-    return sizeof(kvern_checkpoint) + layers * sizeof(kvern_row);
+    return sizeof(kvern_checkpoint) + sets * sizeof(kvern_row);
 }
 
 // Whether the row goes on in all full pages that it has now: they cost a checkpoint nothing.
-static bool stays_in_common(const kvern_planned_layer *layer, const kvern_row *row)
+// `planned`: they are in the planned form.
+static bool stays_in_common(const kvern_planned_layer *layer, bool planned)
 {
-    const bool converts = layer->first_pool && !row->converted;
-    return !layer->geometry.whole && layer->window.recent == KVERN_EVERY_POSITION && !converts;
+    return !layer->geometry.whole && layer->window.recent == KVERN_EVERY_POSITION && planned;
 }
 
 // Of a row in one layer: pages and its table.
-static uint64_t row_bytes(const kvern_planned_layer *layer, const kvern_row *row)
+static uint64_t row_bytes(const kvern_planned_layer *layer, const kvern_row *row, bool planned)
 {
+    if (!row->table)
+        return 0;
     const uint64_t table = kvern_table_bytes(row->table->capacity);
-    const bool first = layer->first_pool && !row->converted;
-    if (!stays_in_common(layer, row))
+    if (!stays_in_common(layer, planned))
         return table + kvern_row_bytes(row);
-    if (row->length % KVERN_PAGE_POSITIONS == 0)
-        return table;
-    return table + (first ? &layer->first : &layer->geometry)->page_bytes;
+    return row->length % KVERN_PAGE_POSITIONS ? table + layer->geometry.page_bytes : table;
+}
+
+static uint64_t layer_bytes(const kvern_cache *cache, const kvern_checkpoint *checkpoint)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_row *row = &checkpoint->sets[cache->number];
+    const uint64_t bytes = row_bytes(layer, row, !layer->first_pool || row->converted);
+    if (!cache->coded_set)
+        return bytes;
+    return bytes + row_bytes(layer, &checkpoint->sets[cache->coded_set], true);
 }
 
 static uint64_t count_bytes(const kvern_cache *caches, const kvern_checkpoint *checkpoint)
 {
-    uint64_t bytes = own_bytes(caches[0].batch->caches);
+    uint64_t bytes = own_bytes(caches[0].batch->sets);
     for (size_t c = 0; c < caches[0].batch->caches; c++)
-        bytes += row_bytes(kvern_cache_planned(&caches[c]), &checkpoint->layers[c]);
+        bytes += layer_bytes(&caches[c], checkpoint);
     return bytes;
 }
 
-size_t kvern_checkpoint_pages(const kvern_planned_layer *layer, bool converted, size_t pages)
+size_t kvern_checkpoint_pages(const kvern_planned_layer *layer, bool planned, size_t pages)
 {
-    const kvern_row row = {.converted = converted};
-    return stays_in_common(layer, &row) ? kvern_min_size(pages, 1) : pages;
+    if (!stays_in_common(layer, planned))
+        return pages;
+    return layer->window.is_split ? 0 : kvern_min_size(pages, 1); // whole pages only
 }
 
 uint64_t kvern_checkpoint_rest_bytes(const kvern_composition *composition, size_t most_pages)
 {
-    return own_bytes(composition->count) + composition->count * kvern_table_bytes(most_pages);
+    return own_bytes(composition->sets) + composition->count * kvern_table_bytes(most_pages);
 }
 
 // ---- Lists: the largest position first ----
@@ -66,9 +76,9 @@ static void drop(kvern_cache *caches, kvern_checkpoint **link)
     *link = gone->below;
     KVERN_ASSERT(batch->checkpoint_bytes >= gone->bytes);
     batch->checkpoint_bytes -= gone->bytes;
-    for (size_t c = 0; c < batch->caches; c++)
-        kvern_row_reset(&gone->layers[c]);
-    kvern_heap_give(&kvern_cache_context(caches)->heap, gone, own_bytes(batch->caches),
+    for (size_t s = 0; s < batch->sets; s++)
+        kvern_row_reset(&gone->sets[s]);
+    kvern_heap_give(&kvern_cache_context(caches)->heap, gone, own_bytes(batch->sets),
                     KVERN_HEAP_ALIGNMENT);
 }
 
@@ -124,7 +134,7 @@ const char *kvern_checkpoints_walk(const kvern_cache *caches, size_t row, uint64
         above = at->position;
         *bytes += at->bytes;
         for (size_t c = 0; c < batch->caches; c++) {
-            if (at->layers[c].length != at->position || !kvern_row_is_sound(&at->layers[c]))
+            if (at->sets[c].length != at->position || !kvern_row_is_sound(&at->sets[c]))
                 return "a layer of a checkpoint is not what it was";
         }
     }
@@ -158,16 +168,16 @@ uint64_t kvern_state_checkpoint_bytes(const kvern_state *state)
 
 static kvern_status make(kvern_state *state, size_t row, kvern_checkpoint **out)
 {
-    const size_t layers = state->composition->count;
+    const kvern_batch *batch = &state->batch;
     void *memory;
     kvern_status status =
-        kvern_heap_take_zeroed(&state->composition->context->heap, own_bytes(layers), &memory);
+        kvern_heap_take_zeroed(&state->composition->context->heap, own_bytes(batch->sets), &memory);
     if (status)
         return status;
     kvern_checkpoint *made = memory;
     made->position = state->batch.lengths[row];
-    for (size_t l = 0; l < layers; l++)
-        kvern_row_share(&state->caches[l].rows[row], &made->layers[l]);
+    for (size_t s = 0; s < batch->sets; s++)
+        kvern_row_share(&kvern_batch_rows(batch, s).rows[row], &made->sets[s]);
     made->bytes = count_bytes(state->caches, made);
     *out = made;
     return KVERN_OK;
@@ -235,14 +245,22 @@ int64_t kvern_state_checkpoint_below(const kvern_state *state, size_t row, int64
     return at ? at->position : 0;
 }
 
+// Whether rows of a set change their form at a start.
+static bool has_forms(const kvern_state *state, size_t set)
+{
+    const kvern_composition *composition = state->composition;
+    return set < composition->count && composition->layers[set].first_pool &&
+           !composition->layers[set].window.is_split;
+}
+
 // The row becomes what it was; its room stays.
-static void take_back(const kvern_planned_layer *layer, const kvern_row *kept, kvern_row *row)
+static void take_back(const kvern_row *kept, bool has_forms, kvern_row *row)
 {
     const kvern_row_image image = {
         .converted = kept->converted,
-        .is_other_form = layer->first_pool && kept->converted != row->converted,
+        .is_other_form = has_forms && kept->converted != row->converted,
         .length = kept->length,
-        .keep = layer->window.keep,
+        .keep = (int64_t)kept->kept * KVERN_PAGE_POSITIONS,
         .held = kept->held,
         .floor = kept->floor,
     };
@@ -268,10 +286,9 @@ kvern_status kvern_state_return(kvern_state *state, size_t row, int64_t position
     kvern_checkpoints_drop(state->caches, row, position);
     batch->lengths[row] = position;
     static const kvern_row empty = {0};
-    for (size_t l = 0; l < state->composition->count; l++)
-        take_back(&state->composition->layers[l],
-                  position ? &batch->checkpoints[row]->layers[l] : &empty,
-                  &state->caches[l].rows[row]);
+    for (size_t s = 0; s < batch->sets; s++)
+        take_back(position ? &batch->checkpoints[row]->sets[s] : &empty, has_forms(state, s),
+                  &kvern_batch_rows(batch, s).rows[row]);
     KVERN_ASSERT(!kvern_state_walk(state));
     return KVERN_OK;
 }

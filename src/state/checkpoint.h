@@ -10,9 +10,9 @@
 struct kvern_checkpoint {
     kvern_checkpoint *below; // of the same row, at a smaller position
     int64_t position;
-    uint64_t age;       // the smaller, the older
-    uint64_t bytes;     // that it counts with
-    kvern_row layers[]; // which share the pages that the row had
+    uint64_t age;     // the smaller, the older
+    uint64_t bytes;   // that it counts with
+    kvern_row sets[]; // of rows (src/state/batch.h): they share the pages that the row had
 };
 
 // Drops the checkpoints of a row behind `position`; behind -1, all of them.
@@ -21,8 +21,9 @@ void kvern_checkpoints_drop(kvern_cache *caches, size_t row, int64_t position);
 // Drops checkpoints until the rest fits the batch's budget; `kept` (NULL: none) stays.
 void kvern_checkpoints_fit(kvern_cache *caches, const kvern_checkpoint *kept);
 
-// Of the pages of a row in one layer, those that a checkpoint keeps for itself at most.
-size_t kvern_checkpoint_pages(const kvern_planned_layer *layer, bool converted, size_t pages);
+// Of the pages of a row in one layer, those that a checkpoint keeps for itself at most. `planned`:
+// they are in the planned form.
+size_t kvern_checkpoint_pages(const kvern_planned_layer *layer, bool planned, size_t pages);
 
 // What a checkpoint takes besides pages, with tables for up to `most_pages`.
 uint64_t kvern_checkpoint_rest_bytes(const kvern_composition *composition, size_t most_pages);

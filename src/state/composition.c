@@ -65,6 +65,12 @@ static kvern_status check_layer(const kvern_planned_layer *layer)
     if (plan->start < KVERN_NO_START || plan->start > KVERN_MAX_POSITIONS)
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu: start is %" PRId64, layer->index,
                           plan->start);
+    if (plan->residual < 0 || plan->residual > KVERN_MAX_WINDOW || plan->precise_sinks < 0 ||
+        plan->precise_sinks > KVERN_MAX_WINDOW)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "layer %zu: residual is %" PRId64 ", precise_sinks %" PRId64
+                          ", not 0 to %" PRId64,
+                          layer->index, plan->residual, plan->precise_sinks, KVERN_MAX_WINDOW);
     return layer->ops->check(layer->index, plan);
 }
 
@@ -130,10 +136,11 @@ static kvern_status choose_pool(kvern_composition *composition, size_t index, si
                              first && composition->context->heap.budget_bytes != 0, out);
 }
 
-// A page may have to be converted where it lies (src/rows/convert_page.h), so no stream may grow.
-static kvern_status check_growth(size_t index, const kvern_geometry *first,
-                                 const kvern_geometry *planned)
+// A page may have to be converted where it lies (src/rows/convert_page.h), so no stream may grow;
+// and what is precise is bf16.
+static kvern_status check_growth(const kvern_planned_layer *layer)
 {
+    const kvern_geometry *first = &layer->first, *planned = &layer->geometry;
     KVERN_ASSERT(first->stream_count == planned->stream_count);
     for (size_t s = 0; s < planned->stream_count; s++) {
         const kvern_stream_plan *stream = &planned->streams[s];
@@ -141,14 +148,14 @@ static kvern_status check_growth(size_t index, const kvern_geometry *first,
         if (stream->block_bytes <= first->streams[s].block_bytes)
             continue;
         stream->type->name(&stream->codec, codec);
-        return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "layer %zu: start with %s in %s, which takes more room than bf16", index,
-                          stream->name, codec);
+        return kvern_fail(
+            KVERN_ERR_UNSUPPORTED, "layer %zu: %s with %s in %s, which takes more room than bf16",
+            layer->index, layer->window.is_split ? "residual" : "start", stream->name, codec);
     }
     return KVERN_OK;
 }
 
-// The form of rows before start: bf16.
+// The form of rows before start, and of what is kept precise: bf16.
 static kvern_status plan_first(kvern_composition *composition, size_t index)
 {
     kvern_planned_layer *layer = &composition->layers[index];
@@ -159,7 +166,7 @@ static kvern_status plan_first(kvern_composition *composition, size_t index)
         first->streams[s].codec = kvern_codec_dense(KVERN_BF16);
     kvern_status status = plan_geometry(layer, first);
     if (!status)
-        status = check_growth(index, first, &layer->geometry);
+        status = check_growth(layer);
     if (status)
         return status;
     return choose_pool(composition, index, first->page_bytes, true, &layer->first_pool);
@@ -180,7 +187,11 @@ static void write_signature(const kvern_planned_layer *layer, char *text)
         KVERN_ASSERT(text < end);
     }
     if (plan->start != KVERN_NO_START)
-        snprintf(text, (size_t)(end - text), ":start%" PRId64, plan->start);
+        text += snprintf(text, (size_t)(end - text), ":start%" PRId64, plan->start);
+    KVERN_ASSERT(text < end);
+    if (layer->window.is_split)
+        snprintf(text, (size_t)(end - text), ":precise%" PRId64 "+%" PRId64, plan->precise_sinks,
+                 plan->residual);
     KVERN_ASSERT(strlen(text) + 1 < (size_t)(end - text)); // nothing was cut off
 }
 
@@ -205,7 +216,10 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
     status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
     if (!status && g->record_bytes)
         status = choose_pool(composition, index, g->record_bytes, false, &layer->record_pool);
-    return status || plan->start == KVERN_NO_START ? status : plan_first(composition, index);
+    if (!status && layer->window.is_split)
+        layer->coded_set = composition->sets++;
+    const bool has_first = plan->start != KVERN_NO_START || layer->window.is_split;
+    return status || !has_first ? status : plan_first(composition, index);
 }
 
 static size_t composition_bytes(size_t count)
@@ -230,7 +244,7 @@ kvern_status kvern_composition_create(kvern_context *context, const kvern_layer 
     kvern_context_retain(context);
     composition->references = 1;
     composition->context = context;
-    composition->count = count;
+    composition->count = composition->sets = count;
     for (size_t i = 0; i < count && !status; i++)
         status = plan_layer(composition, i, layers);
     if (status)

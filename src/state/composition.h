@@ -11,6 +11,7 @@ struct kvern_composition {
     _Atomic size_t references;
     kvern_context *context;
     size_t count;
+    size_t sets; // of rows in a state (src/state/batch.h)
     kvern_planned_layer layers[];
 };
 

@@ -23,9 +23,13 @@ static kvern_status check_rows(const size_t *rows, size_t count, size_t row_coun
 
 static void share_rows(const kvern_cache *from, const size_t *rows, size_t count, kvern_cache *to)
 {
-    KVERN_ASSERT(to->batch->row_count == count);
-    for (size_t i = 0; i < count; i++)
-        kvern_row_share(&from->rows[rows[i]], &to->rows[i]);
+    const kvern_layer_rows old = kvern_cache_layer_rows(from), made = kvern_cache_layer_rows(to);
+    KVERN_ASSERT(made.count == count && !old.coded == !made.coded);
+    for (size_t i = 0; i < count; i++) {
+        kvern_row_share(&old.rows[rows[i]], &made.rows[i]);
+        if (old.coded)
+            kvern_row_share(&old.coded[rows[i]], &made.coded[i]);
+    }
 }
 
 static void share_lengths(const kvern_batch *from, const size_t *rows, size_t count,
@@ -104,8 +108,8 @@ static kvern_status add_rows(kvern_cache *caches, size_t count)
     kvern_status status = make_room(caches, count);
     if (status)
         return status;
-    for (size_t c = 0; c < batch->caches; c++)
-        memset(caches[c].rows + batch->row_count, 0, count * sizeof caches[c].rows[0]);
+    for (size_t s = 0; s < batch->sets; s++)
+        memset(kvern_batch_rows(batch, s).rows + batch->row_count, 0, count * sizeof(kvern_row));
     KVERN_ASSERT(batch->row_count + count <= batch->capacity);
     memset(batch->lengths + batch->row_count, 0, count * sizeof batch->lengths[0]);
     memset(batch->checkpoints + batch->row_count, 0, count * sizeof batch->checkpoints[0]);
@@ -144,18 +148,17 @@ static kvern_status check_choice(const kvern_batch *batch, const size_t *rows, s
     return KVERN_OK;
 }
 
-static void choose_rows(kvern_cache *cache, const size_t *rows, size_t count)
+static void choose_rows(const kvern_batch *batch, size_t set, const size_t *rows, size_t count)
 {
-    const kvern_batch *batch = cache->batch;
-    kvern_row *old = batch->spare;
+    kvern_row *old = batch->spare, *chosen = kvern_batch_rows(batch, set).rows;
     KVERN_ASSERT(batch->row_count <= batch->capacity && count <= batch->row_count);
     for (size_t r = 0; r < batch->row_count; r++) {
         if (!batch->named[r])
-            kvern_row_reset(&cache->rows[r]);
+            kvern_row_reset(&chosen[r]);
     }
-    memcpy(old, cache->rows, batch->row_count * sizeof old[0]);
+    memcpy(old, chosen, batch->row_count * sizeof old[0]);
     for (size_t i = 0; i < count; i++)
-        cache->rows[i] = old[rows[i]];
+        chosen[i] = old[rows[i]];
 }
 
 // No step is open, so that its counts are free to hold the old lengths.
@@ -189,8 +192,8 @@ static kvern_status keep_rows(kvern_cache *caches, const size_t *rows, size_t co
     kvern_status status = check_choice(batch, rows, count);
     if (status)
         return status;
-    for (size_t c = 0; c < batch->caches; c++)
-        choose_rows(&caches[c], rows, count);
+    for (size_t s = 0; s < batch->sets; s++)
+        choose_rows(batch, s, rows, count);
     choose_checkpoints(caches, rows, count);
     choose_lengths(batch, rows, count);
     KVERN_ASSERT(!kvern_caches_walk(caches));
@@ -264,10 +267,11 @@ static kvern_status check_other(const kvern_cache *to, others_at *at, const void
 static void move_rows(kvern_cache *to, kvern_cache *from)
 {
     kvern_batch *batch = to[0].batch, *left = from[0].batch;
-    KVERN_ASSERT(batch != left && batch->caches == left->caches);
+    KVERN_ASSERT(batch != left && batch->caches == left->caches && batch->sets == left->sets);
     KVERN_ASSERT(batch->row_count + left->row_count <= batch->capacity);
-    for (size_t c = 0; c < batch->caches; c++)
-        memcpy(to[c].rows + batch->row_count, from[c].rows, left->row_count * sizeof to[c].rows[0]);
+    for (size_t s = 0; s < batch->sets; s++)
+        memcpy(kvern_batch_rows(batch, s).rows + batch->row_count, kvern_batch_rows(left, s).rows,
+               left->row_count * sizeof(kvern_row));
     memcpy(batch->lengths + batch->row_count, left->lengths,
            left->row_count * sizeof left->lengths[0]);
     memcpy(batch->checkpoints + batch->row_count, left->checkpoints,

@@ -54,8 +54,9 @@ static kvern_status read_plan(const kvern_plan *given, kvern_plan *plan)
 // What a row that holds nothing yet is to have for the plan.
 static kvern_row_room fresh_room(const kvern_planned_layer *layer, const kvern_plan *plan)
 {
-    kvern_row fresh = {0};
-    const kvern_layer_rows rows = {.count = 1, .rows = &fresh};
+    kvern_row fresh[2] = {{0}};
+    const kvern_layer_rows rows = {
+        .count = 1, .rows = &fresh[0], .coded = layer->coded_set ? &fresh[1] : NULL};
     return layer->ops->room(layer, &rows, 0, plan);
 }
 
@@ -69,10 +70,16 @@ static bool add(uint64_t *sum, uint64_t count, uint64_t bytes)
 
 // Adds the tables that a row of the layer has at once: its own, the next one, which doubles where
 // nothing was reserved, and another one where it is converted.
-static bool add_tables(uint64_t *sum, size_t rows, const kvern_row_room *room)
+static bool add_tables(const kvern_planned_layer *layer, uint64_t *sum, size_t rows,
+                       const kvern_row_room *room)
 {
     const size_t pages = kvern_max_size(room->pages, room->later);
     KVERN_ASSERT(room->pool && (room->later_pool || room->later == 0));
+    if (layer->coded_set) // tables of two rows
+        return add(sum, rows, kvern_table_bytes(room->pages)) &&
+               add(sum, rows, kvern_table_bytes(2 * room->pages)) &&
+               add(sum, rows, kvern_table_bytes(room->later)) &&
+               add(sum, rows, kvern_table_bytes(2 * room->later));
     return add(sum, rows, kvern_table_bytes(pages)) &&
            add(sum, rows, kvern_table_bytes(2 * pages)) &&
            (room->later == 0 || add(sum, rows, kvern_table_bytes(pages)));
@@ -84,8 +91,8 @@ static size_t with_checkpoints(const kvern_planned_layer *layer, const kvern_pla
 {
     if (layer->geometry.whole)
         return later ? pages : pages + kvern_min_size(pages, 1) * plan->checkpoints;
-    const bool converted = later || !layer->first_pool;
-    return pages + kvern_checkpoint_pages(layer, converted, pages) * plan->checkpoints;
+    return pages +
+           kvern_checkpoint_pages(layer, later || !layer->first_pool, pages) * plan->checkpoints;
 }
 
 // Pages of one pool for a row of each layer that takes them there.
@@ -129,7 +136,8 @@ static bool add_layer(const kvern_composition *composition, const kvern_plan *pl
 {
     const kvern_planned_layer *layer = &composition->layers[l];
     const kvern_row_room room = fresh_room(layer, plan);
-    return add_tables(sum, plan->rows, &room) && add_pool(composition, plan, l, layer->pool, sum) &&
+    return add_tables(layer, sum, plan->rows, &room) &&
+           add_pool(composition, plan, l, layer->pool, sum) &&
            add_pool(composition, plan, l, layer->first_pool, sum) &&
            add_pool(composition, plan, l, layer->record_pool, sum);
 }
@@ -163,7 +171,7 @@ static size_t scratch_of_selected(const kvern_planned_layer *layer, const kvern_
     kvern_latent_weights dims;
     size_t queries, vectors;
     if (plan->selected == 0 || plan->query_vectors == 0 || queries_of(plan) == 0 ||
-        kvern_visibility_is_limited(&layer->window))
+        kvern_visibility_is_limited(&layer->window) || layer->window.is_split)
         return 0;
     if (!kvern_size_mul(plan->rows, (size_t)queries_of(plan), &queries) ||
         !kvern_size_mul(plan->rows, plan->query_vectors, &vectors))
@@ -237,7 +245,7 @@ kvern_status kvern_composition_plan_bytes(const kvern_composition *composition,
     if (status)
         return status;
     const size_t layers = composition->count, scratch = most_scratch(composition, &plan);
-    uint64_t sum = kvern_state_memory(layers, plan.rows);
+    uint64_t sum = kvern_state_memory(composition, plan.rows);
     bool fits =
         scratch != SIZE_MAX && add(&sum, 1, kvern_read_reserved_bytes(layers, plan.rows, scratch));
     for (size_t l = 0; l < layers && fits; l++)
@@ -261,28 +269,70 @@ static size_t passing_pages(const kvern_planned_layer *layer, const kvern_row *r
     return passes ? kvern_row_shared_pages(row) : 0;
 }
 
+// What a row is to have, and its coded one, and what of it stands in for shared pages.
+typedef struct plan_room {
+    kvern_row_room row, coded;
+    size_t passing, coded_passing;
+} plan_room;
+
+static plan_room room_of(const kvern_planned_layer *layer, const kvern_layer_rows *rows, size_t row,
+                         const kvern_plan *plan)
+{
+    plan_room room = {.row = layer->ops->room(layer, rows, row, plan)};
+    room.passing = passing_pages(layer, &rows->rows[row]);
+    if (!rows->coded)
+        return room;
+    room.coded = (kvern_row_room){.pages = room.row.later, .pool = room.row.later_pool};
+    room.row.later = 0;
+    room.row.later_pool = NULL;
+    room.passing = kvern_row_shared_pages(&rows->rows[row]); // as its newest positions move on
+    room.coded_passing = passing_pages(layer, &rows->coded[row]);
+    return room;
+}
+
+// The room, and more of it for what passes.
+static kvern_status prepare_room(kvern_row *row, const kvern_row_room *room, size_t passing,
+                                 kvern_row_change *change)
+{
+    kvern_row_room all = *room;
+    all.pages += passing;
+    return kvern_row_prepare_room(row, &all, change);
+}
+
+static void keep_room(kvern_row *row, const kvern_row_room *room, size_t passing)
+{
+    row->reserved = room->pages;
+    row->passing = passing;
+    row->reserved_later = room->later;
+    kvern_row_give_back(row);
+}
+
 static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    kvern_row *r = &rows.rows[row];
-    kvern_row_room room = layer->ops->room(layer, &rows, row, plan);
-    room.pages += passing_pages(layer, r);
-    memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
-    return kvern_row_prepare_room(r, &room, &rows.changes[row]);
+    const plan_room room = room_of(layer, &rows, row, plan);
+    kvern_layer_rows_clear_changes(&rows);
+    kvern_status status =
+        prepare_room(&rows.rows[row], &room.row, room.passing, &rows.changes[row]);
+    if (status || !rows.coded)
+        return status;
+    status =
+        prepare_room(&rows.coded[row], &room.coded, room.coded_passing, &rows.coded_changes[row]);
+    if (status)
+        kvern_row_cancel(&rows.rows[row], &rows.changes[row]);
+    return status;
 }
 
 static void commit_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    kvern_row *r = &rows.rows[row];
-    const kvern_row_room room = layer->ops->room(layer, &rows, row, plan);
+    const plan_room room = room_of(layer, &rows, row, plan);
     kvern_cache_commit(cache);
-    r->reserved = room.pages;
-    r->passing = passing_pages(layer, r);
-    r->reserved_later = room.later;
-    kvern_row_give_back(r);
+    keep_room(&rows.rows[row], &room.row, room.passing);
+    if (rows.coded)
+        keep_room(&rows.coded[row], &room.coded, room.coded_passing);
 }
 
 // Of `count` caches that share a batch, from the first one on.

@@ -4,6 +4,7 @@
 #include "src/base/fail.h"
 #include "src/base/sized.h"
 #include "src/layer/attention/attention.h"
+#include "src/layer/attention/residual.h"
 #include "src/math/fpenv.h"
 #include "src/state/append.h"
 #include "src/state/state.h"
@@ -51,6 +52,26 @@ static kvern_status check_plan(const kvern_state *state, size_t layer, size_t ro
     return status;
 }
 
+// What a token takes for pages that leave the residual when it has come.
+static uint64_t coded_bytes(const kvern_cache *cache, size_t row)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    if (!rows.coded)
+        return 0;
+    const int64_t length = kvern_residual_length(layer, &rows, row, rows.rows[row].length + 1);
+    return (uint64_t)kvern_row_foresee(&rows.coded[row], length) * layer->geometry.page_bytes;
+}
+
+static bool converts(const kvern_cache *cache, size_t row)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const int64_t length = rows.rows[row].length + 1;
+    return rows.coded ? kvern_residual_is_due(layer, &rows, row, length)
+                      : kvern_attention_is_due(layer, &rows.rows[row], length);
+}
+
 kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
                              kvern_planned_slot *plan)
 {
@@ -66,8 +87,8 @@ kvern_status kvern_slot_plan(const kvern_state *state, size_t layer, size_t row,
         .k_codec = kvern_stream_for(form.geometry, KVERN_ROLE_SCORE)->codec,
         .v_codec = kvern_stream_for(form.geometry, KVERN_ROLE_VALUE)->codec,
         .in_place = is_in_place(form.geometry),
-        .converts = kvern_attention_is_due(kvern_cache_planned(cache), r, r->length + 1),
-        .page_bytes = (uint64_t)pages * form.geometry->page_bytes,
+        .converts = converts(cache, row),
+        .page_bytes = (uint64_t)pages * form.geometry->page_bytes + coded_bytes(cache, row),
     };
     kvern_sized_write(&PLAN_SIZES, &found, plan);
     return KVERN_OK;
@@ -107,11 +128,12 @@ static kvern_status open_page(kvern_cache *cache, size_t row, void **page)
 {
     kvern_row *r = &cache->rows[row];
     const size_t at = (size_t)r->length / KVERN_PAGE_POSITIONS;
-    const bool alone = kvern_row_is_open(r, r->length + 1);
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows all = kvern_cache_layer_rows(cache);
+    const bool alone = kvern_row_is_open(r, r->length + 1) &&
+                       (!all.coded || kvern_residual_is_open(layer, &all, row, 1));
     KVERN_ASSERT(alone || !r->handed_out);
     if (!alone) {
-        const kvern_planned_layer *layer = kvern_cache_planned(cache);
-        const kvern_layer_rows all = kvern_cache_layer_rows(cache);
         const kvern_layer_rows one = kvern_layer_row_alone(&all, row);
         kvern_status status = layer->ops->prepare(layer, &one, &(int64_t){1}, 0, 0);
         if (status)
@@ -223,6 +245,9 @@ kvern_status kvern_step_slots_done(kvern_state *state, size_t layer, kvern_read 
         cache->rows[r].length += counts[r];
         cache->rows[r].handed_out = false;
     }
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    if (rows.coded)
+        kvern_residual_store(kvern_cache_planned(cache), &rows, counts);
     if (read)
         kvern_cache_fill_read(cache, counts, *read);
     cache->appended = true;

@@ -16,9 +16,9 @@ static size_t state_bytes(size_t layers)
     return sizeof(kvern_state) + layers * sizeof(kvern_cache);
 }
 
-size_t kvern_state_memory(size_t layers, size_t rows)
+size_t kvern_state_memory(const kvern_composition *composition, size_t rows)
 {
-    return state_bytes(layers) + kvern_batch_bytes(layers, rows);
+    return state_bytes(composition->count) + kvern_batch_bytes(composition->sets, rows);
 }
 
 static void place_caches(kvern_state *state)
@@ -29,6 +29,7 @@ static void place_caches(kvern_state *state)
         cache->layer = l;
         cache->batch = &state->batch;
         cache->number = l;
+        cache->coded_set = state->composition->layers[l].coded_set;
         kvern_cache_find_rows(cache);
     }
 }
@@ -45,7 +46,7 @@ kvern_status kvern_state_make(kvern_composition *composition, size_t rows, kvern
     if (status)
         return status;
     kvern_state *state = memory;
-    if ((status = kvern_batch_create(heap, layers, rows, &state->batch))) {
+    if ((status = kvern_batch_create(heap, layers, composition->sets, rows, &state->batch))) {
         kvern_heap_give(heap, state, state_bytes(layers), KVERN_HEAP_ALIGNMENT);
         return status;
     }
@@ -74,8 +75,8 @@ void kvern_state_destroy(kvern_state *state)
     kvern_heap *heap = &composition->context->heap;
     for (size_t r = 0; r < state->batch.row_count; r++)
         kvern_checkpoints_drop(state->caches, r, -1);
-    for (size_t l = 0; l < composition->count; l++) {
-        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+    for (size_t s = 0; s < state->batch.sets; s++) {
+        const kvern_layer_rows rows = kvern_batch_rows(&state->batch, s);
         for (size_t r = 0; r < rows.count; r++) {
             kvern_row_reset(&rows.rows[r]);
             if (rows.undos)
@@ -264,7 +265,7 @@ kvern_status kvern_state_reset(kvern_state *state, size_t row)
     state->batch.lengths[row] = 0;
     kvern_checkpoints_drop(state->caches, row, -1);
     for (size_t l = 0; l < state->composition->count; l++)
-        kvern_row_reset(&state->caches[l].rows[row]);
+        kvern_cache_reset_row(&state->caches[l], row);
     kvern_batch_unreserve(state->composition->context, &state->batch);
     return KVERN_OK;
 }

@@ -23,7 +23,7 @@ KVERN_CHECK kvern_status kvern_state_prepare(kvern_state *state, const int64_t *
                                              int64_t tokens);
 
 // Bytes of a state without what its rows hold.
-size_t kvern_state_memory(size_t layers, size_t rows);
+size_t kvern_state_memory(const kvern_composition *composition, size_t rows);
 
 // Makes a state whose rows are empty.
 KVERN_CHECK kvern_status kvern_state_make(kvern_composition *composition, size_t rows,

@@ -4,6 +4,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/layer/attention/residual.h"
 #include "src/state/append.h"
 #include "src/state/settle.h"
 #include "src/state/walk.h"
@@ -18,17 +19,27 @@ static void set_step_open(kvern_state *state, bool open)
         state->caches[l].appended = false;
 }
 
+// The row's pages for `length` positions stay with it.
+static void promise(kvern_row *row, int64_t length)
+{
+    row->promised = kvern_max_size(row->promised, kvern_table_used(row->table, length));
+}
+
 // The room of a step stays with the rows until the layers have appended.
 static void promise_room(kvern_state *state)
 {
     for (size_t l = 0; l < state->composition->count; l++) {
         KVERN_ASSERT(!state->caches[l].appended);
         kvern_cache_commit(&state->caches[l]);
-        for (size_t r = 0; r < kvern_state_rows(state); r++) {
-            kvern_row *row = &state->caches[l].rows[r];
+        const kvern_planned_layer *layer = &state->composition->layers[l];
+        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        for (size_t r = 0; r < rows.count; r++) {
             const int64_t length = state->batch.lengths[r] + state->batch.counts[r];
-            if (state->batch.counts[r])
-                row->promised = kvern_max_size(row->promised, kvern_table_used(row->table, length));
+            if (state->batch.counts[r] == 0)
+                continue;
+            promise(&rows.rows[r], length);
+            if (rows.coded)
+                promise(&rows.coded[r], kvern_residual_length(layer, &rows, r, length));
         }
     }
 }
@@ -138,6 +149,8 @@ static void close_step(kvern_state *state)
         for (size_t r = 0; r < rows.count; r++) {
             kvern_row *row = &rows.rows[r];
             row->promised = 0;
+            if (rows.coded)
+                rows.coded[r].promised = 0;
             row->slotted = row->handed_out = false;
             layer->ops->truncate(layer, &rows, r, state->batch.lengths[r]);
         }

@@ -37,6 +37,8 @@ static const char *walk_pages(const kvern_planned_layer *layer, const kvern_row 
         HOLDS(kvern_page_bytes(page) >= page_bytes, "a page is too small for its row's form");
         HOLDS(i == 0 || page != table->pages[i - 1], "a page lies twice in a table");
     }
+    if (layer->window.is_split)
+        HOLDS(row->later_count == 0, "a row that is not converted has room for that");
     const size_t later_bytes =
         layer->record_pool ? layer->geometry.record_bytes : layer->geometry.page_bytes;
     const char *wrong = walk_room(row->room, row->room_count, page_bytes);
@@ -72,9 +74,24 @@ static const char *walk_whole(const kvern_planned_layer *layer, const kvern_row 
     return NULL;
 }
 
+// Between calls: the coded row follows from the row (src/layer/attention/residual.h).
+static const char *walk_coded(const kvern_planned_layer *layer, const kvern_row *row,
+                              const kvern_row *coded)
+{
+    const int64_t settled = row->held > 0 ? row->held - layer->window.front : 0;
+    HOLDS(row->held % KVERN_PAGE_POSITIONS == 0, "a page is precise in part");
+    HOLDS(coded->length == settled, "a row's pages are coded that it does not do without");
+    HOLDS(coded->length == 0 || coded->held < coded->length,
+          "a window has passed all that is coded");
+    HOLDS(coded->promised == 0, "room of a coded row is promised without a step");
+    return NULL;
+}
+
 static const char *walk_window(const kvern_planned_layer *layer, const kvern_row *row)
 {
     const kvern_window *window = &layer->window;
+    if (window->is_split)
+        return NULL;
     HOLDS(row->held >= 0 && row->held <= row->length, "held lies outside the row");
     HOLDS(row->held == 0 || window->recent != KVERN_EVERY_POSITION,
           "a row without a window has dropped positions");
@@ -108,6 +125,18 @@ static const char *walk_row(const kvern_planned_layer *layer, const kvern_row *r
     return wrong ? wrong : walk_pages(layer, row);
 }
 
+static const char *walk_coded_pages(const kvern_planned_layer *layer, const kvern_row *coded)
+{
+    const kvern_table *table = coded->table;
+    for (size_t i = 0; table && i < table->count; i++) {
+        HOLDS(table->pages[i]->references > 0, "a coded page of a table is held by nobody");
+        HOLDS(kvern_page_bytes(table->pages[i]) >= layer->geometry.page_bytes,
+              "a coded page is too small");
+    }
+    const char *wrong = walk_table(coded);
+    return wrong ? wrong : walk_room(coded->room, coded->room_count, layer->geometry.page_bytes);
+}
+
 // ---- Caches ----
 
 static const char *walk_layer(const kvern_cache *cache)
@@ -122,8 +151,12 @@ static const char *walk_layer(const kvern_cache *cache)
         const int64_t fresh = cache->appended ? batch->counts[r] : 0;
         HOLDS(row->length == batch->lengths[r] + fresh, "a row is not as long as its batch says");
         const char *wrong = walk_row(layer, row);
+        if (!wrong && rows.coded)
+            wrong = walk_coded_pages(layer, &rows.coded[r]);
         if (!wrong && !batch->step_open)
             wrong = walk_rest(row, rows.undos ? NULL : kvern_batch_undos(batch, cache->number) + r);
+        if (!wrong && rows.coded && !batch->step_open && !batch->round_open)
+            wrong = walk_coded(layer, row, &rows.coded[r]);
         if (wrong)
             return wrong;
     }

@@ -690,7 +690,8 @@ static void a_budget_is_kept(void **state)
 static void no_step_fails_for_a_budget(void **state)
 {
     (void)state;
-    const storage late = {"8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 70};
+    const storage late = {
+        "8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 70, 0, 0};
     const storage *const all[] = {&late, &storages[0]};
     const uint64_t steps = check_is_long() ? 64 : HAS_SANITIZER ? 4 : 16;
     for (size_t i = 0; i < 4; i++) {

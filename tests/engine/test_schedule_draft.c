@@ -387,8 +387,8 @@ static uint64_t budget_of(bool gemma, const storage *s, drafter from, uint64_t m
 static void no_request_fails_for_the_drafts_budget(void **state)
 {
     (void)state;
-    static const storage late = {"8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64),
-                                 70};
+    static const storage late = {
+        "8 bits from 70 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 70, 0, 0};
     const uint64_t steps = check_is_long() ? 64 : HAS_SANITIZER ? 3 : 6;
     for (size_t i = 0; i < 4; i++) {
         const bool gemma = i % 2;

@@ -194,7 +194,8 @@ static void fork_of_a_wrapped_row(void **state)
             check_same_bytes(out[0], out[1], sizeof out[0], storages[s].name);
         }
         expect_serial(layer, 1, 489, 1, 4, out[0], storages[s].name);
-        assert_int_equal(kvern_cache_trimmable(fork, 0), 8);
+        assert_true(kvern_cache_trimmable(fork, 0) == 8 || // or a little more in whole pages
+                    (layer.residual && kvern_cache_trimmable(fork, 0) > 8));
         kvern_cache_destroy(fork);
         assert_ok(kvern_context_memory(b->context, &after));
         assert_int_equal(after.page_bytes, kvern_cache_bytes(b->cache));

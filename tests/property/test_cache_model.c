@@ -72,7 +72,20 @@ static kvern_layer random_layer(world *w)
     return layer;
 }
 
-static void world_init(world *w, uint64_t seed)
+// Keeps some positions precise, and reads others with few bits.
+static kvern_layer random_precise_layer(world *w)
+{
+    static const uint32_t bits[] = {2, 3, 4, 8};
+    kvern_layer layer = kvern_layer_default(1 + below(w, 3), 32 * (1 + below(w, 3)));
+    layer_choose_storage(&w->random, &layer);
+    layer.k_dim = layer.v_dim = 32 * (1 + below(w, 3));
+    layer.k_codec = kvern_codec_affine(bits[below(w, 4)], 32);
+    layer.v_codec = below(w, 3) ? kvern_codec_affine(bits[below(w, 4)], 32) : layer.k_codec;
+    layer_choose_precise(&w->random, &layer);
+    return layer;
+}
+
+static void world_init(world *w, uint64_t seed, bool precise)
 {
     memset(w, 0, sizeof *w);
     w->random = test_random_seed(seed);
@@ -82,7 +95,7 @@ static void world_init(world *w, uint64_t seed)
     options.allocator = ledger_allocator(&w->books);
     options.executor = random_executor(w);
     options.cpu_features = variants.features[below(w, variants.count)];
-    w->layer = random_layer(w);
+    w->layer = precise ? random_precise_layer(w) : random_layer(w);
     assert_ok(kvern_context_create(&options, &w->context));
     assert_ok(kvern_composition_create(w->context, &w->layer, 1, &w->composition));
     w->pairs[0].rows = 1 + below(w, MOST_ROWS);
@@ -181,8 +194,8 @@ static void read_donor(world *w, pair *p)
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[r];
-        const int64_t most = naive_row_trimmable(row, &w->layer) + (row->held > 0);
-        counts[r] = (int64_t)below(w, (uint64_t)most + 1);
+        const int64_t most = row->length - naive_row_least_donor(row, &w->layer);
+        counts[r] = most > 0 ? (int64_t)below(w, (uint64_t)most + 1) : 0;
         base[r] = row->length - counts[r];
     }
     kvern_read *read;
@@ -208,7 +221,8 @@ static void adopt(world *w, pair *p)
     naive_row_free(&p->naive[r]);
     p->naive[r] = copy;
     p->naive[r].boundary = 0; // taken over, a row that has reached its start is due at once
-    naive_row_settle(&p->naive[r], &w->layer, copy.length);
+    if (!naive_is_split(&w->layer))
+        naive_row_settle(&p->naive[r], &w->layer, copy.length);
     p->naive[r].boundary = boundary;
 }
 
@@ -324,14 +338,12 @@ static void operate(world *w)
 
 // ---- The test ----
 
-static void random_operations_equal_the_naive_cache(void **state)
+static void run_sequences(int sequences, bool precise)
 {
-    (void)state;
-    const int sequences = check_is_long() ? 3000 : 40;
     for (int s = 0; s < sequences; s++) {
         world *w = malloc(sizeof *w);
         assert_non_null(w);
-        world_init(w, check_seed() + (uint64_t)s * 1000003);
+        world_init(w, check_seed() + (uint64_t)s * 1000003, precise);
         for (int i = 0; i < 50; i++) {
             operate(w);
             for (size_t p = 0; p < MOST_CACHES; p++)
@@ -344,11 +356,24 @@ static void random_operations_equal_the_naive_cache(void **state)
     }
 }
 
+static void random_operations_equal_the_naive_cache(void **state)
+{
+    (void)state;
+    run_sequences(check_is_long() ? 3000 : 40, false);
+}
+
+static void so_they_do_where_positions_are_kept_precise(void **state)
+{
+    (void)state;
+    run_sequences(check_is_long() ? 2000 : 25, true);
+}
+
 int main(void)
 {
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_equal_the_naive_cache),
+        cmocka_unit_test(so_they_do_where_positions_are_kept_precise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static size_t below(test_random *random, size_t bound)
 // Pages of 8 KiB and more, for which the bound of closeness is stated.
 static kvern_layer choose_layer(test_random *random, size_t index)
 {
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START};
+    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
     const size_t dim = 32 + 8 * below(random, 5), heads = 1 + below(random, 3);
     kvern_layer layer;
     switch (index ? below(random, 6) : below(random, 3)) {

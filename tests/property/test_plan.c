@@ -53,6 +53,9 @@ static void choose_layer(test_random *random, kvern_layer *layer)
         layer->chunk = 1 + (int64_t)below(random, 300);
         layer->slack = (int64_t)below(random, 70);
     }
+    const int64_t seen = layer->kind == KVERN_LAYER_CHUNKED ? layer->chunk : layer->window;
+    if (layer->kind != KVERN_LAYER_FULL && layer->residual >= seen)
+        layer->residual = seen - 1;
     if (layer->start != KVERN_NO_START)
         layer->start = (int64_t)below(random, 300);
 }

@@ -261,11 +261,13 @@ static bool can_take_back(const naive_row *row, const kvern_layer *layer, int64_
     if (layer->start != KVERN_NO_START && !row->converted && length > boundary)
         return false;
     naive_row later = *row;
+    kvern_layer plain = *layer; // in a round nothing leaves what is precise
+    plain.residual = plain.precise_sinks = later.coded = 0;
     later.length = length;
     later.converted = true;
-    naive_row_settle(&later, layer, count);
+    naive_row_settle(&later, &plain, count);
     const bool bounded = later.held == 0 || count <= layer->slack; // memory is, by the slack
-    return bounded && naive_row_trimmable(&later, layer) >= count;
+    return bounded && naive_row_trimmable(&later, &plain) >= count;
 }
 
 static bool choose_drafts(world *w, const pair *p, int64_t *counts)

@@ -12,8 +12,9 @@
 
 void hybrid_plan(kvern_layer layers[HYBRID_LAYERS])
 {
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START};
-    const storage later = {"4 bits from 70 on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), 70};
+    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
+    const storage later = {
+        "4 bits from 70 on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), 70, 0, 0};
     layers[0] = kvern_layer_delta(2, 4, 16, 24, 4);
     layers[1] = storage_layer(&bf16, 2, 32);
     layers[2] = kvern_layer_recurrent(KVERN_RECURRENCE_DELTA_CHANNELS, 2, 2, 24, 16, 2);

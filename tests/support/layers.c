@@ -37,6 +37,16 @@ static bool is_wide(const kvern_codec *codec)
            (codec->kind == KVERN_CODEC_AFFINE && codec->scales == KVERN_F32);
 }
 
+void layer_choose_precise(test_random *random, kvern_layer *layer)
+{
+    static const int64_t residuals[] = {0, 1, 30, 64, 100, 128, 400}, sinks[] = {0, 0, 4, 64, 100};
+    layer->residual = residuals[test_random_below(random, 7)];
+    layer->precise_sinks = sinks[test_random_below(random, 5)];
+    const int64_t seen = layer->kind == KVERN_LAYER_CHUNKED ? layer->chunk : layer->window;
+    if (layer->kind != KVERN_LAYER_FULL && layer->residual >= seen)
+        layer->residual = seen - 1;
+}
+
 void layer_choose_storage(test_random *random, kvern_layer *layer)
 {
     layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM);
@@ -46,6 +56,8 @@ void layer_choose_storage(test_random *random, kvern_layer *layer)
     const bool wide = is_wide(&layer->k_codec) || is_wide(&layer->v_codec);
     if (!wide && test_random_below(random, 2)) // conversion must not need more room than bf16
         layer->start = (int64_t)(test_random_below(random, 4) * test_random_below(random, 200));
+    if (!wide && test_random_below(random, 3) == 0)
+        layer_choose_precise(random, layer);
 }
 
 kvern_layer layer_choose_latents(test_random *random, bool large)

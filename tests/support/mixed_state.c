@@ -9,12 +9,14 @@
 #include <string.h>
 
 static const storage kinds[] = {
-    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START},
-    {"4 bits", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), KVERN_NO_START},
-    {"8 bits", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), KVERN_NO_START},
-    {"4 bits from 70 on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), MIXED_LEAST_START},
-    {"8 bits from 90 on", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), 90},
-    {"f32 and f16", STORAGE_F32, STORAGE_F16, KVERN_NO_START},
+    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0},
+    {"4 bits", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), KVERN_NO_START, 0, 0},
+    {"8 bits", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), KVERN_NO_START, 0, 0},
+    {"4 bits from 70 on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), MIXED_LEAST_START, 0, 0},
+    {"8 bits from 90 on", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), 90, 0, 0},
+    {"f32 and f16", STORAGE_F32, STORAGE_F16, KVERN_NO_START, 0, 0},
+    {"4 bits behind 20", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), KVERN_NO_START, 20, 1},
+    {"8 bits behind 30", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), 90, 30, 70},
 };
 
 void mixed_plan(kvern_layer layers[MIXED_LAYERS])
@@ -24,7 +26,7 @@ void mixed_plan(kvern_layer layers[MIXED_LAYERS])
     layers[2] = storage_window(&kinds[0], 1, 32, 24, 3, MIXED_LEAST_SLACK);
     layers[3] = storage_window(&kinds[2], 1, 32, 33, 0, 20);
     layers[4] = storage_layer(&kinds[3], 1, 32);
-    layers[5] = storage_window(&kinds[4], 2, 32, 130, 66, 16);
+    layers[5] = storage_window(&kinds[7], 2, 32, 130, 66, 16);
     layers[6] = storage_layer(&kinds[5], 1, 16);
     layers[6].v_dim = 24;
     layers[7] = kvern_layer_latent(24, 8, 0);
@@ -32,6 +34,7 @@ void mixed_plan(kvern_layer layers[MIXED_LAYERS])
     layers[8].latent_codec = kvern_codec_affine(8, 32);
     layers[8].rope_codec = kvern_codec_dense(KVERN_BF16);
     layers[8].index_codec = kvern_codec_dense(KVERN_F16);
+    layers[9] = storage_layer(&kinds[6], 1, 32);
 }
 
 void mixed_open(mixed_world *w, size_t threads)

@@ -10,7 +10,7 @@
 
 #include <kvern/kvern.h>
 
-#define MIXED_LAYERS 9
+#define MIXED_LAYERS 10
 #define MIXED_ROWS 16       // rows at most
 #define MIXED_LEAST_SLACK 8 // of the layers with a window
 #define MIXED_LEAST_START 70

@@ -42,6 +42,67 @@ static void make_room(naive_row *row, const kvern_layer *layer, int64_t length)
     row->k = resize(row->k, (size_t)row->capacity * k_floats(layer));
     row->v = resize(row->v, (size_t)row->capacity * v_floats(layer));
     row->index = resize(row->index, (size_t)row->capacity * layer->index_dim);
+    row->coded_k = resize(row->coded_k, (size_t)row->capacity * k_floats(layer));
+    row->coded_v = resize(row->coded_v, (size_t)row->capacity * v_floats(layer));
+}
+
+// ---- What is kept precise (kvern_layer.residual) ----
+
+static int64_t whole_pages(int64_t positions, int64_t rest)
+{
+    return (positions + rest) / KVERN_PAGE_POSITIONS * KVERN_PAGE_POSITIONS;
+}
+
+// The first positions that stay precise.
+static int64_t front_of(const kvern_layer *layer)
+{
+    int64_t sinks = layer->precise_sinks;
+    if (layer->kind != KVERN_LAYER_FULL && sinks > layer->keep)
+        sinks = layer->keep;
+    return whole_pages(sinks, KVERN_PAGE_POSITIONS - 1);
+}
+
+bool naive_is_split(const kvern_layer *layer)
+{
+    return layer->residual > 0 || front_of(layer) > 0;
+}
+
+// The end of what a query at `position` reads in the planned codecs by its position.
+static int64_t coded_end(const kvern_layer *layer, int64_t position)
+{
+    const int64_t behind = position + 1 - layer->residual;
+    return behind > front_of(layer) ? whole_pages(behind, 0) : front_of(layer);
+}
+
+static bool has_started(const naive_row *row, const kvern_layer *layer)
+{
+    return layer->start == KVERN_NO_START || row->converted;
+}
+
+// Whether a query at `position` reads position p so.
+static bool reads_coded(const naive_row *row, const kvern_layer *layer, int64_t position, int64_t p)
+{
+    if (!naive_is_split(layer) || !has_started(row, layer) || p < front_of(layer))
+        return false;
+    return p < row->coded || p < coded_end(layer, position);
+}
+
+// The least length at which the last position finds all it saw.
+static int64_t least_length(const naive_row *row, const kvern_layer *layer)
+{
+    int64_t length = row->length;
+    if (row->held == 0)
+        return 0;
+    while (layer_first_seen(layer, length - 1) >= row->held)
+        length--;
+    return length + 1;
+}
+
+int64_t naive_row_least_donor(const naive_row *row, const kvern_layer *layer)
+{
+    const int64_t least = least_length(row, layer) - (row->held > 0);
+    const int64_t precise = row->coded ? row->coded + layer->residual - 1 : 0;
+    return least > precise ? least : precise;
 }
 
 static bool is_latent(const kvern_layer *layer)
@@ -73,6 +134,14 @@ static void append_heads(naive_row *row, const kvern_layer *layer, const float *
         stored_values(&k_codec, k + h * layer->k_dim, layer->k_dim, to_k + h * layer->k_dim);
         stored_values(&v_codec, v + h * layer->v_dim, layer->v_dim, to_v + h * layer->v_dim);
     }
+    float *coded_k = row->coded_k + (size_t)row->length * k_floats(layer);
+    float *coded_v = row->coded_v + (size_t)row->length * v_floats(layer);
+    for (size_t h = 0; h < layer->kv_heads && naive_is_split(layer); h++) {
+        stored_values(&layer->k_codec, to_k + h * layer->k_dim, layer->k_dim,
+                      coded_k + h * layer->k_dim);
+        stored_values(&layer->v_codec, to_v + h * layer->v_dim, layer->v_dim,
+                      coded_v + h * layer->v_dim);
+    }
 }
 
 void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, const float *v,
@@ -88,7 +157,7 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
 
 kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int stream)
 {
-    if (layer->start != KVERN_NO_START && !row->converted)
+    if (naive_is_split(layer) || !has_started(row, layer))
         return kvern_codec_dense(KVERN_BF16);
     return stream ? layer->v_codec : layer->k_codec;
 }
@@ -96,7 +165,7 @@ kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int 
 static void convert(naive_row *row, const kvern_layer *layer)
 {
     const size_t vectors = (size_t)row->length * layer->kv_heads;
-    for (size_t i = 0; i < vectors; i++) {
+    for (size_t i = 0; i < vectors && !naive_is_split(layer); i++) {
         float *k = row->k + i * layer->k_dim, *v = row->v + i * layer->v_dim;
         stored_values(&layer->k_codec, k, layer->k_dim, k);
         stored_values(&layer->v_codec, v, layer->v_dim, v);
@@ -113,24 +182,35 @@ void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
         row->length >= row->boundary)
         convert(row, layer);
     const int64_t last = row->length - layer->slack - 1; // of what is left after a trim
-    const int64_t held = last < 0 ? 0 : layer_first_seen(layer, last);
+    int64_t held = last < 0 ? 0 : layer_first_seen(layer, last);
+    if (naive_is_split(layer)) {
+        if (!has_started(row, layer))
+            return; // a window drops nothing before
+        const int64_t end = coded_end(layer, row->length - 1), front = front_of(layer);
+        if (end > front && end > row->coded)
+            row->coded = end;
+        if (held >= row->coded) // the last page stays
+            held = row->coded - 1;
+        if (held <= front)
+            return;
+        if (layer->kind == KVERN_LAYER_CHUNKED) // and of a chunk all or nothing
+            held = (held + layer->chunk - 1) / layer->chunk * layer->chunk;
+    }
     if (held > layer->keep && held > row->held)
         row->held = held;
 }
 
 int64_t naive_row_trimmable(const naive_row *row, const kvern_layer *layer)
 {
-    int64_t length = row->length;
-    if (row->held == 0)
-        return length;
-    while (layer_first_seen(layer, length - 1) >= row->held)
-        length--;
-    return row->length - (length + 1);
+    const int64_t least = least_length(row, layer);
+    return row->length - (row->coded > least ? row->coded : least);
 }
 
 int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer)
 {
-    const int64_t least = row->length - naive_row_trimmable(row, layer);
+    int64_t least = row->length - naive_row_trimmable(row, layer);
+    if (row->coded && layer->residual && row->coded + layer->residual - 1 > least)
+        least = row->coded + layer->residual - 1;
     return row->floor > least ? row->floor : least;
 }
 
@@ -138,25 +218,27 @@ void naive_row_trim(naive_row *row, int64_t tokens)
 {
     row->length -= tokens;
     if (row->length == 0)
-        row->held = 0;
+        row->held = row->coded = 0;
 }
 
 void naive_row_reset(naive_row *row)
 {
-    row->length = row->held = row->floor = row->boundary = 0;
+    row->length = row->held = row->floor = row->boundary = row->coded = 0;
     row->converted = false;
 }
 
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to)
 {
     *to = *from;
-    to->k = to->v = to->index = NULL;
+    to->k = to->v = to->index = to->coded_k = to->coded_v = NULL;
     to->capacity = 0;
     make_room(to, layer, from->length);
     if (from->length) {
         memcpy(to->k, from->k, (size_t)from->length * k_floats(layer) * sizeof(float));
         memcpy(to->v, from->v, (size_t)from->length * v_floats(layer) * sizeof(float));
         memcpy(to->index, from->index, (size_t)from->length * layer->index_dim * sizeof(float));
+        memcpy(to->coded_k, from->coded_k, (size_t)from->length * k_floats(layer) * sizeof(float));
+        memcpy(to->coded_v, from->coded_v, (size_t)from->length * v_floats(layer) * sizeof(float));
     }
 }
 
@@ -165,6 +247,8 @@ void naive_row_free(naive_row *row)
     free(row->k);
     free(row->v);
     free(row->index);
+    free(row->coded_k);
+    free(row->coded_v);
     memset(row, 0, sizeof *row);
 }
 
@@ -195,6 +279,8 @@ void naive_row_free(naive_row *row)
 //    which outweigh the one of weight times scale, and the rounding of the stored value that is
 //    compared with: g(1024 + 26 + 2 spans), relative to the sizes of scale * code and bias.
 //    L is a tree per block (8 roundings), 16 blocks, and the merges: g(24 + 2 spans).
+//  - Where positions are kept precise there are twice as many spans at most, and the larger of the
+//    bounds for both codecs holds.
 //  - Latents are read as the numbers that their codecs stand for, so that all of them count as f32.
 //  - The division rounds once, and the result is rounded once to its type.
 //
@@ -203,10 +289,30 @@ void naive_row_free(naive_row *row)
 
 #define U 0x1p-24
 
-// The codec whose arithmetic a stream is read by.
-static kvern_codec codec_read(const naive_row *row, const kvern_layer *layer, int stream)
+// The codec whose arithmetic a stream is read by at position p.
+static kvern_codec codec_read(const naive_row *row, const kvern_layer *layer, int stream,
+                              int64_t position, int64_t p)
 {
-    return is_latent(layer) ? kvern_codec_dense(KVERN_F32) : naive_row_codec(row, layer, stream);
+    if (is_latent(layer))
+        return kvern_codec_dense(KVERN_F32);
+    if (reads_coded(row, layer, position, p))
+        return stream ? layer->v_codec : layer->k_codec;
+    return naive_row_codec(row, layer, stream);
+}
+
+// What is read there.
+static const float *k_read(const naive_row *row, const kvern_layer *layer, int64_t position,
+                           int64_t p)
+{
+    const float *k = reads_coded(row, layer, position, p) ? row->coded_k : row->k;
+    return k + (size_t)p * k_floats(layer);
+}
+
+static const float *v_read(const naive_row *row, const kvern_layer *layer, int64_t position,
+                           int64_t p)
+{
+    const float *v = reads_coded(row, layer, position, p) ? row->coded_v : row->v;
+    return v + (size_t)p * v_floats(layer);
 }
 
 static double g(double n)
@@ -245,14 +351,14 @@ typedef struct scored {
 static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
 {
     scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
-    const kvern_codec codec = codec_read(row, layer, 0);
     all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
     assert_non_null(all.s);
     for (int64_t p = 0; p <= query->position; p++) {
         if (!layer_sees(layer, query->position, p))
             continue;
         double error;
-        const float *k = row->k + (size_t)p * k_floats(layer) + query->kv_head * layer->k_dim;
+        const kvern_codec codec = codec_read(row, layer, 0, query->position, p);
+        const float *k = k_read(row, layer, query->position, p) + query->kv_head * layer->k_dim;
         all.s[p] = score(query->q, query->scale, &codec, k, layer->k_dim, query->softcap, &error);
         all.largest = fmax(all.largest, all.s[p]);
         all.error = fmax(all.error, error);
@@ -269,10 +375,10 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
 }
 
 // The factor of A above.
-static double relative_bound(const scored *all, const kvern_codec *v_codec, int64_t position)
+static double relative_bound(const scored *all, const kvern_layer *layer, int64_t position)
 {
-    const double chain = v_codec->kind == KVERN_CODEC_AFFINE ? 1024 + 26 : 1024;
-    const double spans = 1 + (double)(position / 1024);
+    const double chain = layer->v_codec.kind == KVERN_CODEC_AFFINE ? 1024 + 26 : 1024;
+    const double spans = (naive_is_split(layer) ? 2 : 1) * (1 + (double)(position / 1024));
     const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
     if (weight >= 1) // scores so large that rounding decides: nothing can be said
         return INFINITY;
@@ -285,14 +391,14 @@ void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naiv
                       double *out, double *bound)
 {
     scored all = score_all(row, layer, query);
-    const kvern_codec codec = codec_read(row, layer, 1);
-    const double relative = relative_bound(&all, &codec, query->position);
+    const double relative = relative_bound(&all, layer, query->position);
     double size[MOST_DIM] = {0}, lost[MOST_DIM] = {0};
     memset(out, 0, layer->v_dim * sizeof *out);
     for (int64_t p = 0; p <= query->position; p++) {
         if (!layer_sees(layer, query->position, p))
             continue;
-        const float *v = row->v + (size_t)p * v_floats(layer) + query->kv_head * layer->v_dim;
+        const kvern_codec codec = codec_read(row, layer, 1, query->position, p);
+        const float *v = v_read(row, layer, query->position, p) + query->kv_head * layer->v_dim;
         const double weight = exp(all.s[p] - all.largest);
         double sizes[MOST_DIM];
         stored_sizes(&codec, v, layer->v_dim, sizes);
@@ -557,11 +663,11 @@ void naive_check_stored(test_random *random, const kvern_cache *cache, size_t in
     float *k = new_numbers((size_t)most * k_floats(layer), sizeof *k);
     float *v = new_numbers((size_t)most * v_floats(layer), sizeof *v);
     assert_ok(kvern_cache_export(cache, index, first, most, k, v));
-    if (most) {
-        check_same_floats(row->k + (size_t)first * k_floats(layer), k,
-                          (size_t)most * k_floats(layer), "stored keys");
-        check_same_floats(row->v + (size_t)first * v_floats(layer), v,
-                          (size_t)most * v_floats(layer), "stored values");
+    for (size_t i = 0; i < (size_t)most; i++) { // as a query in front of all that is coded
+        check_same_floats(k_read(row, layer, -1, first + (int64_t)i), k + i * k_floats(layer),
+                          k_floats(layer), "stored keys");
+        check_same_floats(v_read(row, layer, -1, first + (int64_t)i), v + i * v_floats(layer),
+                          v_floats(layer), "stored values");
     }
     free(k);
     free(v);
@@ -712,6 +818,7 @@ void naive_check_appends(kvern_layer layer, const int64_t *counts, size_t append
         naive_check_read(&random, read, &layer, &row, &base, 1);
         kvern_read_release(read);
         naive_tokens_free(&tokens);
+        naive_row_settle(&row, &layer, counts[i]);
     }
     naive_check_stored(&random, b->cache, 0, &row);
     naive_row_free(&row);

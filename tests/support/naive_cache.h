@@ -22,11 +22,20 @@ typedef struct naive_row {
     bool converted;   // at its start
     float *k;         // [length][kv_heads][k_dim]
     float *v;         // [length][kv_heads][v_dim]
-    float *index;     // [length][index_dim]
+    // In a layer that keeps positions precise, k and v are what is precise, and these are the same
+    // as the planned codecs store it; read so by every query below `coded`.
+    float *coded_k, *coded_v;
+    int64_t coded;
+    float *index; // [length][index_dim]
 } naive_row;
 
-// The codec that the row stores keys (0) or values (1) in now.
+// The codec that the row stores keys (0) or values (1) in now, all of them, or what is precise.
 kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int stream);
+
+// Whether a layer keeps positions precise, and the least position of which a donor read may have
+// a query.
+bool naive_is_split(const kvern_layer *layer);
+int64_t naive_row_least_donor(const naive_row *row, const kvern_layer *layer);
 
 // What the end of an append of `count` tokens does: the window moves on, the row is converted.
 void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count);

@@ -2,17 +2,19 @@
 #include "tests/support/storages.h"
 
 const storage storages[] = {
-    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START},
-    {"f32", STORAGE_F32, STORAGE_F32, KVERN_NO_START},
-    {"f16", STORAGE_F16, STORAGE_F16, KVERN_NO_START},
-    {"8 bits", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), KVERN_NO_START},
-    {"6 bits", STORAGE_AFFINE(6, 32), STORAGE_AFFINE(6, 64), KVERN_NO_START},
-    {"5 and 3 bits", STORAGE_AFFINE(5, 64), STORAGE_AFFINE(3, 32), KVERN_NO_START},
-    {"4 bits", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), KVERN_NO_START},
-    {"2 bits", STORAGE_AFFINE(2, 32), STORAGE_AFFINE(2, 32), KVERN_NO_START},
-    {"bf16 and 4 bits", STORAGE_BF16, STORAGE_AFFINE(4, 32), KVERN_NO_START},
-    {"8 bits from 0 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0},
-    {"4 bits from 70 on", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 70},
+    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0},
+    {"f32", STORAGE_F32, STORAGE_F32, KVERN_NO_START, 0, 0},
+    {"f16", STORAGE_F16, STORAGE_F16, KVERN_NO_START, 0, 0},
+    {"8 bits", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), KVERN_NO_START, 0, 0},
+    {"6 bits", STORAGE_AFFINE(6, 32), STORAGE_AFFINE(6, 64), KVERN_NO_START, 0, 0},
+    {"5 and 3 bits", STORAGE_AFFINE(5, 64), STORAGE_AFFINE(3, 32), KVERN_NO_START, 0, 0},
+    {"4 bits", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), KVERN_NO_START, 0, 0},
+    {"2 bits", STORAGE_AFFINE(2, 32), STORAGE_AFFINE(2, 32), KVERN_NO_START, 0, 0},
+    {"bf16 and 4 bits", STORAGE_BF16, STORAGE_AFFINE(4, 32), KVERN_NO_START, 0, 0},
+    {"8 bits from 0 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0, 0, 0},
+    {"4 bits from 70 on", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 70, 0, 0},
+    {"4 bits behind 70", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), KVERN_NO_START, 70, 3},
+    {"8 and 3 bits behind 1", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(3, 32), 70, 1, 0},
 };
 const size_t storage_count = sizeof storages / sizeof storages[0];
 
@@ -22,6 +24,8 @@ kvern_layer storage_layer(const storage *s, size_t kv_heads, size_t dim)
     layer.k_codec = s->k_codec;
     layer.v_codec = s->v_codec;
     layer.start = s->start;
+    layer.residual = s->residual;
+    layer.precise_sinks = s->precise_sinks;
     return layer;
 }
 
@@ -33,6 +37,8 @@ kvern_layer storage_window(const storage *s, size_t kv_heads, size_t dim, int64_
     layer.window = window;
     layer.keep = keep;
     layer.slack = slack;
+    if (layer.residual >= window)
+        layer.residual = window - 1;
     return layer;
 }
 
@@ -43,6 +49,8 @@ kvern_layer storage_chunked(const storage *s, size_t kv_heads, size_t dim, int64
     layer.kind = KVERN_LAYER_CHUNKED;
     layer.chunk = chunk;
     layer.slack = slack;
+    if (layer.residual >= chunk)
+        layer.residual = chunk - 1;
     return layer;
 }
 

@@ -29,10 +29,12 @@ typedef struct storage {
     const char *name;
     kvern_codec k_codec, v_codec;
     int64_t start;
+    int64_t residual; // in a sliding window no more than fits it
+    int64_t precise_sinks;
 } storage;
 
-// Dense ones, affine ones of every number of bits, streams of different codecs, and rows that begin
-// in bf16. All fit head dims that are multiples of 64.
+// Dense ones, affine ones of every number of bits, streams of different codecs, rows that begin in
+// bf16, and rows that keep some positions precise. All fit head dims that are multiples of 64.
 extern const storage storages[];
 extern const size_t storage_count;
 

@@ -26,9 +26,9 @@
 #define SLACK 12
 
 static const storage kinds[LAYERS] = {
-    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START},
-    {"8 bits", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), KVERN_NO_START},
-    {"4 bits, from far on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), FAR + 90},
+    {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0},
+    {"8 bits", STORAGE_AFFINE(8, 32), STORAGE_AFFINE(8, 32), KVERN_NO_START, 0, 0},
+    {"4 bits, from far on", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), FAR + 90, 0, 0},
 };
 
 typedef struct world {

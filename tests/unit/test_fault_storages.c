@@ -41,6 +41,11 @@ static void check_I4(kvern_layer layer, const char *name)
         feed_one(b->cache, KVERN_PHASE_WINDOW, 1, stored[i], 2, NULL);
         const bool converted = kvern_cache_converted(b->cache, 0);
         assert_ok(kvern_cache_fork(b->cache, &row, 1, &fork));
+        if (layer.residual && shared[i] < kvern_cache_min_reusable(fork, 0)) {
+            kvern_cache_destroy(fork); // what it would read is not precise any more
+            bed_destroy(b);
+            continue;
+        }
         assert_ok(kvern_cache_trim(fork, 0, stored[i] - shared[i]));
         assert_int_equal(kvern_cache_length(fork, 0), shared[i]);
         feed_one(fork, KVERN_PHASE_WINDOW, 1, 10, 2, out);
@@ -276,9 +281,10 @@ static void check_P3(kvern_layer layer, const char *name)
 {
     bed *b = bed_create(layer, 1);
     float *nan = new_floats(100 * DIM, NAN), out[30 * 2 * DIM];
+    const int64_t count = layer.residual ? 20 : 100; // as many as can be trimmed
     feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 40, 2, NULL);
-    append_values(b->cache, 100, nan, nan, 1, NULL, NULL, NULL);
-    assert_ok(kvern_cache_trim(b->cache, 0, 100));
+    append_values(b->cache, count, nan, nan, 1, NULL, NULL, NULL);
+    assert_ok(kvern_cache_trim(b->cache, 0, count));
     const bool converted = kvern_cache_converted(b->cache, 0);
     feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 30, 2, out);
     if (converted)
@@ -430,9 +436,11 @@ static void adopted_rows_go_on(void **state)
     for (size_t s = 0; s < storage_count; s++) {
         const kvern_layer layer = storage_layer(&storages[s], 2, DIM);
         kvern_layer from = layer;
-        from.k_codec = first_codec(&layer, &layer.k_codec);
-        from.v_codec = first_codec(&layer, &layer.v_codec);
-        from.start = KVERN_NO_START;
+        if (!layer.residual) { // else rows come from the same
+            from.k_codec = first_codec(&layer, &layer.k_codec);
+            from.v_codec = first_codec(&layer, &layer.v_codec);
+            from.start = KVERN_NO_START;
+        }
         const kvern_layer both[2] = {layer, from};
         kvern_context *context;
         kvern_composition *composition;

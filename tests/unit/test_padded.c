@@ -138,6 +138,8 @@ static void every_storage_goes_and_comes_back(void **state)
     static const int64_t windows[][3] = {
         {40, 0, 0}, {64, 0, 5}, {100, 7, 20}, {150, 70, 0}, {8, 0, 3}};
     for (size_t s = 0; s < storage_count; s++) {
+        if (storages[s].residual)
+            continue; // such rows are appended
         const bool starts = storages[s].start > 0 && storages[s].start != KVERN_NO_START;
         for (size_t i = 0; i < 2; i++) {
             const int64_t *of_rows = i == 0 && starts ? below : lengths[i];
@@ -302,6 +304,8 @@ static void numbers_are_stored_as_by_an_append(void **state)
     (void)state;
     static const int64_t lengths[4] = {400, 3, 0, 69};
     for (size_t s = 0; s < storage_count; s++) {
+        if (storages[s].residual)
+            continue; // such rows are appended
         check_numbers(storage_layer(&storages[s], 2, 64), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 4, 6), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 0, 0), lengths);
@@ -353,6 +357,8 @@ static void emptied_rows_are_filled(void **state)
 {
     (void)state;
     for (size_t s = 0; s < storage_count; s++) {
+        if (storages[s].residual)
+            continue; // such rows are appended
         const kvern_layer layer = storage_window(&storages[s], 1, 64, 60, 3, 4);
         bed *b = bed_create(layer, 2);
         kvern_cache *used = new_cache(b, 2);
@@ -861,6 +867,8 @@ static void allocations_may_fail(void **state)
     (void)state;
     static const int64_t lengths[3] = {100, 0, 300};
     for (size_t s = 0; s < storage_count; s++) {
+        if (storages[s].residual)
+            continue; // such rows are appended
         const kvern_layer layer = storage_window(&storages[s], 1, 64, 90, 3, 0);
         bed *b = bed_create(layer, 3);
         kvern_cache *copy = new_cache(b, 3);

@@ -486,7 +486,8 @@ static void fault_R4_far_blocks_score_as_near_ones(void **state)
     for (size_t p = 0; p < pages; p++)
         table->pages[p] = p == 0 || p == pages - 1 ? &far : &other;
     const int64_t length = (int64_t)pages * KVERN_PAGE_POSITIONS;
-    const kvern_read_row row = {table, &geometry, length - 1, length};
+    const kvern_read_row row = {
+        .table = table, .geometry = &geometry, .base = length - 1, .length = length};
     const kvern_view view = {.geometry = &geometry,
                              .window = {.recent = KVERN_EVERY_POSITION},
                              .rows = &row,

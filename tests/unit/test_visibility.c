@@ -30,7 +30,8 @@ static void check_blocks(const kvern_visibility *v)
         for (int64_t s = 0; s < KVERN_BLOCK_POSITIONS; s++)
             assert_int_equal(naive_sees(v, at + s), slots >> s & 1);
         assert_int_equal(slots != 0, kvern_sees(v, at, KVERN_BLOCK_POSITIONS));
-        assert_int_equal(!naive_sees_some(v, 0, at), kvern_sees_nothing_before(v, at));
+        assert_int_equal(!naive_sees_some(v, 0, at),
+                         kvern_sees_nothing_before(v, KVERN_PASS_REST, at));
     }
 }
 
@@ -69,8 +70,9 @@ static void test_two_stretches(void **state)
     for (size_t k = 0; k < COUNT(borders); k++) {
         for (size_t b = 0; b < COUNT(borders); b++) {
             for (size_t e = b + 1; e < COUNT(borders); e++) {
-                const kvern_visibility v = {kvern_min_i64(borders[k], borders[e]), borders[b],
-                                            borders[e]};
+                const kvern_visibility v = {.kept = kvern_min_i64(borders[k], borders[e]),
+                                            .begin = borders[b],
+                                            .end = borders[e]};
                 check_blocks(&v);
                 check_walk(&v);
                 check_spans(&v);

@@ -187,8 +187,8 @@ static void broken_checkpoints_are_found(void **state)
     BREAK(&f, lower->position, 20, "not in order");
     BREAK(&f, lower->position, 0, "not in order");
     BREAK(&f, lower->below, upper, "not in order");
-    BREAK(&f, upper->layers[0].length, 19, "not what it was");
-    BREAK(&f, lower->layers[6].table, NULL, "not what it was");
+    BREAK(&f, upper->sets[0].length, 19, "not what it was");
+    BREAK(&f, lower->sets[6].table, NULL, "not what it was");
     BREAK(&f, upper->bytes, upper->bytes + 1, "other bytes than counted");
     BREAK(&f, batch->checkpoint_bytes, 0, "other bytes than counted");
     BREAK(&f, batch->checkpoint_budget, 1, "more than they may");

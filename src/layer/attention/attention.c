@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/layer/attention/attention.h"
+#include "src/layer/attention/residual.h"
 
 #include "src/base/assert.h"
 #include "src/base/fail.h"
@@ -58,6 +59,18 @@ static kvern_status check_sight(size_t index, const kvern_layer *layer)
     return KVERN_OK;
 }
 
+// Before the newest positions there is to be something that is not precise.
+static kvern_status check_residual(size_t index, const kvern_layer *layer)
+{
+    const int64_t seen = layer->kind == KVERN_LAYER_CHUNKED ? layer->chunk : layer->window;
+    if (layer->kind == KVERN_LAYER_FULL || layer->residual < seen)
+        return KVERN_OK;
+    return kvern_fail(KVERN_ERR_RANGE,
+                      "layer %zu: residual is %" PRId64
+                      ", not less than what a query sees, %" PRId64,
+                      index, layer->residual, seen);
+}
+
 static kvern_status check(size_t index, const kvern_layer *plan)
 {
     if (plan->kv_heads == 0 || plan->kv_heads > KVERN_MAX_KV_HEADS)
@@ -74,7 +87,8 @@ static kvern_status check(size_t index, const kvern_layer *plan)
                           "layer %zu: fields of recurrent layers (recurrence to lane_bytes) in a "
                           "layer of keys and values",
                           index);
-    return check_sight(index, plan);
+    kvern_status status = check_sight(index, plan);
+    return status ? status : check_residual(index, plan);
 }
 
 static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, kvern_lane lane,
@@ -89,13 +103,26 @@ static kvern_stream_plan stream_of(const char *name, kvern_stream_role role, kve
                                .codec = codec};
 }
 
+// Of a window, the first positions are passed unless they are kept.
+static void describe_precise(const kvern_layer *plan, kvern_window *window)
+{
+    const bool is_full = plan->kind == KVERN_LAYER_FULL;
+    const int64_t first =
+        is_full ? plan->precise_sinks : kvern_min_i64(plan->precise_sinks, plan->keep);
+    window->front = (int64_t)kvern_pages_of(first) * KVERN_PAGE_POSITIONS;
+    window->residual = plan->residual;
+    window->is_split = window->front > 0 || window->residual > 0;
+}
+
 static void describe(const kvern_layer *plan, kvern_window *window, kvern_geometry *g)
 {
     *window = (kvern_window){.recent = KVERN_EVERY_POSITION};
     if (plan->kind == KVERN_LAYER_WINDOW)
-        *window = (kvern_window){plan->window - plan->keep, plan->keep, plan->slack, 0};
+        *window = (kvern_window){
+            .recent = plan->window - plan->keep, .keep = plan->keep, .slack = plan->slack};
     else if (plan->kind == KVERN_LAYER_CHUNKED)
-        *window = (kvern_window){plan->chunk, 0, plan->slack, plan->chunk};
+        *window = (kvern_window){.recent = plan->chunk, .slack = plan->slack, .chunk = plan->chunk};
+    describe_precise(plan, window);
     KVERN_ASSERT(window->recent >= 1);
     memset(g, 0, sizeof *g);
     g->kv_heads = plan->kv_heads;
@@ -128,7 +155,7 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     case KVERN_CAN_FORK:
         return true;
     case KVERN_CAN_TRIM:
-        return layer->plan.kind == KVERN_LAYER_FULL;
+        return layer->plan.kind == KVERN_LAYER_FULL && !layer->window.is_split;
     case KVERN_CAN_BIDIRECTIONAL:
     case KVERN_CAN_BLOCK:
     case KVERN_CAN_LATENT:
@@ -138,11 +165,26 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     return false;
 }
 
+// Of a row that grows by decodes, its pages of both forms.
+static uint64_t split_row_bytes(const kvern_planned_layer *layer, bool waits, int64_t tokens)
+{
+    uint64_t precise, coded, bytes;
+    if (!kvern_u64_mul(kvern_reserved_pages(layer, waits, tokens), layer->first.page_bytes,
+                       &precise) ||
+        !kvern_u64_mul(waits ? 0 : kvern_residual_coded_pages(layer, tokens, 1),
+                       layer->geometry.page_bytes, &coded) ||
+        __builtin_add_overflow(precise, coded, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
 uint64_t kvern_attention_row_bytes(const kvern_planned_layer *layer, uint64_t tokens)
 {
     const kvern_layer *plan = &layer->plan;
     const bool first = plan->start != KVERN_NO_START && tokens < (uint64_t)plan->start;
     uint64_t bytes;
+    if (layer->window.is_split && tokens <= KVERN_MAX_POSITIONS)
+        return split_row_bytes(layer, first, (int64_t)tokens);
     if (tokens > KVERN_MAX_POSITIONS ||
         !kvern_u64_mul(kvern_planned_pages(layer, (int64_t)tokens),
                        first ? layer->first.page_bytes : layer->geometry.page_bytes, &bytes))

@@ -8,6 +8,7 @@
 //     attention.c         what a plan means, and the list of operations
 //     attention_rows.c    room, settling, going back
 //     attention_store.c   appends
+//     residual.h          what is added where some positions are kept precise
 
 #include "src/layer/layer.h"
 
@@ -17,7 +18,8 @@ extern const kvern_layer_ops kvern_attention_layer;
 // alone, whatever calls the functions below from outside this folder, asks first.
 KVERN_CHECK kvern_status kvern_attention_check_kind(const kvern_planned_layer *layer);
 
-// What the pages of a row look like, and where they come from.
+// What the pages of a row look like, and where they come from; not those of its coded row
+// (residual.h).
 typedef struct kvern_form {
     const kvern_geometry *geometry;
     kvern_pool *pool;
@@ -25,7 +27,20 @@ typedef struct kvern_form {
 
 kvern_form kvern_attention_form(const kvern_planned_layer *layer, const kvern_row *row);
 
-// Whether a row would be converted when an append leaves it with `length` positions.
+// The page that a position of a row lies in between appends, and what it looks like.
+typedef struct kvern_formed_page {
+    const kvern_geometry *geometry;
+    void *data;
+} kvern_formed_page;
+
+kvern_formed_page kvern_attention_page(const kvern_planned_layer *layer,
+                                       const kvern_layer_rows *rows, size_t row, int64_t position);
+
+// The first position, apart from the kept ones, that a row holds.
+int64_t kvern_attention_held(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
+                             size_t row);
+
+// Whether a row would be converted as a whole when an append leaves it with `length` positions.
 bool kvern_attention_is_due(const kvern_planned_layer *layer, const kvern_row *row, int64_t length);
 
 // Converts a row whose conversion is prepared, in the library's floating-point environment.
@@ -35,8 +50,9 @@ void kvern_attention_convert(const kvern_planned_layer *layer, kvern_row *row,
 // Pages that a row needs so that it can reach `tokens` positions by decodes.
 size_t kvern_planned_pages(const kvern_planned_layer *layer, int64_t tokens);
 
-// Pages to reserve for that in a row's present form: before its start a row needs them up to there.
-size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool converted, int64_t tokens);
+// Pages to reserve for that in a row's present form. `waits`: before its start a row needs them up
+// to there.
+size_t kvern_reserved_pages(const kvern_planned_layer *layer, bool waits, int64_t tokens);
 
 // ---- Operations (see kvern_layer_ops), which layers of latents have too ----
 

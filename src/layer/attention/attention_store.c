@@ -6,6 +6,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/layer/attention/attention.h"
+#include "src/layer/attention/residual.h"
 #include "src/math/fpenv.h"
 
 #include <inttypes.h>
@@ -173,6 +174,8 @@ void kvern_attention_store(const kvern_planned_layer *layer, const kvern_layer_r
         run_task(&s, 0);
     for (size_t r = 0; r < rows->count; r++)
         rows->rows[r].length += counts[r];
+    if (rows->coded)
+        kvern_residual_store(layer, rows, counts);
 }
 
 // ---- Reading ----
@@ -185,7 +188,12 @@ kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer,
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " queries at %" PRId64 " positions",
                           row, count, r->length);
     const kvern_read_row seen = {.base = r->length - count, .length = r->length};
-    if (!kvern_visibility_is_held(&layer->window, &seen, r->held))
+    if (rows->coded && count > 0 && !kvern_layer_row_waits(layer, rows, row) &&
+        kvern_coded_end(&layer->window, seen.base) < r->held)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "row %zu: what position %" PRId64 " saw is not precise any more", row,
+                          seen.base);
+    if (!kvern_visibility_is_held(&layer->window, &seen, kvern_attention_held(layer, rows, row)))
         return kvern_fail(KVERN_ERR_RANGE,
                           "row %zu: the window of position %" PRId64 " is not held any more", row,
                           seen.base);
@@ -202,7 +210,16 @@ void kvern_attention_fill_read(const kvern_planned_layer *layer, const kvern_lay
         const kvern_row *row = &rows->rows[r];
         KVERN_ASSERT(counts[r] <= row->length);
         kvern_table_retain(row->table);
-        read->rows[r] = (kvern_read_row){row->table, kvern_attention_form(layer, row).geometry,
-                                         row->length - counts[r], row->length};
+        read->rows[r] = (kvern_read_row){
+            .table = row->table,
+            .geometry = kvern_attention_form(layer, row).geometry,
+            .base = row->length - counts[r],
+            .length = row->length,
+        };
+        if (rows->coded && rows->coded[r].length > 0 && !kvern_layer_row_waits(layer, rows, r)) {
+            read->rows[r].coded = rows->coded[r].table;
+            read->rows[r].coded_least = kvern_max_i64(row->held, layer->window.front);
+            kvern_table_retain(read->rows[r].coded);
+        }
     }
 }

@@ -39,6 +39,9 @@ static kvern_status check_others(size_t index, const kvern_layer *plan)
                           "layer %zu: latents with a sliding window or chunks", index);
     if (plan->start != KVERN_NO_START)
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: latents with a start", index);
+    if (plan->residual || plan->precise_sinks)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: latents with a residual or precise sinks", index);
     return KVERN_OK;
 }
 

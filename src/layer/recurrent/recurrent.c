@@ -84,6 +84,9 @@ static kvern_status check_others(size_t index, const kvern_layer *plan)
             KVERN_ERR_UNSUPPORTED,
             "layer %zu: k_codec or v_codec in a recurrent layer, whose state is stored in f32",
             index);
+    if (plan->residual || plan->precise_sinks)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: a residual or precise sinks of recurrent state", index);
     if (plan->start != KVERN_NO_START)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: start is %" PRId64 ", and recurrent state is not converted",
