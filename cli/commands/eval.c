@@ -50,7 +50,7 @@ static void parse_list(const struct argp_state *state, char *list, eval_options 
         } else if (!storage_parse(item, storage)) {
             options_fail(state,
                          "--kv takes a list of bf16, f16, f32, q8, q6, q5, q4, q3, q2, pairs "
-                         "such as q8/q4, or kv_config.json files, not '%s'",
+                         "such as q8/q4, " STORAGE_PRESETS ", or kv_config.json files, not '%s'",
                          item);
         }
     }
@@ -70,6 +70,10 @@ static void complete_storages(eval_options *options)
         storage->start = common->start;
         storage->first = common->first;
         storage->last = common->last;
+        storage->has_residual = common->has_residual;
+        storage->residual = common->residual;
+        storage->has_sinks = common->has_sinks;
+        storage->sinks = common->sinks;
     }
 }
 
@@ -106,7 +110,7 @@ static const struct argp_option EVAL_OPTIONS[] = {
      .key = KEY_LIST,
      .arg = "LIST",
      .doc = "Storages of the KV cache, a row each: bf16, f16, f32, q8, q6, q5, q4, q3, q2, q8/q4 "
-            "for keys and values apart, or a kv_config.json; default: bf16"},
+            "for keys and values apart, " STORAGE_PRESETS ", or a kv_config.json; default: bf16"},
     {.name = "ctx",
      .key = 'c',
      .arg = "N",

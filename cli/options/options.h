@@ -18,11 +18,14 @@
 typedef struct storage_options {
     char k[STORAGE_NAME], v[STORAGE_NAME]; // names of codecs; empty: not given
     char both[2][STORAGE_NAME];            // of --kv alone, while the options are parsed
+    const char *preset;                    // of --kv (kvern_storage_preset); NULL: none
     uint32_t group;                        // 0: not given
     bool has_start;
     int64_t start;
     const char *config; // a kv_config.json; NULL: none
     size_t first, last; // layers that stay in bf16
+    bool has_residual, has_sinks;
+    int64_t residual, sinks; // newest and first positions that do
 } storage_options;
 
 #define DRAFT_NGRAM "ngram" // a source of drafts that is no file
@@ -57,11 +60,12 @@ extern const struct argp options_template_argp; // --raw, --template
 extern const struct argp options_context_argp;  // --ctx
 extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
-extern const struct argp options_storage_argp;  // --kv-group, --kv-start, --kv-first, --kv-last
-extern const struct argp options_draft_argp;    // --draft, --draft-tokens
-extern const struct argp options_threads_argp;  // -t
-extern const struct argp options_json_argp;     // --json
-extern const struct argp options_quiet_argp;    // --quiet
+// --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks
+extern const struct argp options_storage_argp;
+extern const struct argp options_draft_argp;   // --draft, --draft-tokens
+extern const struct argp options_threads_argp; // -t
+extern const struct argp options_json_argp;    // --json
+extern const struct argp options_quiet_argp;   // --quiet
 
 // Keys of options that have no letter. Those of a command's own begin at OPTIONS_KEY_COMMAND.
 enum {
@@ -91,6 +95,8 @@ enum {
     OPTIONS_KEY_KV_CONFIG,
     OPTIONS_KEY_KV_FIRST,
     OPTIONS_KEY_KV_LAST,
+    OPTIONS_KEY_KV_RESIDUAL,
+    OPTIONS_KEY_KV_SINKS,
     OPTIONS_KEY_DRAFT,
     OPTIONS_KEY_DRAFT_TOKENS,
     OPTIONS_KEY_COMMAND = 384

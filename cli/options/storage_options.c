@@ -25,9 +25,26 @@ static bool parse_name(const char *text, size_t length, char name[STORAGE_NAME])
     return true;
 }
 
+// The preset of that name; NULL: there is none.
+static const char *find_preset(const char *text)
+{
+    const char *name;
+    for (size_t i = 0; (name = kvern_storage_preset_name(i)); i++) {
+        if (strcmp(name, text) == 0) {
+            return name;
+        }
+    }
+    return NULL;
+}
+
 bool storage_parse(const char *text, storage_options *options)
 {
     storage_options parsed = *options;
+    parsed.preset = find_preset(text);
+    if (parsed.preset) {
+        *options = parsed;
+        return true;
+    }
     const char *slash = strchr(text, '/');
     const size_t length = slash ? (size_t)(slash - text) : strlen(text);
     const char *v = slash ? slash + 1 : text;
@@ -43,9 +60,12 @@ static void parse_kv_both(const struct argp_state *state, const char *argument,
 {
     storage_options parsed = {0};
     if (!storage_parse(argument, &parsed)) {
-        options_fail(state, "--kv takes " STORAGE_CODECS ", or two of them as in q8/q4, not '%s'",
+        options_fail(state,
+                     "--kv takes " STORAGE_CODECS ", two of them as in q8/q4, or " STORAGE_PRESETS
+                     ", not '%s'",
                      argument);
     }
+    options->preset = parsed.preset;
     memcpy(options->both[0], parsed.k, sizeof parsed.k);
     memcpy(options->both[1], parsed.v, sizeof parsed.v);
 }
@@ -99,7 +119,8 @@ static const struct argp_option CODEC_OPTIONS[] = {
      .key = OPTIONS_KEY_KV,
      .arg = "CODEC",
      .doc = "Store keys and values as bf16 (default), f16, f32, or in 8, 6, 5, 4, 3 or 2 bits: q8, "
-            "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values. A model with latents "
+            "q6, q5, q4, q3, q2; q8/q4 is q8 for keys and q4 for values. Or by a recipe, from the "
+            "largest to the smallest: " STORAGE_PRESETS ". A model with latents "
             "(MLA) stores f32 unless told otherwise; there q8/q4 is q8 for latents and q4 for the "
             "keys beside them"},
     {.name = "kv-k", .key = OPTIONS_KEY_KV_K, .arg = "CODEC", .doc = "The keys alone"},
@@ -139,6 +160,14 @@ static error_t parse_storage(int key, char *argument, struct argp_state *state)
     case OPTIONS_KEY_KV_LAST:
         options->last = options_number(state, "--kv-last", argument, 0, KVERN_MAX_LAYERS);
         return 0;
+    case OPTIONS_KEY_KV_RESIDUAL:
+        options->has_residual = true;
+        options->residual = (int64_t)options_number(state, "--kv-residual", argument, 0, INT32_MAX);
+        return 0;
+    case OPTIONS_KEY_KV_SINKS:
+        options->has_sinks = true;
+        options->sinks = (int64_t)options_number(state, "--kv-sinks", argument, 0, INT32_MAX);
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -161,6 +190,14 @@ static const struct argp_option STORAGE_OPTIONS[] = {
      .key = OPTIONS_KEY_KV_LAST,
      .arg = "N",
      .doc = "Leave the last N layers in bf16"},
+    {.name = "kv-residual",
+     .key = OPTIONS_KEY_KV_RESIDUAL,
+     .arg = "N",
+     .doc = "Keep the newest N tokens of a sequence in bf16, in whole pages of 64"},
+    {.name = "kv-sinks",
+     .key = OPTIONS_KEY_KV_SINKS,
+     .arg = "N",
+     .doc = "Keep the first N tokens of a sequence in bf16, in whole pages of 64"},
     {0}};
 
 const struct argp options_storage_argp = {
@@ -193,10 +230,13 @@ static kvern_status check_layers(const storage_options *options, const model_fac
                                  engine_error *error)
 {
     const bool keys = has_layer(facts, MODEL_LAYER_FULL) || has_layer(facts, MODEL_LAYER_WINDOW);
-    const char *option = options->has_start ? "--kv-start"
-                         : options->first   ? "--kv-first"
-                         : options->last    ? "--kv-last"
-                                            : NULL;
+    const char *option = options->has_start  ? "--kv-start"
+                         : options->first    ? "--kv-first"
+                         : options->last     ? "--kv-last"
+                         : options->residual ? "--kv-residual"
+                         : options->sinks    ? "--kv-sinks"
+                         : options->preset   ? "--kv"
+                                             : NULL;
     if (option && !keys) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "%s: no layer of the model stores keys and values%s", option,
@@ -220,6 +260,26 @@ static void store_latents(const storage_options *options, kvern_storage *storage
     }
 }
 
+// Keys, values and what is precise: by the preset, then by what was said one by one.
+static kvern_status read_codecs(const storage_options *options, kvern_storage *storage,
+                                engine_error *error)
+{
+    if (options->preset) {
+        kvern_status status = kvern_storage_preset(options->preset, storage);
+        if (status != KVERN_OK) {
+            return engine_fail_kvern(error, status, "--kv");
+        }
+    }
+    if (options->has_residual) {
+        storage->residual = options->residual;
+    }
+    if (options->has_sinks) {
+        storage->precise_sinks = options->sinks;
+    }
+    kvern_status status = parse_codec(options, options->k, &storage->k, error);
+    return status == KVERN_OK ? parse_codec(options, options->v, &storage->v, error) : status;
+}
+
 kvern_status storage_composition(const storage_options *options, const model_facts *facts,
                                  kvern_context *context, bool start, kvern_composition **out,
                                  engine_error *error)
@@ -229,10 +289,7 @@ kvern_status storage_composition(const storage_options *options, const model_fac
     *out = NULL;
     kvern_status status = check_layers(options, facts, error);
     if (status == KVERN_OK) {
-        status = parse_codec(options, options->k, &storage.k, error);
-    }
-    if (status == KVERN_OK) {
-        status = parse_codec(options, options->v, &storage.v, error);
+        status = read_codecs(options, &storage, error);
     }
     if (status == KVERN_OK && options->config) {
         status = kv_config_read(options->config, &config, error);
@@ -255,10 +312,20 @@ const char *storage_text(const storage_options *options, const model_facts *fact
                          char text[STORAGE_TEXT])
 {
     const char *usual = has_layer(facts, MODEL_LAYER_LATENT) ? "f32" : "bf16";
+    usual = options->preset ? options->preset : usual;
     const char *k = options->k[0] ? options->k : usual, *v = options->v[0] ? options->v : usual;
-    char start[40] = "";
+    char start[100] = "";
+    int length = 0;
+    if (options->has_sinks) {
+        length += snprintf(start, sizeof start, " behind the first %" PRId64, options->sinks);
+    }
+    if (options->has_residual) {
+        length += snprintf(start + length, sizeof start - (size_t)length, "%s the last %" PRId64,
+                           options->has_sinks ? " and" : " behind", options->residual);
+    }
     if (options->has_start) {
-        snprintf(start, sizeof start, " from %" PRId64 " on", options->start);
+        snprintf(start + length, sizeof start - (size_t)length, " from %" PRId64 " on",
+                 options->start);
     }
     if (options->config) {
         snprintf(text, STORAGE_TEXT, "%.80s%s", options->config, start);

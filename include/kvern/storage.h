@@ -51,6 +51,10 @@ typedef struct kvern_storage {
     // Of all layers of latents (kvern/latent.h), to which k, v, start and the precise layers do not
     // apply: of the latents, of the rotated keys, and of index keys, where a layer has them.
     kvern_codec latent, rope, index;
+    // Of all layers that are not in bf16: see kvern_layer.residual. A layer whose window or chunk
+    // is no longer than the residual is in bf16 then, for all that its queries see is precise.
+    int64_t residual;
+    int64_t precise_sinks;
 } kvern_storage;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer,
@@ -65,6 +69,23 @@ static inline kvern_storage kvern_storage_default(void)
     return storage;
 }
 
+// Presets: recipes by name, for users who do not want to choose codecs. From the largest to the
+// smallest:
+//
+//     light      keys and values in 8 bits
+//     balanced   keys in 5 bits, values in 4; the newest 128 positions and the first 64 in bf16
+//     small      keys in 4 bits, values in 3; the same positions in bf16
+//
+// What a name stands for may change with a release, as better recipes are found; bytes and
+// signatures tell what it is. kvern_storage_preset replaces k, v, residual and precise_sinks and
+// leaves the rest: start, precise layers, exceptions, latents. *storage has been initialized, and
+// is unchanged on failure. Errors: KVERN_ERR_ARGUMENT (another name, NULL, or a size that has no
+// residual).
+KVERN_API KVERN_CHECK kvern_status kvern_storage_preset(const char *name, kvern_storage *storage);
+
+// The name of preset number `index`, from 0 on; NULL: there are no more.
+KVERN_API const char *kvern_storage_preset_name(size_t index);
+
 // Finds a codec by its name, as users type it: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5",
 // "q4", "q3" and "q2" are affine codes of so many bits, with groups of `group` and scales in bf16;
 // "q4g32" names its group itself. *out is unchanged on failure. KVERN_ERR_ARGUMENT: another name,
@@ -72,16 +93,17 @@ static inline kvern_storage kvern_storage_default(void)
 KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,
                                                      kvern_codec *out);
 
-// Writes codecs and starts (k_codec, v_codec, start; in layers of latents latent_codec, rope_codec
-// and index_codec) into `count` layers, and replaces what they had; of their other fields only the
-// kind and the dims of latents are looked at. Recurrent layers, which have one storage, stay as
-// they are and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout has no
-// start. `storage` and its exceptions are borrowed for the call. On
-// failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers
-// of several sizes), KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved
-// ones, are set), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one
-// layer; more precise layers than layers). Whether codecs suit the layers, kvern_composition_create
-// says.
+// Writes codecs, starts and what is precise (k_codec, v_codec, start, residual, precise_sinks; in
+// layers of latents latent_codec, rope_codec and index_codec) into `count` layers, and replaces
+// what they had; of their other fields only the kind, the window or chunk and the dims of latents
+// are looked at. Recurrent layers, which have one storage, stay as they are and cannot be
+// exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout has no start and no residual.
+// `storage` and its exceptions are borrowed for the call. On failure no layer changed. Errors:
+// KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers of several sizes),
+// KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved ones, are set),
+// KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one layer; more precise
+// layers than layers; a negative residual). Whether codecs suit the layers,
+// kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

@@ -5,6 +5,7 @@
 #include "src/codec/codec.h"
 #include "src/state/composition.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static const kvern_sized STORAGE_SIZES = KVERN_SIZED(
@@ -22,6 +23,56 @@ void kvern_storage_init(kvern_storage *storage, size_t size)
     };
     kvern_sized_init(&STORAGE_SIZES, &defaults, storage, size);
 }
+
+// ---- Presets ----
+
+typedef struct preset {
+    const char *name, *k, *v; // codecs
+    int64_t residual, precise_sinks;
+} preset;
+
+static const preset presets[] = {
+    {"light", "q8", "q8", 0, 0},
+    {"balanced", "q5", "q4", 128, 64},
+    {"small", "q4", "q3", 128, 64},
+};
+#define PRESETS (sizeof presets / sizeof presets[0])
+
+const char *kvern_storage_preset_name(size_t index)
+{
+    return index < PRESETS ? presets[index].name : NULL;
+}
+
+static kvern_status set_preset(const preset *p, kvern_storage *storage)
+{
+    kvern_codec k, v;
+    kvern_status status = kvern_codec_parse(p->k, 64, &k);
+    if (!status)
+        status = kvern_codec_parse(p->v, 64, &v);
+    if (status)
+        return status;
+    storage->k = k;
+    storage->v = v;
+    storage->residual = p->residual;
+    storage->precise_sinks = p->precise_sinks;
+    return KVERN_OK;
+}
+
+kvern_status kvern_storage_preset(const char *name, kvern_storage *storage)
+{
+    if (!name || !storage)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "name or storage is NULL");
+    if (storage->size < KVERN_SIZE_TO(kvern_storage, precise_sinks))
+        return kvern_fail(KVERN_ERR_ARGUMENT, "a kvern_storage of %zu bytes has no presets",
+                          storage->size);
+    for (size_t i = 0; i < PRESETS; i++) {
+        if (strcmp(name, presets[i].name) == 0)
+            return set_preset(&presets[i], storage);
+    }
+    return kvern_fail(KVERN_ERR_ARGUMENT, "no preset is called %s", name);
+}
+
+// ---- Applying ----
 
 static kvern_status check_exception(const kvern_layer_storage *other, size_t count)
 {
@@ -46,6 +97,9 @@ static kvern_status check(const kvern_storage *storage, size_t count)
     if (!storage->layers && storage->layer_count)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
                           storage->layer_count);
+    if (storage->residual < 0 || storage->precise_sinks < 0)
+        return kvern_fail(KVERN_ERR_RANGE, "a residual of %" PRId64 ", %" PRId64 " precise sinks",
+                          storage->residual, storage->precise_sinks);
     if (storage->precise_first > count || storage->precise_last > count)
         return kvern_fail(KVERN_ERR_RANGE, "%zu first and %zu last layers in bf16, of %zu layers",
                           storage->precise_first, storage->precise_last, count);
@@ -68,6 +122,14 @@ static const kvern_layer *layer_at(const kvern_layer *layers, size_t index)
     return (const kvern_layer *)((const char *)layers + index * layers->size);
 }
 
+// Of a layer that has a residual.
+#define PRECISE_SIZE KVERN_SIZE_TO(kvern_layer, precise_sinks)
+
+static bool has_precise(const kvern_storage *storage)
+{
+    return storage->residual > 0 || storage->precise_sinks > 0;
+}
+
 static kvern_status check_layers(const kvern_storage *storage, const kvern_layer *layers,
                                  size_t count)
 {
@@ -76,6 +138,10 @@ static kvern_status check_layers(const kvern_storage *storage, const kvern_layer
         kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, i, &layer);
         if (status)
             return status;
+        if (has_precise(storage) && layer_at(layers, i)->size < PRECISE_SIZE)
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "layer %zu: a kvern_layer of %zu bytes has no residual", i,
+                              layer_at(layers, i)->size);
     }
     for (size_t i = 0; i < storage->layer_count; i++) {
         const size_t at = storage->layers[i].layer;
@@ -95,17 +161,32 @@ static void store_latents(kvern_layer *layer, kvern_codec latent, kvern_codec ro
     layer->rope_codec = layer->rope_dim ? rope : kvern_codec_dense(KVERN_F32);
 }
 
+// Whether all that a query of the layer sees is within the residual.
+static bool is_all_precise(const kvern_layer *layer, int64_t residual)
+{
+    if (layer->kind == KVERN_LAYER_WINDOW)
+        return residual >= layer->window;
+    return layer->kind == KVERN_LAYER_CHUNKED && residual >= layer->chunk;
+}
+
 // Recurrent layers have one storage, and layers of latents fields of their own.
-static void store_as(kvern_layer *layers, size_t index, kvern_codec k, kvern_codec v, int64_t start)
+static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t index, kvern_codec k,
+                     kvern_codec v)
 {
     kvern_layer *layer = (kvern_layer *)layer_at(layers, index);
     if (layer->kind == KVERN_LAYER_RECURRENT || layer->kind == KVERN_LAYER_LATENT)
         return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
-    layer->k_codec = k;
-    layer->v_codec = v;
-    layer->start =
-        kvern_codec_equal(&k, &bf16) && kvern_codec_equal(&v, &bf16) ? KVERN_NO_START : start;
+    const bool all = is_all_precise(layer, storage->residual);
+    layer->k_codec = all ? bf16 : k;
+    layer->v_codec = all ? bf16 : v;
+    const bool precise =
+        kvern_codec_equal(&layer->k_codec, &bf16) && kvern_codec_equal(&layer->v_codec, &bf16);
+    layer->start = precise ? KVERN_NO_START : storage->start;
+    if (layer->size < PRECISE_SIZE)
+        return;
+    layer->residual = precise ? 0 : storage->residual;
+    layer->precise_sinks = precise ? 0 : storage->precise_sinks;
 }
 
 static void store_all_latents(const kvern_storage *storage, kvern_layer *layers, size_t count)
@@ -141,13 +222,13 @@ kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers
     store_all_latents(&storage, layers, count);
     for (size_t i = 0; i < count; i++) {
         if (i < storage.precise_first || i >= count - storage.precise_last)
-            store_as(layers, i, precise, precise, KVERN_NO_START);
+            store_as(&storage, layers, i, precise, precise);
         else
-            store_as(layers, i, storage.k, storage.v, storage.start);
+            store_as(&storage, layers, i, storage.k, storage.v);
     }
     for (size_t i = 0; i < storage.layer_count; i++) {
         const kvern_layer_storage *other = &storage.layers[i];
-        store_as(layers, other->layer, other->k, other->v, storage.start);
+        store_as(&storage, layers, other->layer, other->k, other->v);
     }
     return KVERN_OK;
 }

@@ -93,6 +93,15 @@ static void test_inspect(void **state)
         {{"--kv", "q4", "--kv-first", "1", "--kv-last", "1"}, "q4", 2 * 512 + 144},
         {{"--kv", "q4", "--kv-last", "3"}, "q4", 3 * 512},
         {{"--kv", "q4", "--kv-start", "100"}, "q4 from 100 on", 3 * 144},
+        {{"--kv", "light"}, "light", 3 * 272},
+        {{"--kv", "balanced"}, "balanced", 3 * (88 + 72)},
+        {{"--kv", "small"}, "small", 3 * (72 + 56)},
+        {{"--kv", "small", "--kv", "q8"}, "q8", 3 * 272},
+        {{"--kv-k", "q8", "--kv", "small"}, "q8/small", 3 * (136 + 56)},
+        {{"--kv", "q4", "--kv-residual", "70"}, "q4 behind the last 70", 3 * 144},
+        {{"--kv", "q4", "--kv-residual", "70", "--kv-sinks", "4"},
+         "q4 behind the first 4 and the last 70",
+         3 * 144},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_t *facts = program_json(inspect(cases[i].options), 0);
@@ -304,6 +313,9 @@ static void test_usage(void **state)
         {{"--kv-start", "x"}, "--kv-start takes"},
         {{"--kv-first", "-1"}, "--kv-first takes"},
         {{"--kv-last", "4097"}, "--kv-last takes"},
+        {{"--kv", "huge"}, "light, balanced or small, not 'huge'"},
+        {{"--kv-residual", "-1"}, "--kv-residual takes"},
+        {{"--kv-sinks", "x"}, "--kv-sinks takes"},
     };
     for (size_t c = 0; c < sizeof COMMANDS / sizeof COMMANDS[0]; c++) {
         for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {

@@ -45,6 +45,8 @@ kvern_storage schedule_bed_wishes(const storage *s)
         wishes.k = s->k_codec;
         wishes.v = s->v_codec;
         wishes.start = s->start;
+        wishes.residual = s->residual;
+        wishes.precise_sinks = s->precise_sinks;
     }
     return wishes;
 }

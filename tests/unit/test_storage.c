@@ -202,6 +202,72 @@ static void assert_refused(kvern_status status, const kvern_storage *storage, co
     assert_non_null(strstr(kvern_error_detail(), detail));
 }
 
+// A residual belongs to layers that are quantized, and where it covers all that a window shows, the
+// layer is in bf16.
+static void test_residual(void **state)
+{
+    (void)state;
+    kvern_layer layers[3] = {kvern_layer_default(2, 64), kvern_layer_window(2, 64, 512),
+                             kvern_layer_window(2, 64, 128)};
+    kvern_storage storage = kvern_storage_default();
+    storage.residual = 128;
+    storage.precise_sinks = 4;
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(layers[i].residual + layers[i].precise_sinks, 0); // all is in bf16
+    storage.k = storage.v = kvern_codec_affine(4, 64);
+    storage.start = 300;
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    for (size_t i = 0; i < 2; i++) {
+        assert_layer(&layers[i], 4, 4, 300);
+        assert_int_equal(layers[i].residual, 128);
+        assert_int_equal(layers[i].precise_sinks, 4);
+    }
+    assert_layer(&layers[2], 0, 0, KVERN_NO_START);
+    assert_int_equal(layers[2].residual + layers[2].precise_sinks, 0);
+    storage.residual = -1;
+    assert_status(KVERN_ERR_RANGE, kvern_storage_apply(&storage, layers, 3));
+    assert_layer(&layers[0], 4, 4, 300);
+    storage.residual = 0;
+    layers[0].size = layers[1].size = layers[2].size = offsetof(kvern_layer, residual);
+    storage.precise_sinks = 4;
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_storage_apply(&storage, layers, 1));
+    assert_non_null(strstr(kvern_error_detail(), "has no residual"));
+}
+
+// Every preset has a name, stores in fewer bits than the one before it, and leaves the rest alone.
+static void test_presets(void **state)
+{
+    (void)state;
+    kvern_context *context;
+    uint64_t before = kvern_type_bytes(KVERN_BF16) * 2 * 64;
+    size_t count = 0;
+    assert_ok(kvern_context_create(NULL, &context));
+    for (const char *name; (name = kvern_storage_preset_name(count)); count++) {
+        kvern_layer layer = kvern_layer_default(1, 64);
+        kvern_storage storage = kvern_storage_default();
+        kvern_composition *composition;
+        storage.start = 77;
+        storage.precise_last = 0;
+        assert_ok(kvern_storage_preset(name, &storage));
+        assert_int_equal(storage.start, 77);
+        assert_ok(kvern_storage_apply(&storage, &layer, 1));
+        assert_ok(kvern_composition_create(context, &layer, 1, &composition));
+        assert_true(kvern_composition_bytes_per_token(composition) < before);
+        before = kvern_composition_bytes_per_token(composition);
+        kvern_composition_release(composition);
+    }
+    assert_true(count >= 3);
+    kvern_storage storage = kvern_storage_default(), same = storage;
+    assert_status(KVERN_ERR_ARGUMENT, kvern_storage_preset("tiny", &storage));
+    assert_status(KVERN_ERR_ARGUMENT, kvern_storage_preset(NULL, &storage));
+    assert_status(KVERN_ERR_ARGUMENT, kvern_storage_preset("light", NULL));
+    assert_memory_equal(&storage, &same, sizeof same);
+    storage.size = offsetof(kvern_storage, residual);
+    assert_status(KVERN_ERR_ARGUMENT, kvern_storage_preset("light", &storage));
+    kvern_context_release(context);
+}
+
 static void test_refusals_change_nothing(void **state)
 {
     (void)state;
@@ -270,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_start),
         cmocka_unit_test(test_precise_layers),
         cmocka_unit_test(test_exceptions_win),
+        cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_presets),
         cmocka_unit_test(test_refusals_change_nothing),
         cmocka_unit_test(test_composition),
     };
