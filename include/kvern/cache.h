@@ -64,7 +64,8 @@ static inline kvern_tokens kvern_tokens_default(const kvern_layer *layer)
 
 // Makes a cache of `rows` empty rows (0 to KVERN_MAX_ROWS) for layer `layer` of a composition,
 // which it keeps a reference to. On failure *out is NULL. Errors: KVERN_ERR_ARGUMENT,
-// KVERN_ERR_RANGE (layer or rows), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// KVERN_ERR_RANGE (layer or rows), KVERN_ERR_UNSUPPORTED (a shared layer), KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_create(kvern_composition *composition, size_t layer,
                                                       size_t rows, kvern_cache **out);
 
@@ -172,14 +173,14 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_reset(kvern_cache *cache, size_t 
 KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache, size_t row,
                                                              int64_t position);
 
-// A read of what is stored now, for layers or models that share this cache's keys and values
-// without appending any: the queries of row r belong to its last counts[r] positions. After a
-// conversion it reads the converted row, unlike the read of the append that caused it. On failure
-// *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a count that is negative or more than
-// the row holds; a first query that saw positions which are not held any more, or not precise any
-// more where it read them so: a layer with a residual), KVERN_ERR_BUSY (a
-// slot of a row is handed out, and its layer not done: kvern/experimental/slot.h),
-// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// A read of what is stored now, for models that share this cache's keys and values without
+// appending any (layers that do so in a step: kvern/donor.h): the queries of row r belong to its
+// last counts[r] positions. After a conversion it reads the converted row, unlike the read of the
+// append that caused it. On failure *read is NULL. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a
+// count that is negative or more than the row holds; a first query that saw positions which are not
+// held any more, or not precise any more where it read them so: a layer with a residual),
+// KVERN_ERR_BUSY (a slot of a row is handed out, and its layer not done:
+// kvern/experimental/slot.h), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
                                                           const int64_t *counts, kvern_read **read);
 

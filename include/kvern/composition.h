@@ -83,7 +83,8 @@ typedef enum kvern_layer_kind {
     KVERN_LAYER_LATENT = 2, // latents of every position: MLA (kvern/latent.h)
     // A state of fixed size: linear attention, state space models (kvern/recurrent.h)
     KVERN_LAYER_RECURRENT = 3,
-    KVERN_LAYER_CHUNKED = 4 // keys and values, of the present chunk: chunked local attention
+    KVERN_LAYER_CHUNKED = 4, // keys and values, of the present chunk: chunked local attention
+    KVERN_LAYER_SHARED = 5   // nothing: it reads what another layer keeps (kvern/donor.h)
 } kvern_layer_kind;
 
 // What a recurrent layer's states do with a token, S being the state of a value head, [v_dim,
@@ -200,6 +201,11 @@ typedef struct kvern_layer {
     // and imports of padded planes are refused (KVERN_ERR_UNSUPPORTED).
     int64_t residual;      // 0 to KVERN_MAX_WINDOW; less than `window`, or `chunk`
     int64_t precise_sinks; // likewise; where a window slides, those of them that it keeps
+
+    // Shared layers (0 in other kinds; kvern/donor.h): the index of the layer that is read, an
+    // earlier one which keeps keys and values. kv_heads, k_dim and v_dim are that layer's; all else
+    // follows from it and stays 0, and start is KVERN_NO_START.
+    size_t donor;
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.
@@ -302,6 +308,17 @@ static inline kvern_layer kvern_layer_lane(size_t lane_bytes)
     return layer;
 }
 
+// A layer that reads what `layers[donor]` keeps, of the layers that the composition is made from.
+static inline kvern_layer kvern_layer_shared(const kvern_layer *layers, size_t donor)
+{
+    kvern_layer layer = kvern_layer_default(layers[donor].kv_heads, layers[donor].k_dim);
+    layer.kind = KVERN_LAYER_SHARED;
+    layer.v_dim = layers[donor].v_dim;
+    layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_F32);
+    layer.donor = donor;
+    return layer;
+}
+
 // The plans of all layers, checked, with what follows from them: where streams lie in a page, and
 // which layers' pages come from one pool. It never changes, is counted by references, and may be
 // used by any number of threads, caches and states at once.
@@ -313,7 +330,9 @@ typedef struct kvern_composition kvern_composition;
 // detail names the layer and the field. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (window, keep,
 // slack, chunk or start), KVERN_ERR_UNSUPPORTED (an unknown kind or codec; a group that does not
 // divide a head dim; a start with a stream whose codec takes more room than bf16),
-// KVERN_ERR_OVERFLOW (a page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// KVERN_ERR_OVERFLOW (a page would be larger than 1 GiB), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET. A
+// shared layer's donor that is no earlier layer is KVERN_ERR_RANGE, one of another kind
+// KVERN_ERR_UNSUPPORTED.
 KVERN_API KVERN_CHECK kvern_status kvern_composition_create(kvern_context *context,
                                                             const kvern_layer *layers, size_t count,
                                                             kvern_composition **out);
@@ -335,15 +354,15 @@ KVERN_API const kvern_layer *kvern_composition_layer(const kvern_composition *co
 // exchange rows exactly when their signatures are the same string: joins compare them, and a
 // program may, to see in advance what would be refused. It says what a row of the layer is (a
 // window with its kept positions and slack, a chunk with its slack, a start), heads, dims and
-// codecs; it does not say which model the row belongs to. Owned by the composition; NULL when the
-// index is out of range.
+// codecs; it does not say which model the row belongs to. Of a shared layer it is "shared:5:" and
+// what that donor's says. Owned by the composition; NULL when the index is out of range.
 KVERN_API const char *kvern_composition_signature(const kvern_composition *composition,
                                                   size_t layer);
 
 // Bytes of storage that one more position of one row takes in one layer, in its planned codecs:
 // for a comparison of storages, or for an estimate. What a row really holds goes by whole pages
-// (kvern_composition_row_bytes), and a window does not grow for ever. An index out of range gives
-// 0.
+// (kvern_composition_row_bytes), and a window does not grow for ever. A shared layer takes none. An
+// index out of range gives 0.
 KVERN_API uint64_t kvern_composition_layer_bytes_per_token(const kvern_composition *composition,
                                                            size_t layer);
 
@@ -380,7 +399,10 @@ typedef enum kvern_capability {
     KVERN_CAN_BIDIRECTIONAL = 5,
     KVERN_CAN_BLOCK = 6,
     KVERN_CAN_LATENT = 7, // appends of latents (kvern/latent.h), and none of keys and values
-    KVERN_CAN_RECUR = 8   // recurrent steps (kvern/recurrent.h), and no appends
+    KVERN_CAN_RECUR = 8,  // recurrent steps (kvern/recurrent.h), and no appends
+    // Read what another layer keeps (kvern/donor.h), and no appends. What such a layer can do
+    // besides is what its donor can.
+    KVERN_CAN_SHARE = 9
 } kvern_capability;
 
 // False for an absent capability, an unknown one, or an index out of range.

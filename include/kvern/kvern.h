@@ -15,6 +15,7 @@
 //   kvern_recur_...    recurrent layers: linear attention, SSMs, lanes    kvern/recurrent.h
 //   checkpoints        rows as they were, to go back to                   kvern/checkpoint.h
 //   kvern_round_...    speculative rounds of a state                      kvern/round.h
+//   donors             layers and drafters that read another layer's rows  kvern/donor.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_selection    which positions queries attend: sparse attention   kvern/select.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
@@ -59,6 +60,7 @@
 #include <kvern/composition.h>
 #include <kvern/context.h>
 #include <kvern/cpu.h>
+#include <kvern/donor.h>
 #include <kvern/latent.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>

@@ -15,7 +15,8 @@
 //
 // A forward pass is a step. It is told at its beginning how many tokens each row will receive; the
 // positions of those tokens are then fixed until it ends, for rotary embeddings of keys and queries
-// alike. Every layer appends once. A step that is abandoned leaves the state as it was before it
+// alike. Every layer appends once, but for shared ones, which read what their donors have appended
+// (kvern/donor.h). A step that is abandoned leaves the state as it was before it
 // began.
 
 #include <kvern/cache.h>

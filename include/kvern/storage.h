@@ -45,7 +45,7 @@ typedef struct kvern_storage {
     kvern_codec k, v;                  // of all layers
     int64_t start;                     // of all layers that are not in bf16: see kvern_layer.start
     size_t precise_first;              // so many layers at the beginning, and
-    size_t precise_last;               // so many at the end stay in bf16
+    size_t precise_last;               // so many at the end stay in bf16; shared ones do not count
     const kvern_layer_storage *layers; // exceptions, which win over everything above; borrowed
     size_t layer_count;
     // Of all layers of latents (kvern/latent.h), to which k, v, start and the precise layers do not
@@ -96,14 +96,14 @@ KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t 
 // Writes codecs, starts and what is precise (k_codec, v_codec, start, residual, precise_sinks; in
 // layers of latents latent_codec, rope_codec and index_codec) into `count` layers, and replaces
 // what they had; of their other fields only the kind, the window or chunk and the dims of latents
-// are looked at. Recurrent layers, which have one storage, stay as they are and cannot be
-// exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16 throughout has no start and no residual.
-// `storage` and its exceptions are borrowed for the call. On failure no layer changed. Errors:
-// KVERN_ERR_ARGUMENT (NULL, a size that is not known, or layers of several sizes),
-// KVERN_ERR_UNSUPPORTED (fields that the library does not know, or reserved ones, are set),
-// KVERN_ERR_RANGE (an exception for a layer that does not exist, or two for one layer; more precise
-// layers than layers; a negative residual). Whether codecs suit the layers,
-// kvern_composition_create says.
+// are looked at. Recurrent layers, which have one storage, and shared ones, which are stored as
+// their donors, stay as they are and cannot be exceptions (KVERN_ERR_UNSUPPORTED). A layer in bf16
+// throughout has no start and no residual. `storage` and its exceptions are borrowed for the call.
+// On failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or
+// layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that the library does not know, or
+// reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two
+// for one layer; more precise layers than layers; a negative residual). Whether codecs suit the
+// layers, kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

@@ -9,6 +9,7 @@
 #include "src/math/fpenv.h"
 
 #include <inttypes.h>
+#include <kvern/donor.h>
 #include <math.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reserv
     return KVERN_OK;
 }
 
-void kvern_read_release(kvern_read *read)
+static void end(kvern_read *read, void (*give)(kvern_context *context, void *memory))
 {
     if (!read)
         return;
@@ -59,9 +60,19 @@ void kvern_read_release(kvern_read *read)
         kvern_table_release(read->rows[r].coded);
     }
     kvern_composition_release(read->composition);
-    kvern_buffer_give(context, read);
+    give(context, read);
     kvern_reservation_release(context, reservation);
     kvern_context_release(context);
+}
+
+void kvern_read_release(kvern_read *read)
+{
+    end(read, kvern_buffer_give);
+}
+
+void kvern_read_undo(kvern_read *read)
+{
+    end(read, kvern_buffer_undo);
 }
 
 // An attend has one object more, for its arrays.
@@ -94,6 +105,27 @@ size_t kvern_read_rows(const kvern_read *read)
 int64_t kvern_read_length(const kvern_read *read, size_t row)
 {
     return row < read->row_count ? read->rows[row].length : -1;
+}
+
+kvern_status kvern_read_range(const kvern_read *read, size_t row, int64_t token, int64_t *begin,
+                              int64_t *end, int64_t *kept)
+{
+    if (!read)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "read is NULL");
+    if (row >= read->row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, read->row_count);
+    const kvern_read_row *r = &read->rows[row];
+    if (token < 0 || token >= r->length - r->base)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: token %" PRId64 " of %" PRId64, row, token,
+                          r->length - r->base);
+    const kvern_visibility seen = kvern_visibility_of(&read->window, r, token);
+    if (begin)
+        *begin = seen.begin;
+    if (end)
+        *end = seen.end;
+    if (kept)
+        *kept = seen.kept;
+    return KVERN_OK;
 }
 
 kvern_view kvern_read_view(const kvern_read *read)

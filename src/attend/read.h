@@ -22,6 +22,9 @@ struct kvern_read {
 KVERN_CHECK kvern_status kvern_read_create(kvern_context *context, kvern_reservation *reservation,
                                            size_t row_count, kvern_read **out);
 
+// Releases a read of a call that fails: what was taken from the allocator for it goes back there.
+void kvern_read_undo(kvern_read *read);
+
 // The rows of a read, as an attend wants them.
 kvern_view kvern_read_view(const kvern_read *read);
 

@@ -255,10 +255,14 @@ static kvern_status check_layers(const kvern_state *state, const kvern_padded_pl
     for (size_t l = 0; l < state->composition->count; l++) {
         kvern_padded_planes planes;
         kvern_status status = kvern_sized_read_entry(&kvern_planes_sizes, layers, l, &planes);
+        const bool shared = kvern_layer_is_shared(&state->composition->layers[l]);
         if (!status)
-            status = check_import(&state->caches[l], &planes);
+            status = shared ? kvern_planes_check_surplus(&state->composition->layers[l], &planes)
+                            : check_import(&state->caches[l], &planes);
         if (status)
             return status;
+        if (shared)
+            continue;
         for (size_t r = 0; r < kvern_state_rows(state); r++) {
             if (planes.offsets[r] != layers->offsets[r])
                 return kvern_fail(KVERN_ERR_RANGE,
@@ -276,6 +280,8 @@ kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_pl
     if (!status)
         status = check_layers(state, layers);
     for (size_t l = 0; !status && l < state->composition->count; l++) {
+        if (kvern_layer_is_shared(&state->composition->layers[l]))
+            continue;
         const kvern_padded_planes planes = layer_planes(layers, l);
         status = prepare_import(&state->caches[l], &planes);
         for (size_t done = 0; status && done < l; done++)
@@ -284,6 +290,8 @@ kvern_status kvern_state_import_padded(kvern_state *state, const kvern_padded_pl
     if (status)
         return status;
     for (size_t l = 0; l < state->composition->count; l++) {
+        if (kvern_layer_is_shared(&state->composition->layers[l]))
+            continue;
         const kvern_padded_planes planes = layer_planes(layers, l);
         commit_import(&state->caches[l], &planes);
     }

@@ -115,8 +115,8 @@ static kvern_status check_plane(const kvern_plane *p, const kvern_stream_plan *p
 }
 
 // A plane of a stream that the layer does not have would be without effect.
-static kvern_status check_surplus(const kvern_planned_layer *layer,
-                                  const kvern_padded_planes *planes)
+kvern_status kvern_planes_check_surplus(const kvern_planned_layer *layer,
+                                        const kvern_padded_planes *planes)
 {
     const lanes given = lanes_of(planes);
     for (size_t lane = 0; lane < KVERN_LANES; lane++) {
@@ -141,7 +141,7 @@ kvern_status kvern_planes_check(const kvern_cache *cache, const kvern_padded_pla
 {
     kvern_status status = kvern_latent_check_streams(kvern_cache_planned(cache));
     if (!status)
-        status = check_surplus(kvern_cache_planned(cache), planes);
+        status = kvern_planes_check_surplus(kvern_cache_planned(cache), planes);
     if (status)
         return status;
     if (planes->width < 0 || planes->width > KVERN_MAX_POSITIONS)

@@ -45,6 +45,10 @@ KVERN_CHECK kvern_status kvern_planes_read(const kvern_padded_planes *given,
 KVERN_CHECK kvern_status kvern_planes_check(const kvern_cache *cache,
                                             const kvern_padded_planes *planes);
 
+// Refuses planes of streams that the layer does not have.
+KVERN_CHECK kvern_status kvern_planes_check_surplus(const kvern_planned_layer *layer,
+                                                    const kvern_padded_planes *planes);
+
 kvern_plane_set kvern_planes_of(const kvern_cache *cache, const kvern_padded_planes *planes);
 bool kvern_planes_have_codes(const kvern_plane_set *set);
 bool kvern_plane_has_codes(const kvern_plane *p);

@@ -6,6 +6,7 @@
 #include "src/layer/attention/attention.h"
 #include "src/layer/latent/latent.h"
 #include "src/layer/recurrent/recurrent.h"
+#include "src/layer/shared/shared.h"
 
 static const struct {
     kvern_layer_kind kind;
@@ -13,7 +14,7 @@ static const struct {
 } KINDS[] = {
     {KVERN_LAYER_FULL, &kvern_attention_layer},    {KVERN_LAYER_WINDOW, &kvern_attention_layer},
     {KVERN_LAYER_LATENT, &kvern_latent_layer},     {KVERN_LAYER_RECURRENT, &kvern_recurrent_layer},
-    {KVERN_LAYER_CHUNKED, &kvern_attention_layer},
+    {KVERN_LAYER_CHUNKED, &kvern_attention_layer}, {KVERN_LAYER_SHARED, &kvern_shared_layer},
 };
 
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind)
@@ -32,6 +33,8 @@ static const char *calls_of(const kvern_planned_layer *layer)
         return "; kvern_step_append and kvern_cache_append are for it";
     if (layer->ops == &kvern_latent_layer)
         return "; kvern_step_append_latent and kvern_cache_append_latent are for it";
+    if (layer->ops == &kvern_shared_layer)
+        return "; kvern_step_read_donor is for it";
     if (layer->ops != &kvern_recurrent_layer)
         return "";
     return kvern_recurrent_is_lane(layer) ? "; kvern_step_lanes and kvern_cache_lanes are for it"

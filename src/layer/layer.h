@@ -20,7 +20,7 @@
 #include <kvern/plan.h>
 #include <string.h>
 
-#define KVERN_SIGNATURE_BYTES 192
+#define KVERN_SIGNATURE_BYTES 224
 
 typedef struct kvern_layer_ops kvern_layer_ops;
 
@@ -28,6 +28,9 @@ typedef struct kvern_layer_ops kvern_layer_ops;
 // Layers with pages of one size share a pool, but not one of planned pages and one of first ones.
 typedef struct kvern_planned_layer {
     size_t index; // in its composition
+    // The layer whose rows it reads, of the same composition: another one in a shared layer, whose
+    // own rows stay empty; else itself.
+    const struct kvern_planned_layer *donor;
     kvern_context *context;
     const kvern_layer_ops *ops;
     kvern_layer plan;
@@ -135,7 +138,7 @@ struct kvern_layer_ops {
     kvern_row_room (*room)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                            size_t row, const kvern_plan *plan);
 
-    // ---- Appends: a kind without streams has none of them but check_donor, and is not asked ----
+    // ---- Appends: a kind without streams has none of them, and is not asked ----
 
     // Checks the caller's views, everything but the counts.
     kvern_status (*check_tokens)(const kvern_planned_layer *layer, const kvern_lane_views *views,
@@ -183,6 +186,12 @@ struct kvern_layer_ops {
     void (*take_back)(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
                       const int64_t *begin, const int64_t *lengths);
 };
+
+// Whether the layer reads another one's rows and has none of its own.
+static inline bool kvern_layer_is_shared(const kvern_planned_layer *layer)
+{
+    return layer->donor != layer;
+}
 
 // The operations of a kind of layers; NULL: there is no such kind.
 const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind);

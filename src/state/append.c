@@ -91,7 +91,8 @@ static kvern_status check_donor(const kvern_cache *cache, const int64_t *counts)
         return kvern_fail(KVERN_ERR_ARGUMENT, "cache or counts is NULL");
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    kvern_status status = KVERN_OK;
+    kvern_status status =
+        layer->geometry.stream_count ? KVERN_OK : kvern_layer_check_lane(layer, KVERN_LANE_K);
     for (size_t r = 0; r < rows.count && !status; r++) {
         if (cache->rows[r].handed_out && !cache->appended)
             return kvern_fail(KVERN_ERR_BUSY, "row %zu: a slot of the open step is handed out", r);

@@ -32,6 +32,11 @@ kvern_status kvern_cache_create(kvern_composition *composition, size_t layer, si
         return kvern_fail(KVERN_ERR_RANGE, "layer %zu of %zu", layer, composition->count);
     if (rows > KVERN_MAX_ROWS)
         return kvern_fail(KVERN_ERR_RANGE, "%zu rows, more than %d", rows, KVERN_MAX_ROWS);
+    if (kvern_layer_is_shared(&composition->layers[layer]))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: %s, which is read in the steps of a state and has no rows of "
+                          "its own",
+                          layer, composition->layers[layer].signature);
     kvern_heap *heap = &composition->context->heap;
     void *memory;
     kvern_status status = kvern_heap_take_zeroed(heap, cache_bytes(), &memory);
@@ -114,9 +119,18 @@ size_t kvern_cache_rows(const kvern_cache *cache)
     return cache->batch->row_count;
 }
 
+// A shared layer answers for the rows that it reads.
+static kvern_layer_rows read_rows(const kvern_cache *cache)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const size_t behind = layer->index - layer->donor->index;
+    return kvern_cache_layer_rows(cache - behind);
+}
+
 int64_t kvern_cache_length(const kvern_cache *cache, size_t row)
 {
-    return row < cache->batch->row_count ? cache->rows[row].length : -1;
+    const kvern_layer_rows rows = read_rows(cache);
+    return row < rows.count ? rows.rows[row].length : -1;
 }
 
 uint64_t kvern_cache_bytes(const kvern_cache *cache)
@@ -133,28 +147,29 @@ uint64_t kvern_cache_bytes(const kvern_cache *cache)
 
 bool kvern_cache_converted(const kvern_cache *cache, size_t row)
 {
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    return row < rows.count && !kvern_layer_row_waits(kvern_cache_planned(cache), &rows, row);
+    const kvern_layer_rows rows = read_rows(cache);
+    return row < rows.count &&
+           !kvern_layer_row_waits(kvern_cache_planned(cache)->donor, &rows, row);
 }
 
 int64_t kvern_cache_max_append(const kvern_cache *cache, size_t row)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const kvern_planned_layer *layer = kvern_cache_planned(cache)->donor;
+    const kvern_layer_rows rows = read_rows(cache);
     return row < rows.count ? layer->ops->max_append(layer, &rows, row) : -1;
 }
 
 int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const kvern_planned_layer *layer = kvern_cache_planned(cache)->donor;
+    const kvern_layer_rows rows = read_rows(cache);
     return row < rows.count ? layer->ops->trimmable(layer, &rows, row) : -1;
 }
 
 int64_t kvern_cache_min_reusable(const kvern_cache *cache, size_t row)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const kvern_planned_layer *layer = kvern_cache_planned(cache)->donor;
+    const kvern_layer_rows rows = read_rows(cache);
     return row < rows.count ? layer->ops->min_reusable(layer, &rows, row) : -1;
 }
 
@@ -219,7 +234,7 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
 
 kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_t tokens)
 {
-    const int64_t length = cache->rows[row].length, most = kvern_cache_trimmable(cache, row);
+    const int64_t length = kvern_cache_length(cache, row), most = kvern_cache_trimmable(cache, row);
     KVERN_ASSERT(row < cache->batch->row_count && most <= length);
     if (tokens < 0 || tokens > length)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: trim %" PRId64 " of %" PRId64 " positions",

@@ -134,7 +134,9 @@ const char *kvern_checkpoints_walk(const kvern_cache *caches, size_t row, uint64
         above = at->position;
         *bytes += at->bytes;
         for (size_t c = 0; c < batch->caches; c++) {
-            if (at->sets[c].length != at->position || !kvern_row_is_sound(&at->sets[c]))
+            const bool shared = kvern_layer_is_shared(kvern_cache_planned(&caches[c]));
+            if (at->sets[c].length != (shared ? 0 : at->position) ||
+                !kvern_row_is_sound(&at->sets[c]))
                 return "a layer of a checkpoint is not what it was";
         }
     }

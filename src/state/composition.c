@@ -5,6 +5,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/codec/codec.h"
+#include "src/layer/shared/shared.h"
 #include "src/rows/row.h"
 
 #include <inttypes.h>
@@ -71,6 +72,9 @@ static kvern_status check_layer(const kvern_planned_layer *layer)
                           "layer %zu: residual is %" PRId64 ", precise_sinks %" PRId64
                           ", not 0 to %" PRId64,
                           layer->index, plan->residual, plan->precise_sinks, KVERN_MAX_WINDOW);
+    if (plan->donor && plan->kind != KVERN_LAYER_SHARED)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: a donor in a layer that is not shared",
+                          layer->index);
     return layer->ops->check(layer->index, plan);
 }
 
@@ -195,22 +199,12 @@ static void write_signature(const kvern_planned_layer *layer, char *text)
     KVERN_ASSERT(strlen(text) + 1 < (size_t)(end - text)); // nothing was cut off
 }
 
-static kvern_status plan_layer(kvern_composition *composition, size_t index,
-                               const kvern_layer *layers)
+static kvern_status plan_streams(kvern_composition *composition, kvern_planned_layer *layer)
 {
-    kvern_planned_layer *layer = &composition->layers[index];
+    const size_t index = layer->index;
     kvern_geometry *g = &layer->geometry;
-    const kvern_layer *plan = &layer->plan;
-    layer->index = index;
-    layer->context = composition->context;
-    kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, index, &layer->plan);
+    kvern_status status = plan_geometry(layer, g);
     if (status)
-        return status;
-    layer->ops = kvern_layer_ops_of(plan->kind);
-    if ((status = check_layer(layer)))
-        return status;
-    layer->ops->describe(plan, &layer->window, g);
-    if ((status = plan_geometry(layer, g)))
         return status;
     write_signature(layer, layer->signature);
     status = choose_pool(composition, index, g->page_bytes, false, &layer->pool);
@@ -218,8 +212,27 @@ static kvern_status plan_layer(kvern_composition *composition, size_t index,
         status = choose_pool(composition, index, g->record_bytes, false, &layer->record_pool);
     if (!status && layer->window.is_split)
         layer->coded_set = composition->sets++;
-    const bool has_first = plan->start != KVERN_NO_START || layer->window.is_split;
+    const bool has_first = layer->plan.start != KVERN_NO_START || layer->window.is_split;
     return status || !has_first ? status : plan_first(composition, index);
+}
+
+static kvern_status plan_layer(kvern_composition *composition, size_t index,
+                               const kvern_layer *layers)
+{
+    kvern_planned_layer *layer = &composition->layers[index];
+    layer->index = index;
+    layer->context = composition->context;
+    layer->donor = layer;
+    kvern_status status = kvern_sized_read_entry(&kvern_layer_sizes, layers, index, &layer->plan);
+    if (status)
+        return status;
+    layer->ops = kvern_layer_ops_of(layer->plan.kind);
+    if ((status = check_layer(layer)))
+        return status;
+    if (layer->plan.kind == KVERN_LAYER_SHARED)
+        return kvern_shared_plan(composition->layers, layer);
+    layer->ops->describe(&layer->plan, &layer->window, &layer->geometry);
+    return plan_streams(composition, layer);
 }
 
 static size_t composition_bytes(size_t count)

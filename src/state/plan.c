@@ -136,6 +136,8 @@ static bool add_layer(const kvern_composition *composition, const kvern_plan *pl
 {
     const kvern_planned_layer *layer = &composition->layers[l];
     const kvern_row_room room = fresh_room(layer, plan);
+    if (kvern_layer_is_shared(layer))
+        return true;
     return add_tables(layer, sum, plan->rows, &room) &&
            add_pool(composition, plan, l, layer->pool, sum) &&
            add_pool(composition, plan, l, layer->first_pool, sum) &&
@@ -206,8 +208,8 @@ static size_t scratch_of(const kvern_composition *composition, size_t index, con
     const kvern_planned_layer *layer = &composition->layers[index];
     size_t scratch =
         layer->ops->scratch_bytes(layer, plan->rows, plan->query_vectors, plan->tokens);
-    if (layer->geometry.whole)
-        return scratch; // a layer that is not attended
+    if (layer->geometry.stream_count == 0)
+        return scratch; // a layer that is not attended, or whose donor is
     scratch = kvern_max_size(scratch, scratch_of_selected(layer, plan));
     scratch = kvern_max_size(scratch, scratch_of_index(layer, plan));
     return kvern_max_size(scratch, scratch_of_materialized(layer, plan));
@@ -310,6 +312,8 @@ static void keep_room(kvern_row *row, const kvern_row_room *room, size_t passing
 static kvern_status prepare_plan(kvern_cache *cache, size_t row, const kvern_plan *plan)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    if (kvern_layer_is_shared(layer))
+        return KVERN_OK;
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     const plan_room room = room_of(layer, &rows, row, plan);
     kvern_layer_rows_clear_changes(&rows);

@@ -33,6 +33,8 @@ static void promise_room(kvern_state *state)
         kvern_cache_commit(&state->caches[l]);
         const kvern_planned_layer *layer = &state->composition->layers[l];
         const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        if (kvern_layer_is_shared(layer))
+            continue;
         for (size_t r = 0; r < rows.count; r++) {
             const int64_t length = state->batch.lengths[r] + state->batch.counts[r];
             if (state->batch.counts[r] == 0)
@@ -166,7 +168,7 @@ static kvern_status check_step_end(const kvern_state *state)
     if (!state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "no step is open");
     for (size_t l = 0; l < state->composition->count; l++) {
-        if (!state->caches[l].appended)
+        if (!state->caches[l].appended && !kvern_layer_is_shared(&state->composition->layers[l]))
             return kvern_fail(KVERN_ERR_BUSY, "layer %zu has not appended", l);
     }
     return KVERN_OK;

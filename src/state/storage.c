@@ -100,9 +100,6 @@ static kvern_status check(const kvern_storage *storage, size_t count)
     if (storage->residual < 0 || storage->precise_sinks < 0)
         return kvern_fail(KVERN_ERR_RANGE, "a residual of %" PRId64 ", %" PRId64 " precise sinks",
                           storage->residual, storage->precise_sinks);
-    if (storage->precise_first > count || storage->precise_last > count)
-        return kvern_fail(KVERN_ERR_RANGE, "%zu first and %zu last layers in bf16, of %zu layers",
-                          storage->precise_first, storage->precise_last, count);
     for (size_t i = 0; i < storage->layer_count; i++) {
         kvern_status status = check_exception(&storage->layers[i], count);
         if (status)
@@ -130,6 +127,15 @@ static bool has_precise(const kvern_storage *storage)
     return storage->residual > 0 || storage->precise_sinks > 0;
 }
 
+// Layers that are counted as the first and the last ones: shared layers keep nothing.
+static size_t count_owners(const kvern_layer *layers, size_t count)
+{
+    size_t owners = 0;
+    for (size_t i = 0; i < count; i++)
+        owners += layer_at(layers, i)->kind != KVERN_LAYER_SHARED;
+    return owners;
+}
+
 static kvern_status check_layers(const kvern_storage *storage, const kvern_layer *layers,
                                  size_t count)
 {
@@ -143,8 +149,15 @@ static kvern_status check_layers(const kvern_storage *storage, const kvern_layer
                               "layer %zu: a kvern_layer of %zu bytes has no residual", i,
                               layer_at(layers, i)->size);
     }
+    const size_t owners = count_owners(layers, count);
+    if (storage->precise_first > owners || storage->precise_last > owners)
+        return kvern_fail(KVERN_ERR_RANGE, "%zu first and %zu last layers in bf16, of %zu layers",
+                          storage->precise_first, storage->precise_last, owners);
     for (size_t i = 0; i < storage->layer_count; i++) {
         const size_t at = storage->layers[i].layer;
+        if (layer_at(layers, at)->kind == KVERN_LAYER_SHARED)
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "storage for layer %zu, a shared one, which keeps nothing", at);
         if (layer_at(layers, at)->kind == KVERN_LAYER_RECURRENT)
             return kvern_fail(KVERN_ERR_UNSUPPORTED,
                               "storage for layer %zu, whose recurrent state is stored in f32", at);
@@ -174,7 +187,8 @@ static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t i
                      kvern_codec v)
 {
     kvern_layer *layer = (kvern_layer *)layer_at(layers, index);
-    if (layer->kind == KVERN_LAYER_RECURRENT || layer->kind == KVERN_LAYER_LATENT)
+    if (layer->kind == KVERN_LAYER_RECURRENT || layer->kind == KVERN_LAYER_LATENT ||
+        layer->kind == KVERN_LAYER_SHARED)
         return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
     const bool all = is_all_precise(layer, storage->residual);
@@ -187,6 +201,21 @@ static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t i
         return;
     layer->residual = precise ? 0 : storage->residual;
     layer->precise_sinks = precise ? 0 : storage->precise_sinks;
+}
+
+static void store_all(const kvern_storage *storage, kvern_layer *layers, size_t count)
+{
+    const kvern_codec precise = kvern_codec_dense(KVERN_BF16);
+    const size_t owners = count_owners(layers, count);
+    for (size_t i = 0, number = 0; i < count; i++) {
+        if (layer_at(layers, i)->kind == KVERN_LAYER_SHARED)
+            continue;
+        if (number < storage->precise_first || number >= owners - storage->precise_last)
+            store_as(storage, layers, i, precise, precise);
+        else
+            store_as(storage, layers, i, storage->k, storage->v);
+        number++;
+    }
 }
 
 static void store_all_latents(const kvern_storage *storage, kvern_layer *layers, size_t count)
@@ -218,14 +247,8 @@ kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers
         status = check_layers(&storage, layers, count);
     if (status)
         return status;
-    const kvern_codec precise = kvern_codec_dense(KVERN_BF16);
     store_all_latents(&storage, layers, count);
-    for (size_t i = 0; i < count; i++) {
-        if (i < storage.precise_first || i >= count - storage.precise_last)
-            store_as(&storage, layers, i, precise, precise);
-        else
-            store_as(&storage, layers, i, storage.k, storage.v);
-    }
+    store_all(&storage, layers, count);
     for (size_t i = 0; i < storage.layer_count; i++) {
         const kvern_layer_storage *other = &storage.layers[i];
         store_as(&storage, layers, other->layer, other->k, other->v);

@@ -88,6 +88,30 @@ static kvern_status serve_delta(place *p)
     return hybrid_serve(p->s, 0, sequences, counts, NULL);
 }
 
+static kvern_status step_of_the_donor(place *p)
+{
+    assert_ok(begin_step(p));
+    assert_ok(hybrid_serve(p->s, 5, sequences, counts, NULL));
+    return hybrid_serve(p->s, 3, sequences, counts, NULL);
+}
+
+static kvern_status read_shared(place *p)
+{
+    return hybrid_serve(p->s, 7, sequences, counts, NULL);
+}
+
+// Neither of two reads comes when one of them cannot.
+static kvern_status borrow_rows(place *p)
+{
+    kvern_read *reads[2];
+    kvern_status status =
+        kvern_state_read_donors(p->s, (size_t[]){1, 3}, 2, (int64_t[]){1, 0, 1}, reads);
+    assert_true(status ? !reads[0] && !reads[1] : reads[0] && reads[1]);
+    kvern_read_release(reads[0]);
+    kvern_read_release(reads[1]);
+    return status;
+}
+
 static kvern_status roll_back(place *p)
 {
     return kvern_round_rollback(p->s, (int64_t[]){2, 0, 3});
@@ -137,6 +161,8 @@ static const operation operations[] = {
     {"a layer of a step", begin_step, serve_delta, true},
     {"a step of a round begins", begin_round, begin_step, true},
     {"a layer of a round", begin_step_of_round, serve_delta, true},
+    {"a shared layer of a step", step_of_the_donor, read_shared, true},
+    {"rows are borrowed", NULL, borrow_rows, false},
     {"a round is rolled back", whole_round, roll_back, false},
     {"a round is committed", whole_round, commit, false},
     {"a fork", NULL, fork_rows, false},

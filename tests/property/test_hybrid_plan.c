@@ -73,11 +73,22 @@ static kvern_layer choose_layer(test_random *random, size_t index)
     return layer;
 }
 
+// Some layers share those before them.
+static void choose_shared(test_random *random, model *m)
+{
+    for (size_t l = 1; l < m->layer_count; l++) {
+        const size_t donor = below(random, l);
+        if (m->layers[donor].kind <= KVERN_LAYER_WINDOW && below(random, 2))
+            m->layers[l] = kvern_layer_shared(m->layers, donor);
+    }
+}
+
 static void choose_model(test_random *random, model *m)
 {
     m->layer_count = 1 + below(random, MOST_LAYERS);
     for (size_t l = 0; l < m->layer_count; l++)
         m->layers[l] = choose_layer(random, l);
+    choose_shared(random, m);
     m->threads = 1 + below(random, 3);
     m->plan = kvern_plan_default();
     m->plan.rows = 1 + below(random, MOST_ROWS);

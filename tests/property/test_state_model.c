@@ -2,7 +2,7 @@
 // Random sequences of steps, row operations and speculative rounds on states of several layers,
 // against one naive cache per layer: positions stay fixed through a step, refused calls change
 // nothing, abandoned steps and rounds that are rolled back leave no trace, and every read gives
-// what the naive cache gives.
+// what the naive cache gives, those of layers that share others and of who borrows rows among them.
 
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
@@ -21,6 +21,7 @@
 #define MOST_ROWS 5
 #define FIRST_ROWS 3
 #define MOST_LAYERS 4
+#define MOST_SHARED 2
 #define MOST_STATES 3
 #define MOST_READS 5
 #define MOST_LENGTH 1400
@@ -36,8 +37,9 @@ typedef struct world {
     ledger books;
     kvern_context *context;
     kvern_composition *composition;
-    size_t layers;
-    kvern_layer plan[MOST_LAYERS];
+    size_t layers; // that keep something; behind them are `shared` ones that read those
+    kvern_layer plan[MOST_LAYERS + MOST_SHARED];
+    size_t shared;
     pair pairs[MOST_STATES];
     int64_t *drafts_left; // per row, within a round; or NULL
     naive_read reads[MOST_READS];
@@ -60,6 +62,16 @@ static kvern_layer random_layer(world *w)
     return layer;
 }
 
+static void choose_shared(world *w)
+{
+    const size_t most = below(w, MOST_SHARED + 1);
+    for (size_t s = 0; s < most; s++) {
+        const size_t donor = below(w, w->layers);
+        if (w->plan[donor].kind != KVERN_LAYER_LATENT)
+            w->plan[w->layers + w->shared++] = kvern_layer_shared(w->plan, donor);
+    }
+}
+
 static void world_init(world *w, uint64_t seed)
 {
     memset(w, 0, sizeof *w);
@@ -74,7 +86,9 @@ static void world_init(world *w, uint64_t seed)
     w->layers = 1 + below(w, MOST_LAYERS);
     for (size_t l = 0; l < w->layers; l++)
         w->plan[l] = random_layer(w);
-    assert_ok(kvern_composition_create(w->context, w->plan, w->layers, &w->composition));
+    choose_shared(w);
+    assert_ok(
+        kvern_composition_create(w->context, w->plan, w->layers + w->shared, &w->composition));
     w->pairs[0].rows = 1 + below(w, FIRST_ROWS);
     assert_ok(kvern_state_create(w->composition, w->pairs[0].rows, &w->pairs[0].state));
 }
@@ -163,6 +177,18 @@ static void check_refusals(world *w, pair *p, const step *s)
         assert_status(KVERN_ERR_BUSY, kvern_step_end(p->state));
 }
 
+static void check_or_keep(world *w, const pair *p, kvern_read *read, size_t layer,
+                          const int64_t *base)
+{
+    if (below(w, 3))
+        naive_check_read(&w->random, read, &w->plan[layer], p->naive[layer], base, p->rows);
+    if (below(w, 3))
+        kvern_read_release(read);
+    else
+        naive_read_keep(&w->reads[below(w, MOST_READS)], read, &w->plan[layer], p->naive[layer],
+                        base, p->rows);
+}
+
 static void append_layer(world *w, pair *p, step *s, size_t layer)
 {
     const kvern_layer *plan = &w->plan[layer];
@@ -183,14 +209,120 @@ static void append_layer(world *w, pair *p, step *s, size_t layer)
     assert_status(KVERN_ERR_BUSY, naive_step_append(p->state, layer, &t, &again));
     assert_null(again);
     naive_tokens_free(&t);
-    if (below(w, 3))
-        naive_check_read(&w->random, read, plan, p->naive[layer], s->base, p->rows);
-    if (below(w, 3))
-        kvern_read_release(read);
-    else
-        naive_read_keep(&w->reads[below(w, MOST_READS)], read, plan, p->naive[layer], s->base,
-                        p->rows);
+    check_or_keep(w, p, read, layer, s->base);
 }
+
+// What layers that share others read in a step: nothing before their donor has appended.
+static void read_shared(world *w, const pair *p, const step *s)
+{
+    for (size_t l = w->layers; l < w->layers + w->shared; l++) {
+        const size_t donor = w->plan[l].donor;
+        kvern_read *read = (kvern_read *)w;
+        if (!s->appended[donor]) {
+            assert_status(KVERN_ERR_BUSY, kvern_step_read_donor(p->state, l, &read));
+            assert_null(read);
+            continue;
+        }
+        assert_ok(kvern_step_read_donor(p->state, l, &read));
+        check_or_keep(w, p, read, donor, s->base);
+    }
+}
+
+// ---- Borrowed rows ----
+
+// The first position that the newest one sees without a gap.
+static int64_t seen_from(const kvern_layer *layer, int64_t length)
+{
+    const int64_t last = length - 1, recent = layer->window - layer->keep;
+    if (layer->kind == KVERN_LAYER_CHUNKED && length > 0)
+        return last - last % layer->chunk;
+    return layer->kind == KVERN_LAYER_WINDOW && length > recent ? length - recent : 0;
+}
+
+static void check_range(const kvern_read *read, const kvern_layer *layer, size_t row,
+                        int64_t length)
+{
+    int64_t begin = -7, end = -7, kept = -7;
+    assert_status(KVERN_ERR_RANGE, kvern_read_range(read, row, length > 0, &begin, &end, &kept));
+    assert_true(begin == -7 && end == -7 && kept == -7);
+    if (length == 0)
+        return;
+    assert_ok(kvern_read_range(read, row, 0, &begin, &end, &kept));
+    assert_int_equal(end, length);
+    assert_int_equal(begin, seen_from(layer, length));
+    assert_int_equal(kept, layer->keep < length ? layer->keep : length);
+}
+
+static void check_columns(const kvern_layer *layer, const naive_row *row, int64_t width,
+                          int64_t start, size_t head, const float *k, const float *v)
+{
+    for (int64_t c = 0; c < width; c++) {
+        const size_t at = (size_t)(row->length - width + c) * layer->kv_heads + head;
+        const float zeros[2048] = {0};
+        check_same_floats(c < start ? zeros : row->k + at * layer->k_dim,
+                          k + (size_t)c * layer->k_dim, layer->k_dim, "borrowed keys");
+        check_same_floats(c < start ? zeros : row->v + at * layer->v_dim,
+                          v + (size_t)c * layer->v_dim, layer->v_dim, "borrowed values");
+    }
+}
+
+static void check_newest(world *w, const kvern_read *read, const kvern_layer *layer,
+                         const naive_row *rows, size_t row_count)
+{
+    int64_t offsets[MOST_ROWS], starts[MOST_ROWS], ends[MOST_ROWS];
+    kvern_newest_planes planes = kvern_newest_planes_default();
+    planes.width = (int64_t)below(w, below(w, 2) ? 10 : 300);
+    const size_t vectors = row_count * layer->kv_heads * (size_t)planes.width;
+    float *k = malloc((vectors * layer->k_dim + 1) * sizeof *k);
+    float *v = malloc((vectors * layer->v_dim + 1) * sizeof *v);
+    assert_true(k && v);
+    planes.k = k;
+    planes.v = v;
+    planes.offsets = offsets;
+    planes.starts = starts;
+    planes.ends = ends;
+    assert_ok(kvern_read_export_newest(read, &planes));
+    for (size_t r = 0; r < row_count; r++) {
+        const int64_t seen = rows[r].length - seen_from(layer, rows[r].length);
+        const int64_t shown = seen < planes.width ? seen : planes.width;
+        assert_int_equal(offsets[r], rows[r].length);
+        assert_int_equal(starts[r], planes.width - shown);
+        assert_int_equal(ends[r], planes.width);
+        for (size_t h = 0; h < layer->kv_heads; h++) {
+            const size_t first = (r * layer->kv_heads + h) * (size_t)planes.width;
+            check_columns(layer, &rows[r], planes.width, starts[r], h, k + first * layer->k_dim,
+                          v + first * layer->v_dim);
+        }
+    }
+    free(k);
+    free(v);
+}
+
+// A drafter's reads of a layer, whose queries sit at the last position of each row.
+static void borrow(world *w, const pair *p)
+{
+    const size_t layer = below(w, w->layers);
+    const kvern_layer *plan = &w->plan[layer];
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    kvern_read *read = (kvern_read *)w;
+    for (size_t r = 0; r < p->rows; r++) {
+        counts[r] = p->naive[layer][r].length > 0;
+        base[r] = p->naive[layer][r].length - counts[r];
+    }
+    if (plan->kind == KVERN_LAYER_LATENT) {
+        assert_status(KVERN_ERR_UNSUPPORTED,
+                      kvern_state_read_donors(p->state, &layer, 1, counts, &read));
+        assert_null(read);
+        return;
+    }
+    assert_ok(kvern_state_read_donors(p->state, &layer, 1, counts, &read));
+    for (size_t r = 0; r < p->rows; r++)
+        check_range(read, plan, r, p->naive[layer][r].length);
+    check_newest(w, read, plan, p->naive[layer], p->rows);
+    check_or_keep(w, p, read, layer, base);
+}
+
+// ---- The end of a step ----
 
 // Takes back what the layers of an abandoned step have appended.
 static void forget_step(world *w, pair *p, const step *s)
@@ -228,6 +360,7 @@ static void run_step(world *w, pair *p)
     size_t appends = abandoned ? below(w, w->layers + 1) : w->layers;
     for (size_t l = below(w, w->layers); appends > 0; l = (l + 1) % w->layers, appends--) {
         append_layer(w, p, &s, l);
+        read_shared(w, p, &s);
         if (below(w, 3) == 0)
             check_refusals(w, p, &s);
     }
@@ -501,8 +634,10 @@ static void operate(world *w)
     case 9:
         keep(w, p);
         break;
-    case 10:
     case 12:
+        borrow(w, p);
+        break;
+    case 10:
     case 13:
         run_round(w, p);
         break;

@@ -263,7 +263,7 @@ static void run_step(world *w, batch *b, const int64_t *counts, serving *s)
         const size_t first = below(w, w->own.layers);
         const size_t layers = abandoned ? below(w, w->own.layers + 1) : w->own.layers;
         for (size_t l = 0; l < layers; l++) {
-            const size_t layer = (first + l) % w->own.layers;
+            const size_t layer = hybrid_order(b->state, first, l);
             float *end = out;
             assert_ok_again(w,
                             hybrid_serve(b->state, layer, s->sequences, counts, (end = out, &end)));

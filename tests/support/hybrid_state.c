@@ -22,6 +22,8 @@ void hybrid_plan(kvern_layer layers[HYBRID_LAYERS])
     layers[4] = kvern_layer_ssd(1, 3, 16, 8, 3);
     layers[5] = storage_layer(&later, 1, 32);
     layers[6] = kvern_layer_latent(24, 8, 8);
+    layers[7] = kvern_layer_shared(layers, 3);
+    layers[8] = kvern_layer_shared(layers, 5);
     layers[HYBRID_LANE] = kvern_layer_lane(40);
     layers[0].slack = layers[2].slack = layers[4].slack = HYBRID_SLACK;
 }
@@ -119,10 +121,70 @@ static kvern_status serve_lanes(kvern_state *s, size_t layer, const uint64_t *se
     return status;
 }
 
+static float *shared_queries(const kvern_state *s, size_t layer, const uint64_t *sequences,
+                             const int64_t *counts, size_t *tokens)
+{
+    const kvern_layer *plan = kvern_composition_layer(kvern_state_composition(s), layer);
+    const size_t floats = HYBRID_HEADS * plan->k_dim;
+    *tokens = 0;
+    for (size_t r = 0; r < kvern_state_rows(s); r++)
+        *tokens += (size_t)counts[r];
+    float *q = malloc((*tokens * floats + 1) * sizeof *q), *at = q;
+    assert_non_null(q);
+    for (size_t r = 0; r < kvern_state_rows(s); r++) {
+        for (int64_t i = 0; i < counts[r]; i++, at += floats)
+            feed_values(sequences[r] + 1000 * layer, kvern_step_position(s, r) + i, FEED_Q, floats,
+                        at);
+    }
+    return q;
+}
+
+// Queries of its own to what its donor has appended.
+static kvern_status serve_shared(kvern_state *s, size_t layer, const uint64_t *sequences,
+                                 const int64_t *counts, float **out)
+{
+    const kvern_layer *plan = kvern_composition_layer(kvern_state_composition(s), layer);
+    kvern_read *read = NULL;
+    size_t tokens;
+    kvern_status status = kvern_step_read_donor(s, layer, &read);
+    if (status || !out) {
+        kvern_read_release(read);
+        return status;
+    }
+    kvern_queries queries = kvern_queries_default(plan, HYBRID_HEADS);
+    float *q = shared_queries(s, layer, sequences, counts, &tokens);
+    queries.q = q;
+    queries.out = *out;
+    if (kvern_read_attend(read, &queries)) // as above
+        assert_ok(kvern_read_attend(read, &queries));
+    *out += tokens * HYBRID_HEADS * plan->v_dim;
+    kvern_read_release(read);
+    free(q);
+    return KVERN_OK;
+}
+
+size_t hybrid_order(const kvern_state *s, size_t first, size_t index)
+{
+    const kvern_composition *composition = kvern_state_composition(s);
+    const size_t layers = layer_count(s);
+    for (int shared = 0; shared < 2; shared++) {
+        for (size_t l = 0; l < layers; l++) {
+            const size_t layer = (first + l) % layers;
+            const bool is = kvern_composition_can(composition, layer, KVERN_CAN_SHARE);
+            if (is == (shared == 1) && index-- == 0)
+                return layer;
+        }
+    }
+    fail_msg("a step of %zu layers has no other", layers);
+    return 0;
+}
+
 kvern_status hybrid_serve(kvern_state *s, size_t layer, const uint64_t *sequences,
                           const int64_t *counts, float **out)
 {
     const kvern_layer *plan = kvern_composition_layer(kvern_state_composition(s), layer);
+    if (plan->kind == KVERN_LAYER_SHARED)
+        return serve_shared(s, layer, sequences, counts, out);
     if (plan->kind != KVERN_LAYER_RECURRENT)
         return serve_attention(s, layer, sequences, counts, out);
     if (plan->recurrence == KVERN_RECURRENCE_LANE)

@@ -3,15 +3,16 @@
 #define KVERN_TESTS_SUPPORT_HYBRID_STATE_H
 
 // A state whose layers are of all kinds: keys and values of all positions and of windows, one that
-// begins in bf16, latents, recurrent states of every rule, and, where wanted, a lane. Tokens follow
-// from a sequence and a position (feed.h, recur_feed.h).
+// begins in bf16, latents, recurrent states of every rule, layers that share those of a window and
+// of the start, and, where wanted, a lane. Tokens follow from a sequence and a position (feed.h,
+// recur_feed.h).
 
 #include "tests/support/ledger.h"
 
 #include <kvern/kvern.h>
 
-#define HYBRID_LAYERS 8 // with a lane, which is the last one and takes rounds of one token alone
-#define HYBRID_LANE 7
+#define HYBRID_LAYERS 10 // with a lane, which is the last one and takes rounds of one token alone
+#define HYBRID_LANE 9
 #define HYBRID_SLACK 6 // tokens of a round without it
 #define HYBRID_HEADS 2
 
@@ -39,6 +40,10 @@ size_t hybrid_outputs(const kvern_state *s, int64_t tokens);
 // (the status is the first that is not KVERN_OK); the layer may be served again then.
 KVERN_CHECK kvern_status hybrid_serve(kvern_state *s, size_t layer, const uint64_t *sequences,
                                       const int64_t *counts, float **out);
+
+// The layer to serve as number `index` of a step that begins with layer `first`: shared layers come
+// last, for they want their donors.
+size_t hybrid_order(const kvern_state *s, size_t first, size_t index);
 
 // A whole step; every call must succeed.
 void hybrid_step(kvern_state *s, kvern_phase phase, const uint64_t *sequences,

@@ -215,7 +215,7 @@ static void fault_l3_a_composite_is_not_trimmable(void **state)
     assert_int_equal(kvern_state_length(s, 0), 0);
     hybrid_feed(s, KVERN_PHASE_WINDOW, 1, 20, NULL);
     for (size_t l = 0; l < w.layers; l++) // what has been converted stays so, and begins so
-        if (kvern_composition_layer(w.composition, l)->start == KVERN_NO_START)
+        if (!strstr(kvern_composition_signature(w.composition, l), ":start"))
             hybrid_expect_cache_row(kvern_state_cache(wanted, l), 0, kvern_state_cache(s, l), 0,
                                     "a row that was emptied");
     assert_ok(kvern_state_reset(s, 0));
@@ -302,6 +302,8 @@ static void fault_l7_rows_meet_by_signature(void **state)
     hybrid_plan(layers);
     for (size_t l = 0; l < HYBRID_LAYERS; l++)
         other[l] = layers[l ^ (l < 6)]; // recurrent layers and those of keys and values by turns
+    other[7].donor ^= 1;
+    other[8].donor ^= 1;
     assert_ok(kvern_composition_create(w.context, other, HYBRID_LAYERS, &permuted));
     assert_ok(kvern_state_create(permuted, 1, &from));
     kvern_state *to = fed_state(&w, 1, 3), *wanted = fed_state(&w, 1, 3);
@@ -314,6 +316,8 @@ static void fault_l7_rows_meet_by_signature(void **state)
     // By its signature every row finds its layer.
     for (size_t l = 0; l < HYBRID_LAYERS; l++) {
         kvern_cache *cache;
+        if (layers[l].kind == KVERN_LAYER_SHARED)
+            continue;
         assert_ok(kvern_cache_create(w.composition, l ^ (l < 6), 1, &cache));
         assert_string_equal(kvern_cache_signature(cache), kvern_composition_signature(permuted, l));
         assert_ok(kvern_cache_adopt(cache, 0, kvern_state_cache(from, l), 0));

@@ -160,6 +160,7 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     case KVERN_CAN_BLOCK:
     case KVERN_CAN_LATENT:
     case KVERN_CAN_RECUR:
+    case KVERN_CAN_SHARE:
         return false;
     }
     return false;

@@ -111,6 +111,7 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     case KVERN_CAN_BIDIRECTIONAL:
     case KVERN_CAN_BLOCK:
     case KVERN_CAN_RECUR:
+    case KVERN_CAN_SHARE:
         return false;
     }
     return false;

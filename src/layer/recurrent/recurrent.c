@@ -208,6 +208,7 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     case KVERN_CAN_BIDIRECTIONAL:
     case KVERN_CAN_BLOCK:
     case KVERN_CAN_LATENT:
+    case KVERN_CAN_SHARE:
         return false;
     }
     return false;
@@ -246,13 +247,6 @@ kvern_status kvern_recurrent_check_kind(const kvern_planned_layer *layer)
     if (layer->ops == &kvern_recurrent_layer)
         return KVERN_OK;
     return kvern_layer_fail_kind(layer, "recurrent state");
-}
-
-static kvern_status check_donor(const kvern_planned_layer *layer, const kvern_layer_rows *rows,
-                                size_t row, int64_t count)
-{
-    (void)rows, (void)row, (void)count;
-    return kvern_layer_check_lane(layer, KVERN_LANE_K);
 }
 
 // ---- Settling: there is nothing to do ----
@@ -311,7 +305,6 @@ const kvern_layer_ops kvern_recurrent_layer = {
     .cancel = kvern_recurrent_cancel,
     .keep_room = kvern_recurrent_keep_room,
     .room = kvern_recurrent_room,
-    .check_donor = check_donor,
     .prepare_settling = prepare_settling,
     .settle = settle,
     .cancel_settling = cancel_settling,
