@@ -170,6 +170,16 @@ static const model_layer_facts *window_layer(const model_facts *facts)
 // A number that layers have each for themselves.
 typedef size_t (*layer_number)(const model_layer_facts *layer);
 
+static size_t dim_of_keys(const model_layer_facts *layer)
+{
+    return layer->head_dim;
+}
+
+static size_t dim_of_values(const model_layer_facts *layer)
+{
+    return layer->value_dim;
+}
+
 static size_t number_of_heads(const model_layer_facts *layer)
 {
     return layer->heads;
@@ -256,17 +266,38 @@ static void show_latents(const model_facts *facts)
     }
 }
 
+static size_t count_shared(const model_facts *facts)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < facts->layers; i++) {
+        count += facts->layer[i].shared;
+    }
+    return count;
+}
+
+static void show_shared(const model_facts *facts)
+{
+    if (count_shared(facts) > 0) {
+        show("shared", "%zu of %zu layers read the keys and values of others", count_shared(facts),
+             facts->layers);
+    }
+    if (facts->layer_inputs > 0) {
+        show("layer inputs", "%zu numbers of each token", facts->layer_inputs);
+    }
+}
+
 static void show_geometry(const model_facts *facts)
 {
-    range_text heads, kv_heads, inner;
+    range_text heads, kv_heads, keys, values, inner;
     const model_layer_facts *windowed = window_layer(facts);
     show("parameters", "%" PRIu64, facts->parameters);
     show("layers", "%zu", facts->layers);
     show("width", "%zu", facts->width);
     show("heads", "%s query, %s key/value", range(facts, number_of_heads, heads),
          range(facts, number_of_kv_heads, kv_heads));
-    show("head dim", "%" PRIu32 " key, %" PRIu32 " value", facts->layer[0].head_dim,
-         facts->layer[0].value_dim);
+    show("head dim", "%s key, %s value", range(facts, dim_of_keys, keys),
+         range(facts, dim_of_values, values));
+    show_shared(facts);
     show("feed-forward", "%s", range(facts, feed_forward_width, inner));
     show_experts(facts);
     show_latents(facts);
@@ -283,8 +314,12 @@ static void show_geometry(const model_facts *facts)
              count_layers(facts, MODEL_LAYER_DELTA), facts->layers, facts->delta.key_heads,
              facts->delta.key_dim, facts->delta.value_heads, facts->delta.value_dim);
     }
-    static const char *const SCALING[] = {"", ", scaled linearly", ", scaled as in llama3",
-                                          ", scaled by yarn", ", scaled by longrope"};
+    static const char *const SCALING[] = {"",
+                                          ", scaled linearly",
+                                          ", scaled as in llama3",
+                                          ", scaled by yarn",
+                                          ", scaled by longrope",
+                                          ", of which a part rotates"};
     if (facts->ropes == 0) {
         show("rotary", "nothing rotates");
         return;
@@ -485,7 +520,8 @@ static json_t *layers_json(const model_facts *facts, layer_number number)
 
 static json_t *rope_json(const model_rope *rope)
 {
-    static const char *const SCALING[] = {"none", "linear", "llama3", "yarn", "longrope"};
+    static const char *const SCALING[] = {"none", "linear",   "llama3",
+                                          "yarn", "longrope", "proportional"};
     return json_pack("{s:f, s:I, s:s, s:f}", "base", number_of_float(rope->base), "dim",
                      (json_int_t)rope->dim, "scaling", SCALING[rope->scaling], "factor",
                      number_of_float(rope->factor));
@@ -494,16 +530,16 @@ static json_t *rope_json(const model_rope *rope)
 static json_t *geometry_json(const model_facts *facts)
 {
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:o, s:o}", "layers",
-        (json_int_t)facts->layers, "width", (json_int_t)facts->width, "heads",
+        "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:b, s:o, s:o, s:o, s:I, s:I}",
+        "layers", (json_int_t)facts->layers, "width", (json_int_t)facts->width, "heads",
         layers_json(facts, number_of_heads), "kv_heads", layers_json(facts, number_of_kv_heads),
-        "head_dim", (json_int_t)facts->layer[0].head_dim, "value_dim",
-        (json_int_t)facts->layer[0].value_dim, "feed_forward",
-        layers_json(facts, feed_forward_width), "vocabulary", (json_int_t)facts->vocabulary,
-        "context_length", (json_int_t)facts->context_length, "norm_epsilon",
-        number_of_float(facts->norm_epsilon), "tied_output", (int)facts->tied_output, "rope",
-        facts->ropes ? rope_json(&facts->rope[0]) : json_null(), "window", window_json(facts),
-        "delta", delta_json(facts));
+        "head_dim", layers_json(facts, dim_of_keys), "value_dim", layers_json(facts, dim_of_values),
+        "feed_forward", layers_json(facts, feed_forward_width), "vocabulary",
+        (json_int_t)facts->vocabulary, "context_length", (json_int_t)facts->context_length,
+        "norm_epsilon", number_of_float(facts->norm_epsilon), "tied_output",
+        (int)facts->tied_output, "rope", facts->ropes ? rope_json(&facts->rope[0]) : json_null(),
+        "window", window_json(facts), "delta", delta_json(facts), "shared_layers",
+        (json_int_t)count_shared(facts), "layer_inputs", (json_int_t)facts->layer_inputs);
 }
 
 static json_t *types_json(const model_facts *facts)

@@ -105,7 +105,8 @@ static bool trims_freely(const kvern_state *state)
     bool freely = true;
     for (size_t l = 0; l < kvern_composition_layers(plan); l++) {
         const kvern_layer *layer = kvern_composition_layer(plan, l);
-        const bool all = layer->kind == KVERN_LAYER_FULL || layer->kind == KVERN_LAYER_LATENT;
+        const bool all = layer->kind == KVERN_LAYER_FULL || layer->kind == KVERN_LAYER_LATENT ||
+                         layer->kind == KVERN_LAYER_SHARED; // as its donor, which is here, too
         freely = freely && all && layer->start == KVERN_NO_START;
     }
     return freely;

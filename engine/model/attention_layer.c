@@ -2,6 +2,7 @@
 #include "engine/model/attention_layer.h"
 
 #include <kvern/math.h>
+#include <string.h>
 
 static void want_rotated(tensor_spec *spec, const model_layer_facts *facts)
 {
@@ -9,22 +10,56 @@ static void want_rotated(tensor_spec *spec, const model_layer_facts *facts)
     spec->head = facts->head_dim;
 }
 
+static void list_queries(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                         tensor_specs *list)
+{
+    const size_t queries = (size_t)facts->heads * facts->head_dim;
+    want_rotated(tensor_spec_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
+}
+
+static void list_output(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                        tensor_specs *list)
+{
+    const size_t mixed = (size_t)facts->heads * facts->value_dim;
+    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+}
+
+static void list_keys(attention_layer *layer, const model_layer_facts *facts, size_t width,
+                      tensor_specs *list)
+{
+    const size_t keys = (size_t)facts->kv_heads * facts->head_dim;
+    want_rotated(tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
+}
+
 static void list_other_matrices(attention_layer *layer, const model_layer_facts *facts,
                                 size_t width, tensor_specs *list)
 {
-    size_t keys = (size_t)facts->kv_heads * facts->head_dim;
-    size_t values = (size_t)facts->kv_heads * facts->value_dim;
-    size_t mixed = (size_t)facts->heads * facts->value_dim;
-    want_rotated(tensor_spec_matrix(list, "attn_k.weight", keys, width, &layer->k), facts);
+    const size_t values = (size_t)facts->kv_heads * facts->value_dim;
+    list_keys(layer, facts, width, list);
     tensor_spec_matrix(list, "attn_v.weight", values, width, &layer->v);
-    tensor_spec_matrix(list, "attn_output.weight", width, mixed, &layer->output);
+    list_output(layer, facts, width, list);
+}
+
+void attention_list_shared_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                   size_t width, tensor_specs *list)
+{
+    list_queries(layer, facts, width, list);
+    list_output(layer, facts, width, list);
+}
+
+void attention_list_keys_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                 size_t width, tensor_specs *list)
+{
+    layer->values_are_keys = true;
+    list_queries(layer, facts, width, list);
+    list_keys(layer, facts, width, list);
+    list_output(layer, facts, width, list);
 }
 
 void attention_list_tensors(attention_layer *layer, const model_layer_facts *facts, size_t width,
                             tensor_specs *list)
 {
-    size_t queries = (size_t)facts->heads * facts->head_dim;
-    want_rotated(tensor_spec_matrix(list, "attn_q.weight", queries, width, &layer->q), facts);
+    list_queries(layer, facts, width, list);
     list_other_matrices(layer, facts, width, list);
 }
 
@@ -120,23 +155,71 @@ void attention_list_gated_scratch(const model_layer_facts *facts, model_scratch 
     model_scratch_need(list, SCRATCH_GATE, (size_t)facts->heads * facts->value_dim);
 }
 
+// The matrices that a layer has, and where each puts its products.
+typedef struct projections {
+    size_t count;
+    const linear *matrix[4];
+    const float *bias[4];
+    float *to[4];
+} projections;
+
+static void add_projection(projections *p, const linear *matrix, const float *bias, float *to)
+{
+    p->matrix[p->count] = matrix;
+    p->bias[p->count] = bias;
+    p->to[p->count++] = to;
+}
+
+static projections projections_of(const attention_layer *layer, const forward_pass *pass,
+                                  size_t index)
+{
+    float *const *scratch = pass->workspace->array;
+    projections p = {0};
+    add_projection(&p, &layer->q, layer->q_bias, scratch[SCRATCH_Q]);
+    if (!pass->facts->layer[index].shared) {
+        add_projection(&p, &layer->k, layer->k_bias, scratch[SCRATCH_K]);
+        if (!layer->values_are_keys) {
+            add_projection(&p, &layer->v, layer->v_bias, scratch[SCRATCH_V]);
+        }
+    }
+    if (layer->gated) {
+        add_projection(&p, &layer->gate, NULL, scratch[SCRATCH_GATE]);
+    }
+    return p;
+}
+
+// Values are what keys are before their norms.
+static void make_values(const attention_layer *layer, const forward_pass *pass, size_t index)
+{
+    float *const *scratch = pass->workspace->array;
+    const model_layer_facts *facts = &pass->facts->layer[index];
+    const size_t floats = pass->tokens * facts->kv_heads * facts->value_dim;
+    if (facts->shared) {
+        return;
+    }
+    if (layer->values_are_keys) {
+        memcpy(scratch[SCRATCH_V], scratch[SCRATCH_K], floats * sizeof(float));
+    }
+    if (layer->unit_values) {
+        forward_norm_parts(pass, scratch[SCRATCH_V], facts->kv_heads, facts->value_dim, NULL);
+    }
+}
+
 kvern_status attention_project(const attention_layer *layer, const forward_pass *pass, size_t index,
                                const float *norm, engine_error *error)
 {
     float *const *scratch = pass->workspace->array;
-    const size_t count = layer->gated ? 4 : 3;
-    const linear *readers[] = {&layer->q, &layer->k, &layer->v, &layer->gate};
-    forward_norm_input(pass, norm, readers, count);
-    const linear_job projections[] = {
-        forward_product(pass, &layer->q, layer->q_bias, scratch[SCRATCH_Q], false),
-        forward_product(pass, &layer->k, layer->k_bias, scratch[SCRATCH_K], false),
-        forward_product(pass, &layer->v, layer->v_bias, scratch[SCRATCH_V], false),
-        forward_product(pass, &layer->gate, NULL, scratch[SCRATCH_GATE], false),
-    };
-    kvern_status status = forward_apply(pass, projections, count, error);
+    const projections p = projections_of(layer, pass, index);
+    linear_job jobs[4];
+    forward_norm_input(pass, norm, p.matrix, p.count);
+    for (size_t i = 0; i < p.count; i++) {
+        jobs[i] = forward_product(pass, p.matrix[i], p.bias[i], p.to[i], false);
+    }
+    kvern_status status = forward_apply(pass, jobs, p.count, error);
     if (status != KVERN_OK) {
         return status;
     }
+    make_values(layer, pass, index);
     if (layer->q_norm && layer->whole_norms) {
         forward_norm_parts(pass, scratch[SCRATCH_Q], 1, layer->q.rows, layer->q_norm);
         forward_norm_parts(pass, scratch[SCRATCH_K], 1, layer->k.rows, layer->k_norm);
@@ -161,7 +244,7 @@ kvern_status attention_run(const attention_layer *layer, const forward_pass *pas
     }
     const float *mixed = pass->workspace->array[SCRATCH_MIXED];
     if (layer->gated) {
-        forward_gated_input(pass, kvern_sigmoid_array, mixed, &layer->output);
+        forward_gated_input(pass, kvern_sigmoid_array, mixed, layer->output.cols, &layer->output);
     } else {
         forward_plain_input(pass, mixed, &layer->output);
     }

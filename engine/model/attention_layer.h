@@ -23,7 +23,9 @@ typedef struct attention_layer {
     bool whole_norms; // those of all heads together, [heads * head_dim] and [kv_heads * head_dim]
     linear gate; // [heads * value_dim, width], whose sigmoid what attention gives is multiplied by
     bool gated;
-    float *sinks; // [heads] learned logits that join the softmax; NULL: none
+    float *sinks;         // [heads] learned logits that join the softmax; NULL: none
+    bool values_are_keys; // there is no v: values are keys before these are normed and rotated
+    bool unit_values;     // each head of v is divided by its root mean square
 } attention_layer;
 
 // The tensors attn_q, attn_k, attn_v and attn_output.
@@ -35,6 +37,12 @@ void attention_list_fused_tensors(attention_layer *layer, const model_layer_fact
 // The same with attn_q that has a gate behind the queries of each head. value_dim is head_dim.
 void attention_list_gated_tensors(attention_layer *layer, const model_layer_facts *facts,
                                   size_t width, tensor_specs *list);
+// Those of a shared layer: attn_q and attn_output.
+void attention_list_shared_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                   size_t width, tensor_specs *list);
+// Those of a layer whose values are its keys: all but attn_v.
+void attention_list_keys_tensors(attention_layer *layer, const model_layer_facts *facts,
+                                 size_t width, tensor_specs *list);
 // The biases of the first three.
 void attention_list_input_biases(attention_layer *layer, const model_layer_facts *facts,
                                  tensor_specs *list);

@@ -54,6 +54,10 @@ kvern_layer decoder_plan_layer(const model_facts *facts, size_t index)
         plan = kvern_layer_window(layer->kv_heads, layer->head_dim, (int64_t)layer->window);
     }
     plan.v_dim = layer->value_dim;
+    if (layer->shared) {
+        plan = kvern_layer_shared(&plan, 0);
+        plan.donor = layer->donor;
+    }
     return plan;
 }
 

@@ -355,7 +355,7 @@ kvern_status delta_run(const delta_layer *layer, const forward_pass *pass, size_
     forward_norm_parts(pass, array[SCRATCH_MIXED], delta->value_heads, delta->value_dim,
                        layer->norm);
     forward_gated_input(pass, delta->rank ? kvern_sigmoid_array : kvern_silu_array,
-                        array[SCRATCH_MIXED], &layer->output);
+                        array[SCRATCH_MIXED], layer->output.cols, &layer->output);
     const linear_job output = forward_product(pass, &layer->output, NULL, array[SCRATCH_X], true);
     return forward_apply(pass, &output, 1, error);
 }

@@ -41,7 +41,7 @@ kvern_status feed_forward_run(const feed_forward_layer *layer, const forward_pas
     if (status != KVERN_OK) {
         return status;
     }
-    forward_gated_input(pass, activation, scratch[SCRATCH_UP], &layer->down);
+    forward_gated_input(pass, activation, scratch[SCRATCH_UP], layer->down.cols, &layer->down);
     const linear_job down = forward_product(pass, &layer->down, NULL, y, add);
     return forward_apply(pass, &down, 1, error);
 }

@@ -92,6 +92,7 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
 typedef struct gated_work {
     forward_activation activation;
     const float *values;
+    size_t stride;
 } gated_work;
 
 static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, size_t end,
@@ -104,15 +105,15 @@ static void gated_rows(const forward_pass *pass, const void *arg, size_t begin, 
     for (size_t t = begin; t < end; t++) {
         float *gate = w->array[SCRATCH_GATE] + t * inner;
         work->activation(pass->features, inner, gate, gate);
-        pass->ops->multiply(gate, work->values + t * inner, inner);
+        pass->ops->multiply(gate, work->values + t * work->stride, inner);
         linear_input_row(&w->input, t, gate);
     }
 }
 
 void forward_gated_input(const forward_pass *pass, forward_activation activation,
-                         const float *values, const linear *matrix)
+                         const float *values, size_t stride, const linear *matrix)
 {
-    const gated_work work = {activation, values};
+    const gated_work work = {activation, values, stride};
     forward_begin_input(pass, pass->tokens, matrix->cols, &matrix, 1);
     forward_each_token(pass, pass->tokens, matrix->cols, gated_rows, &work);
 }
@@ -140,14 +141,28 @@ void forward_add_norm(const forward_pass *pass, const float *values, const float
     forward_each_token(pass, pass->tokens, pass->facts->width, add_norm_rows, &work);
 }
 
+// The weight of a norm without one: multiplying by it changes no bit.
+#define ONES_8 1, 1, 1, 1, 1, 1, 1, 1
+#define ONES_64 ONES_8, ONES_8, ONES_8, ONES_8, ONES_8, ONES_8, ONES_8, ONES_8
+static const float ones[] = {ONES_64, ONES_64, ONES_64, ONES_64, ONES_64,
+                             ONES_64, ONES_64, ONES_64, ONES_64};
+_Static_assert(sizeof ones / sizeof ones[0] == KVERN_MAX_HEAD_DIM, "the longest head");
+
 // `heads` vectors one after the other, in place.
 static void norm_heads(const forward_pass *pass, float *x, size_t heads, size_t dim,
                        const float *weight, float *scratch)
 {
+    weight = weight ? weight : ones;
     for (size_t head = 0; head < heads; head++, x += dim) {
         pass->ops->rms_norm(x, weight, pass->facts->norm_epsilon, dim, scratch);
         memcpy(x, scratch, dim * sizeof *x);
     }
+}
+
+// KV heads that a layer has keys for.
+static size_t keys_of(const model_layer_facts *layer)
+{
+    return layer->shared ? 0 : layer->kv_heads;
 }
 
 typedef struct norm_heads_work {
@@ -161,7 +176,8 @@ static void norm_heads_rows(const forward_pass *pass, const void *arg, size_t be
 {
     const norm_heads_work *work = arg;
     float *const *array = pass->workspace->array;
-    size_t dim = work->layer->head_dim, heads = work->layer->heads, keys = work->layer->kv_heads;
+    size_t dim = work->layer->head_dim, heads = work->layer->heads;
+    size_t keys = keys_of(work->layer);
     size_t tokens = end - begin;
     norm_heads(pass, array[SCRATCH_Q] + begin * heads * dim, tokens * heads, dim, work->q_weight,
                scratch);
@@ -193,7 +209,7 @@ void forward_norm_parts(const forward_pass *pass, float *values, size_t heads, s
 
 static size_t rotating_elements(const model_layer_facts *layer)
 {
-    return ((size_t)layer->heads + layer->kv_heads) * layer->head_dim;
+    return (layer->heads + keys_of(layer)) * layer->head_dim;
 }
 
 void forward_norm_heads(const forward_pass *pass, size_t layer, const float *q_weight,
@@ -210,7 +226,7 @@ static void rotate_rows(const forward_pass *pass, const void *arg, size_t begin,
     const model_layer_facts *layer = arg;
     const model_workspace *w = pass->workspace;
     const engine_rope *rope = &pass->ropes[layer->rope];
-    size_t dim = layer->head_dim, heads = layer->heads, keys = layer->kv_heads;
+    size_t dim = layer->head_dim, heads = layer->heads, keys = keys_of(layer);
     void (*rotate)(float *, size_t, size_t, const float *, size_t) =
         rope->style == ENGINE_ROPE_PAIRS ? pass->ops->rotate_pairs : pass->ops->rotate_halves;
     for (size_t t = begin; t < end; t++) {
@@ -235,6 +251,11 @@ kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read *
                             engine_error *error)
 {
     const model_workspace *w = pass->workspace;
+    if (pass->facts->layer[layer].shared) {
+        kvern_status found = kvern_step_read_donor(pass->state, layer, read);
+        return found == KVERN_OK ? KVERN_OK
+                                 : engine_fail_kvern(error, found, "reading another layer's keys");
+    }
     kvern_tokens tokens = kvern_tokens_default(forward_plan(pass, layer));
     tokens.k = w->array[SCRATCH_K];
     tokens.v = w->array[SCRATCH_V];

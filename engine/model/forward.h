@@ -69,29 +69,33 @@ void forward_plain_input(const forward_pass *pass, const float *values, const li
 // An activation function over an array: kvern_silu_array, kvern_gelu_array.
 typedef void (*forward_activation)(uint32_t features, size_t n, const float *x, float *y);
 
-// workspace->input = activation(gate) * values, for `matrix`, which is as wide. The gate is that of
-// the workspace, and overwritten.
+// workspace->input = activation(gate) * values, for `matrix`, which is as wide; values of one token
+// are `stride` floats behind those of the one before. The gate is that of the workspace, and
+// overwritten.
 void forward_gated_input(const forward_pass *pass, forward_activation activation,
-                         const float *values, const linear *matrix);
+                         const float *values, size_t stride, const linear *matrix);
 
 // x += RMSNorm(values, weight); values [tokens, width].
 void forward_add_norm(const forward_pass *pass, const float *values, const float *weight);
 
-// Norms every head of q and of k of a layer by itself: RMSNorm over head_dim.
+// Norms every head of q and of k of a layer by itself, RMSNorm over head_dim: of q alone in a
+// shared layer.
 void forward_norm_heads(const forward_pass *pass, size_t layer, const float *q_weight,
                         const float *k_weight);
 
-// Norms `heads` vectors of `dim` values of every token by themselves, in place.
+// Norms `heads` vectors of `dim` values of every token by themselves, in place. Without a weight:
+// each is divided by its root mean square.
 void forward_norm_parts(const forward_pass *pass, float *values, size_t heads, size_t dim,
                         const float *weight);
 
-// Rotates q and k to the positions of the step, as the layer does.
+// Rotates q and k to the positions of the step, as the layer does; q alone in a shared layer.
 void forward_rotate(const forward_pass *pass, size_t layer);
 
 // What the KV cache keeps of a layer.
 const kvern_layer *forward_plan(const forward_pass *pass, size_t layer);
 
-// Appends k and v to a layer of the state. On success *read is the caller's (kvern_read_release).
+// Appends k and v to a layer of the state, or finds what the donor of a shared layer appended. On
+// success *read is the caller's (kvern_read_release).
 KVERN_CHECK kvern_status forward_append(const forward_pass *pass, size_t layer, kvern_read **read,
                                         engine_error *error);
 

@@ -106,6 +106,9 @@ typedef struct model_layer_facts {
     uint32_t feed_forward; // inner width of the feed-forward network; 0 with experts
     bool experts;          // in place of a feed-forward network
     bool indexed;          // an indexer selects positions for it and for the next ones without
+    bool values_are_keys;  // before these are normed and rotated
+    bool shared;           // it has queries alone, and reads what layer `donor` keeps
+    uint32_t donor;
 } model_layer_facts;
 
 // Tensors of one element type.
@@ -137,7 +140,9 @@ typedef struct model_facts {
     model_experts experts;
     model_delta delta;
     model_latent latent;
-    size_t ropes;                     // 0: nothing rotates
+    size_t layer_inputs;      // numbers that each layer gets of a token besides the stream; or 0
+    float layer_inputs_scale; // of their embeddings
+    size_t ropes;             // 0: nothing rotates
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding
     uint64_t parameters;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One forward pass: embeddings, the family's layers, logits where they are wanted.
 
+#include "engine/model/layer_inputs.h"
 #include "engine/model/model_internal.h"
 
 #include <kvern/math.h>
@@ -75,7 +76,7 @@ static bool same_layer(const kvern_layer *plan, const kvern_layer *wanted)
            plan->recurrence == wanted->recurrence && plan->key_heads == wanted->key_heads &&
            plan->value_heads == wanted->value_heads && plan->conv_kernel == wanted->conv_kernel &&
            plan->latent_dim == wanted->latent_dim && plan->rope_dim == wanted->rope_dim &&
-           plan->index_dim == wanted->index_dim;
+           plan->index_dim == wanted->index_dim && plan->donor == wanted->donor;
 }
 
 static kvern_status check_geometry(const model *model, const kvern_composition *composition,
@@ -205,6 +206,9 @@ static kvern_status run_step(const model *model, const forward_pass *pass, const
     }
     forward_each_token(pass, pass->tokens, model->facts.width, embed_rows, &embedding);
     kvern_status status = KVERN_OK;
+    if (model->facts.layer_inputs) {
+        status = layer_inputs_make(&model->parts.inputs, pass, step->tokens, error);
+    }
     for (size_t i = 0; i < model->facts.layers && status == KVERN_OK; i++) {
         status = model->facts.family->run_layer(model_layer(model, i), i, pass, error);
     }

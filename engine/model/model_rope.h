@@ -15,10 +15,11 @@
 // How a file stretches rotary positions beyond the context that its model was trained with first.
 typedef enum model_rope_scaling {
     MODEL_ROPE_PLAIN = 0,
-    MODEL_ROPE_LINEAR = 1,  // positions are divided by one factor
-    MODEL_ROPE_LLAMA3 = 2,  // low frequencies are divided by it, with a passage to high ones
-    MODEL_ROPE_YARN = 3,    // the same with another passage, and longer vectors
-    MODEL_ROPE_LONGROPE = 4 // every frequency by a factor of its own, and longer vectors
+    MODEL_ROPE_LINEAR = 1,      // positions are divided by one factor
+    MODEL_ROPE_LLAMA3 = 2,      // low frequencies are divided by it, with a passage to high ones
+    MODEL_ROPE_YARN = 3,        // the same with another passage, and longer vectors
+    MODEL_ROPE_LONGROPE = 4,    // every frequency by a factor of its own, and longer vectors
+    MODEL_ROPE_PROPORTIONAL = 5 // none: a part of the pairs does not rotate at all
 } model_rope_scaling;
 
 // One way to rotate.

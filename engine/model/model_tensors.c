@@ -62,6 +62,12 @@ void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **ou
     tensor_spec_vector(list, name, n, out)->kind = MODEL_TENSOR_NORM;
 }
 
+void tensor_spec_unread(tensor_specs *list, const char *name, size_t rows, size_t cols)
+{
+    tensor_spec *spec = add_spec(list, name, rows, cols);
+    spec->optional = spec->unread = true;
+}
+
 static void list_global(const model_facts *facts, model_parts *parts, tensor_specs *list)
 {
     size_t width = facts->width;
@@ -69,6 +75,14 @@ static void list_global(const model_facts *facts, model_parts *parts, tensor_spe
     tensor_spec_norm(list, "output_norm.weight", width, &parts->output_norm);
     if (!facts->tied_output) {
         tensor_spec_matrix(list, "output.weight", facts->vocabulary, width, &parts->output);
+    }
+    if (facts->layer_inputs) {
+        const size_t all = facts->layers * facts->layer_inputs;
+        layer_inputs *inputs = &parts->inputs;
+        tensor_spec_matrix(list, "per_layer_token_embd.weight", facts->vocabulary, all,
+                           &inputs->embedding);
+        tensor_spec_matrix(list, "per_layer_model_proj.weight", all, width, &inputs->projection);
+        tensor_spec_norm(list, "per_layer_proj_norm.weight", facts->layer_inputs, &inputs->norm);
     }
     const model_rope *rope = &facts->rope[0];
     if (rope->tensor) {
@@ -178,7 +192,7 @@ static bool same_shape(const weights_tensor *tensor, const tensor_spec *spec, co
             return false;
         }
     }
-    const bool row = spec->matrix && spec->rows == 1;
+    const bool row = (spec->matrix || spec->unread) && spec->rows == 1;
     return at == dims || (row && at == 1);
 }
 
@@ -311,7 +325,8 @@ static kvern_status check_tensor(tensor_check *check, const tensor_spec *spec, s
         check->taken[check->taken_count++] = tensor;
     }
     const size_t matrices = spec->stack && tensors == 1 ? spec->count : 1;
-    return spec->vector ? KVERN_OK : measure_matrices(check, spec, tensor, matrices);
+    return spec->vector || spec->unread ? KVERN_OK
+                                        : measure_matrices(check, spec, tensor, matrices);
 }
 
 static kvern_status check_list(tensor_check *check, const tensor_specs *list)
@@ -581,7 +596,8 @@ static kvern_status load_tensor(model_loader *loader, const tensor_spec *spec, s
 {
     const weights_tensor *tensor;
     kvern_status status = find_tensor(loader->source, spec, tensors, index, &tensor, loader->error);
-    if (status != KVERN_OK || !tensor) {
+    if (status != KVERN_OK || !tensor || spec->unread) {
+        loader->done_bytes += tensor ? tensor->bytes : 0;
         return status;
     }
     status = spec->stack    ? load_stack(loader, spec, tensor, tensors)

@@ -8,6 +8,7 @@
 // the model computes.
 
 #include "engine/kernels/linear/linear.h"
+#include "engine/model/layer_inputs.h"
 #include "engine/model/model.h"
 
 #define MODEL_MAX_SPECS 32
@@ -20,8 +21,9 @@ typedef enum model_tensor_kind {
     MODEL_TENSOR_ROTATED = 2 // rows that rotate, in heads: see model_family.rope_style
 } model_tensor_kind;
 
-// One tensor: exactly one of `matrix`, `stack` and `vector` is set. All belong to whoever made the
-// list; a vector is released with free().
+// One tensor: exactly one of `matrix`, `stack` and `vector` is set, or none, for a tensor that some
+// files have and nothing reads. All belong to whoever made the list; a vector is released with
+// free().
 //
 // A stack of `count` matrices is a tensor of three dimensions, "blk.3.ffn_gate_exps.weight", or one
 // tensor for each, "blk.3.ffn_gate.7.weight". A vector with a count has that many rows of cols.
@@ -36,6 +38,7 @@ typedef struct tensor_spec {
     model_tensor_kind kind;
     size_t head; // of MODEL_TENSOR_ROTATED: rows of a head
     bool optional;
+    bool unread;
     // Of a matrix that is a part of a fused one, whose name the spec has: `rows` rows of its
     // `fused_rows`, from `first_row` on. The parts of a tensor are listed all, and the first one
     // begins with row 0. 0: the tensor is the matrix. Of a vector elements count as rows, `cols` of
@@ -72,6 +75,9 @@ tensor_spec *tensor_spec_stack(tensor_specs *list, const char *name, size_t coun
                                size_t cols, linear_stack *out);
 tensor_spec *tensor_spec_vector(tensor_specs *list, const char *name, size_t n, float **out);
 void tensor_spec_norm(tensor_specs *list, const char *name, size_t n, float **out);
+// One that may be there and is not read: a matrix of so many rows, or a vector of cols where `rows`
+// is 1.
+void tensor_spec_unread(tensor_specs *list, const char *name, size_t rows, size_t cols);
 
 // Everything that a model of these facts has outside of its layers, and the layers themselves.
 typedef struct model_parts {
@@ -80,6 +86,7 @@ typedef struct model_parts {
     float *output_norm;     // [width]
     float *rope_divisors;   // [rope dim / 2], or NULL; used while loading
     float *unused_divisors; // the same, of contexts of another length
+    layer_inputs inputs;    // where facts have them
     void *layers;           // [layers] of the family's objects
 } model_parts;
 

@@ -54,6 +54,7 @@ static bool carve(const model *model, model_workspace *w, unsigned char *memory,
     for (size_t i = 0; i < facts->layers; i++) {
         facts->family->list_scratch(facts, i, &scratch);
     }
+    model_scratch_need(&scratch, SCRATCH_LAYER_INPUTS, facts->layers * facts->layer_inputs);
     *bytes = 0;
     bool fits = true;
     for (size_t i = 0; i < SCRATCH_ARRAYS && fits; i++) {
@@ -81,7 +82,8 @@ static size_t scratch_stride(const model_facts *facts)
         stride = larger(stride, (size_t)facts->layer[i].heads * facts->layer[i].head_dim);
         stride = larger(stride, larger(facts->latent.latent, facts->latent.q_rank));
     }
-    return stride;
+    // The embeddings of all layers, and one part that is normed.
+    return larger(stride, (facts->layers + 1) * facts->layer_inputs);
 }
 
 static kvern_status allocate(const model *model, model_workspace *w, engine_error *error)

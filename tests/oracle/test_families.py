@@ -164,14 +164,18 @@ def changed_configs(case):
     """The config with its window or one of its float numbers changed at a time."""
     if case.config.get("sliding_window") and "sliding_window" not in case.inert:
         yield "sliding_window", {**case.config, "sliding_window": case.config["sliding_window"] + 1}
-    for key, value in case.config.items():
+    yield from changed_numbers(case.config, "", case.inert)
+
+
+def changed_numbers(config, prefix, inert):
+    """Copies of an object, in each of which one number is another one; objects in it are looked through."""
+    for key, value in config.items():
+        name = prefix + key
         if isinstance(value, dict):
-            for inner, number in value.items():
-                name = f"{key}.{inner}"
-                if isinstance(number, float) and name not in case.inert:
-                    yield name, {**case.config, key: {**value, inner: number * 1.25}}
-        elif isinstance(value, float) and key not in case.inert:
-            yield key, {**case.config, key: value * 1.25}
+            for inner, changed in changed_numbers(value, f"{name}.", inert):
+                yield inner, {**config, key: changed}
+        elif isinstance(value, float) and name not in inert:
+            yield name, {**config, key: value * 1.25}
 
 
 if __name__ == "__main__":
