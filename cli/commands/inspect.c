@@ -156,11 +156,11 @@ static size_t count_layers(const model_facts *facts, model_layer_kind kind)
     return count;
 }
 
-// The first layer with a window, or NULL.
-static const model_layer_facts *window_layer(const model_facts *facts)
+// The first layer of a kind, or NULL.
+static const model_layer_facts *first_layer(const model_facts *facts, model_layer_kind kind)
 {
     for (size_t i = 0; i < facts->layers; i++) {
-        if (facts->layer[i].kind == MODEL_LAYER_WINDOW) {
+        if (facts->layer[i].kind == kind) {
             return &facts->layer[i];
         }
     }
@@ -289,7 +289,8 @@ static void show_shared(const model_facts *facts)
 static void show_geometry(const model_facts *facts)
 {
     range_text heads, kv_heads, keys, values, inner;
-    const model_layer_facts *windowed = window_layer(facts);
+    const model_layer_facts *windowed = first_layer(facts, MODEL_LAYER_WINDOW);
+    const model_layer_facts *chunked = first_layer(facts, MODEL_LAYER_CHUNKED);
     show("parameters", "%" PRIu64, facts->parameters);
     show("layers", "%zu", facts->layers);
     show("width", "%zu", facts->width);
@@ -308,6 +309,10 @@ static void show_geometry(const model_facts *facts)
         show("window", "%" PRIu32 " tokens in %zu of %zu layers, rotary base %g", windowed->window,
              count_layers(facts, MODEL_LAYER_WINDOW), facts->layers,
              number_of_float(facts->rope[windowed->rope].base));
+    }
+    if (chunked) {
+        show("chunks", "%" PRIu32 " tokens in %zu of %zu layers", chunked->window,
+             count_layers(facts, MODEL_LAYER_CHUNKED), facts->layers);
     }
     if (facts->delta.key_heads > 0) {
         show("delta rule", "in %zu of %zu layers, %zu key heads of %zu, %zu value heads of %zu",
@@ -478,13 +483,21 @@ static json_t *string_json(gguf_string string)
 
 static json_t *window_json(const model_facts *facts)
 {
-    const model_layer_facts *windowed = window_layer(facts);
+    const model_layer_facts *windowed = first_layer(facts, MODEL_LAYER_WINDOW);
     if (!windowed) {
         return json_null();
     }
     return json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)windowed->window, "layers",
                      (json_int_t)count_layers(facts, MODEL_LAYER_WINDOW), "rope_base",
                      number_of_float(facts->rope[windowed->rope].base));
+}
+
+static json_t *chunks_json(const model_facts *facts)
+{
+    const model_layer_facts *chunked = first_layer(facts, MODEL_LAYER_CHUNKED);
+    return chunked ? json_pack("{s:I, s:I}", "tokens", (json_int_t)chunked->window, "layers",
+                               (json_int_t)count_layers(facts, MODEL_LAYER_CHUNKED))
+                   : json_null();
 }
 
 static json_t *delta_json(const model_facts *facts)
@@ -530,7 +543,7 @@ static json_t *rope_json(const model_rope *rope)
 static json_t *geometry_json(const model_facts *facts)
 {
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:b, s:o, s:o, s:o, s:I, s:I}",
+        "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:b, s:o, s:o, s:o, s:o, s:I, s:I}",
         "layers", (json_int_t)facts->layers, "width", (json_int_t)facts->width, "heads",
         layers_json(facts, number_of_heads), "kv_heads", layers_json(facts, number_of_kv_heads),
         "head_dim", layers_json(facts, dim_of_keys), "value_dim", layers_json(facts, dim_of_values),
@@ -538,8 +551,9 @@ static json_t *geometry_json(const model_facts *facts)
         (json_int_t)facts->vocabulary, "context_length", (json_int_t)facts->context_length,
         "norm_epsilon", number_of_float(facts->norm_epsilon), "tied_output",
         (int)facts->tied_output, "rope", facts->ropes ? rope_json(&facts->rope[0]) : json_null(),
-        "window", window_json(facts), "delta", delta_json(facts), "shared_layers",
-        (json_int_t)count_shared(facts), "layer_inputs", (json_int_t)facts->layer_inputs);
+        "window", window_json(facts), "chunks", chunks_json(facts), "delta", delta_json(facts),
+        "shared_layers", (json_int_t)count_shared(facts), "layer_inputs",
+        (json_int_t)facts->layer_inputs);
 }
 
 static json_t *types_json(const model_facts *facts)

@@ -229,7 +229,8 @@ static bool has_layer(const model_facts *facts, model_layer_kind kind)
 static kvern_status check_layers(const storage_options *options, const model_facts *facts,
                                  engine_error *error)
 {
-    const bool keys = has_layer(facts, MODEL_LAYER_FULL) || has_layer(facts, MODEL_LAYER_WINDOW);
+    const bool keys = has_layer(facts, MODEL_LAYER_FULL) || has_layer(facts, MODEL_LAYER_WINDOW) ||
+                      has_layer(facts, MODEL_LAYER_CHUNKED);
     const char *option = options->has_start  ? "--kv-start"
                          : options->first    ? "--kv-first"
                          : options->last     ? "--kv-last"

@@ -53,6 +53,9 @@ kvern_layer decoder_plan_layer(const model_facts *facts, size_t index)
     if (layer->kind == MODEL_LAYER_WINDOW) {
         plan = kvern_layer_window(layer->kv_heads, layer->head_dim, (int64_t)layer->window);
     }
+    if (layer->kind == MODEL_LAYER_CHUNKED) {
+        plan = kvern_layer_chunked(layer->kv_heads, layer->head_dim, (int64_t)layer->window);
+    }
     plan.v_dim = layer->value_dim;
     if (layer->shared) {
         plan = kvern_layer_shared(&plan, 0);

@@ -31,7 +31,7 @@ void decoder_list_scratch(const model_facts *facts, size_t index, model_scratch 
 // The same for layers with post norms.
 void decoder_list_post_scratch(const model_facts *facts, size_t index, model_scratch *list);
 
-// A full layer, one with a window, or one that shares either.
+// A full layer, one with a window or chunks, or one that shares such a one.
 kvern_layer decoder_plan_layer(const model_facts *facts, size_t index);
 
 // The two halves of a layer.

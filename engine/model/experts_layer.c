@@ -216,15 +216,37 @@ static void set_row(const experts_scratch *s, size_t slot, const float *values)
     linear_input_row(&s->inputs[expert], slot - s->first[expert], values);
 }
 
-static void slot_inputs(const forward_pass *pass, const void *arg, size_t begin, size_t end,
-                        float *unused)
+// Whether weights multiply what experts read.
+static bool weighs_inputs(const forward_pass *pass)
 {
-    (void)unused;
+    return pass->facts->experts.router == MODEL_ROUTER_INPUT;
+}
+
+static float weight_of(const experts_scratch *s, size_t slot)
+{
+    size_t i = s->tokens[slot] * s->sizes.used;
+    while (s->slots[i] != slot) {
+        i++;
+    }
+    return s->weights[i];
+}
+
+static void slot_inputs(const forward_pass *pass, const void *arg, size_t begin, size_t end,
+                        float *scratch)
+{
     const wave *w = arg;
     const experts_scratch *s = &pass->workspace->experts;
-    const float *normed = pass->workspace->array[SCRATCH_NORMED];
+    const size_t width = pass->facts->width;
     for (size_t slot = w->first + begin; slot < w->first + end; slot++) {
-        set_row(s, slot, normed + s->tokens[slot] * pass->facts->width);
+        const float *normed = pass->workspace->array[SCRATCH_NORMED] + s->tokens[slot] * width;
+        if (weighs_inputs(pass)) {
+            const float weight = weight_of(s, slot);
+            for (size_t i = 0; i < width; i++) {
+                scratch[i] = normed[i] * weight;
+            }
+            normed = scratch;
+        }
+        set_row(s, slot, normed);
     }
 }
 
@@ -320,7 +342,8 @@ static void add_rows(const forward_pass *pass, const void *arg, size_t begin, si
         float *sum = pass->workspace->array[SCRATCH_EXPERTS] + i / used * width;
         const uint32_t slot = s->slots[i];
         if (slot >= w->first && slot < w->first + w->slots) {
-            pass->ops->add_scaled(sum, s->weights[i], s->down + (slot - w->first) * width, width);
+            pass->ops->add_scaled(sum, weighs_inputs(pass) ? 1 : s->weights[i],
+                                  s->down + (slot - w->first) * width, width);
         }
     }
 }

@@ -33,7 +33,8 @@ typedef enum model_layer_kind {
     MODEL_LAYER_FULL = 0,   // attention to everything
     MODEL_LAYER_WINDOW = 1, // attention to the newest `window` positions
     MODEL_LAYER_DELTA = 2,  // a gated delta rule instead of attention: model_facts.delta
-    MODEL_LAYER_LATENT = 3  // attention by latents: model_latent
+    MODEL_LAYER_LATENT = 3, // attention by latents: model_latent
+    MODEL_LAYER_CHUNKED = 4 // attention within chunks of `window` positions
 } model_layer_kind;
 
 // The gated delta rule of layers that have it, all alike: engine/model/delta_layer.h.
@@ -58,7 +59,10 @@ typedef struct model_delta {
 typedef enum model_router_kind {
     MODEL_ROUTER_SOFTMAX = 0, // over all experts
     MODEL_ROUTER_SIGMOID = 1, // of each expert by itself
-    MODEL_ROUTER_CHOSEN = 2   // a softmax over those that were chosen
+    MODEL_ROUTER_CHOSEN = 2,  // a softmax over those that were chosen
+    // The sigmoid of each that was chosen, which multiplies what the expert reads instead of what
+    // it gives.
+    MODEL_ROUTER_INPUT = 3
 } model_router_kind;
 
 // The experts of the layers that have them, all alike. `count` is 0 in a model without.
@@ -101,7 +105,8 @@ typedef struct model_layer_facts {
     uint32_t kv_heads;
     uint32_t head_dim;     // of queries and keys
     uint32_t value_dim;    // head dim of values
-    uint32_t window;       // of MODEL_LAYER_WINDOW, the token's own position included; 0 otherwise
+    uint32_t window;       // of MODEL_LAYER_WINDOW, the token's own position included; of
+                           // MODEL_LAYER_CHUNKED the positions of a chunk; 0 otherwise
     uint32_t rope;         // an index into model_facts.rope
     uint32_t feed_forward; // inner width of the feed-forward network; 0 with experts
     bool experts;          // in place of a feed-forward network
@@ -136,7 +141,12 @@ typedef struct model_facts {
     float embedding_scale;   // of the token embeddings
     float attention_scale;   // of the products of queries and keys
     float attention_softcap; // of these; 0: none
-    float logit_softcap;     // of the logits; 0: none
+    // Queries of layers that do not rotate are multiplied by a number that grows with their
+    // position: docs/engine.md, "Temperature". The positions of a step of it; 0: they are not.
+    float temperature_step;
+    float temperature_growth;
+    bool unit_rotated;   // heads that rotate are divided by their root mean square afterwards
+    float logit_softcap; // of the logits; 0: none
     model_experts experts;
     model_delta delta;
     model_latent latent;

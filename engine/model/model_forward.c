@@ -76,7 +76,8 @@ static bool same_layer(const kvern_layer *plan, const kvern_layer *wanted)
            plan->recurrence == wanted->recurrence && plan->key_heads == wanted->key_heads &&
            plan->value_heads == wanted->value_heads && plan->conv_kernel == wanted->conv_kernel &&
            plan->latent_dim == wanted->latent_dim && plan->rope_dim == wanted->rope_dim &&
-           plan->index_dim == wanted->index_dim && plan->donor == wanted->donor;
+           plan->index_dim == wanted->index_dim && plan->donor == wanted->donor &&
+           plan->chunk == wanted->chunk;
 }
 
 static kvern_status check_geometry(const model *model, const kvern_composition *composition,

@@ -433,7 +433,7 @@ static void adjust_vector(const model_loader *loader, const tensor_spec *spec, f
 // Rows of heads in the order of pairs, where the file has them by halves.
 static size_t interleave_of(const model_loader *loader, const tensor_spec *spec)
 {
-    bool halves = !loader->source->format->paired_rows;
+    bool halves = !loader->source->format->paired_rows && !loader->facts->family->paired_files;
     bool pairs = loader->facts->family->rope_style == ENGINE_ROPE_PAIRS;
     return spec->kind == MODEL_TENSOR_ROTATED && halves && pairs ? spec->head : 0;
 }

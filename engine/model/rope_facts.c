@@ -91,7 +91,7 @@ typedef struct llama3_ramp {
 static float llama3_divisor(const model_rope *rope, const llama3_ramp *ramp, size_t pair)
 {
     const double turns = ramp->original * frequency_of(rope, pair) / TWO_PI;
-    if (turns > ramp->high) {
+    if (turns >= ramp->high) {
         return 1;
     }
     if (turns < ramp->low) {
@@ -117,8 +117,9 @@ static kvern_status read_llama3(facts_reader *reader, float factor, model_rope *
     if (status == KVERN_OK) {
         status = facts_read_positive(reader, "rope.scaling.high_freq_factor", &ramp.high);
     }
-    if (status == KVERN_OK && ramp.high <= ramp.low) {
-        return fail_ramp(reader);
+    if (status == KVERN_OK && ramp.high < ramp.low) {
+        return engine_fail(reader->error, KVERN_ERR_FORMAT, "%s is below that of low ones",
+                           reader->key);
     }
     if (status == KVERN_OK) {
         status =

@@ -133,6 +133,8 @@ static void weigh(const model_experts *experts, uint32_t features, float *weight
     const size_t n = experts->used;
     if (experts->router == MODEL_ROUTER_CHOSEN) {
         divide(n, weights, exponentials(features, n, weights, weights));
+    } else if (experts->router == MODEL_ROUTER_INPUT) {
+        kvern_sigmoid_array(features, n, weights, weights);
     }
     if (experts->normalized) {
         float sum = 0;

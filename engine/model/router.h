@@ -5,13 +5,14 @@
 // Which experts a token uses, and how much each counts. A choice is a function of the token's
 // logits alone.
 //
-//   score     softmax of the logits, their sigmoid, or (CHOSEN) the logits themselves
+//   score     softmax of the logits, their sigmoid, or (CHOSEN, INPUT) the logits themselves
 //   rank      score + correction
 //   groups    each is ranked by the sum of its two best ranks (by the best one where there is no
 //             correction); the best `used_groups` count
 //   chosen    the `used` experts of best rank. Of equal ones that with the lower number is better;
 //             a NaN is worse than everything.
-//   weight    the score; CHOSEN: a softmax over the chosen. Divided by their sum where it is
+//   weight    the score; CHOSEN: a softmax over the chosen; INPUT: the sigmoid of each. Divided by
+//   their sum where it is
 //             normalized, and times `scale`.
 //
 // docs/engine.md has the order of the operations.

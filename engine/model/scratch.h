@@ -28,6 +28,7 @@ typedef enum model_array {
     SCRATCH_INDEX_Q,       // of an indexer: queries,
     SCRATCH_INDEX_K,       // keys,
     SCRATCH_INDEX_WEIGHTS, // and weights of its heads
+    SCRATCH_TEMPERATURE,   // what queries that do not rotate are multiplied by: one value
     SCRATCH_LAYER_INPUTS,  // what each layer gets of a token besides the stream
     SCRATCH_ARRAYS
 } model_array;

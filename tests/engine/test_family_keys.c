@@ -89,7 +89,60 @@ static void expect_gguf(const change *c)
 
 #define KDA(layers) "{\"num_heads\": 3, \"head_dim\": 16, \"kda_layers\": " layers "}"
 
+#define WINDOWS(last)                                                                              \
+    "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\", "      \
+    "\"sliding_attention\", \"" last "\"]"
+#define FULL_ROPE(type, part)                                                                      \
+    "{\"full_attention\": {\"rope_type\": \"" type "\", \"partial_rotary_factor\": " part          \
+    ", \"rope_theta\": 7.0}, \"sliding_attention\": {\"rope_theta\": 9.0}}"
+
 static const change DIRECTORIES[] = {
+    {"gemma4", "num_kv_shared_layers", NULL, LACKING, "num_kv_shared_layers"},
+    {"gemma4", "num_kv_shared_layers", "6", LACKING,
+     "num_kv_shared_layers must be a number from 0"},
+    {"gemma4", "num_kv_shared_layers", "5", LACKING, "layer 1 shares the keys of a layer"},
+    {"gemma4", "layer_types", NULL, LACKING, "layer_types"},
+    {"gemma4", "layer_types", WINDOWS("full_attention"), KVERN_OK, ""},
+    {"gemma4", "layer_types", WINDOWS("sliding_attention"), REFUSED, "layer_types ends with"},
+    {"gemma4", "use_double_wide_mlp", NULL, LACKING, "use_double_wide_mlp"},
+    {"gemma4", "use_double_wide_mlp", "false", LACKING, "model.layers.3.mlp.gate_proj.weight"},
+    {"gemma4", "enable_moe_block", "true", REFUSED, "enable_moe_block"},
+    {"gemma4", "use_bidirectional_attention", "\"vision\"", KVERN_OK, ""},
+    {"gemma4", "use_bidirectional_attention", "\"all\"", REFUSED, "use_bidirectional_attention"},
+    {"gemma4", "vocab_size_per_layer_input", "65", REFUSED, "vocab_size_per_layer_input is 65"},
+    {"gemma4", "hidden_size_per_layer_input", NULL, LACKING, "hidden_size_per_layer_input"},
+    {"gemma4", "final_logit_softcapping", NULL, LACKING, "final_logit_softcapping"},
+    {"gemma4", "final_logit_softcapping", "null", KVERN_OK, ""},
+    {"gemma4", "head_dim", NULL, LACKING, "head_dim"},
+    {"gemma4", "global_head_dim", NULL, LACKING, "global_head_dim"},
+    {"gemma4", "rope_parameters", FULL_ROPE("proportional", "0.25"), KVERN_OK, ""},
+    {"gemma4", "rope_parameters", FULL_ROPE("default", "1.0"), KVERN_OK, ""},
+    {"gemma4", "rope_parameters", FULL_ROPE("default", "0.25"), REFUSED,
+     "rope_parameters.full_attention.rope_type"},
+    {"gemma4", "rope_parameters", FULL_ROPE("proportional", "0.01"), LACKING,
+     "rope_parameters.full_attention.partial_rotary_factor"},
+    {"gemma4", "rope_theta", "700.0", KVERN_OK, ""},
+    {"gemma4", "rope_theta", "500.0", LACKING, "rope_theta"},
+    {"gemma4-keys", "num_global_key_value_heads", "3", LACKING, "which does not divide"},
+
+    {"llama4", "attention_bias", "true", REFUSED, "attention_bias"},
+    {"llama4", "no_rope_layers", "[1, 1, 0]", LACKING, "no_rope_layers must be a list of 4"},
+    {"llama4", "no_rope_layers", "null", KVERN_OK, ""},
+    {"llama4", "moe_layers", "[0, 1]", REFUSED, "moe_layers"},
+    {"llama4", "moe_layers", "[1]", REFUSED, "moe_layers"},
+    {"llama4", "moe_layers", "null", KVERN_OK, ""},
+    {"llama4", "layer_types",
+     "[\"full_attention\", \"chunked_attention\", \"chunked_attention\", \"full_attention\"]",
+     REFUSED, "layer_types"},
+    {"llama4", "attention_chunk_size", NULL, LACKING, "attention_chunk_size"},
+    {"llama4", "attention_chunk_size", "null", KVERN_OK, ""},
+    {"llama4", "use_qk_norm", NULL, LACKING, "use_qk_norm"},
+    {"llama4", "attn_temperature_tuning", "4", KVERN_OK, ""},
+    {"llama4", "attn_temperature_tuning", "\"yes\"", LACKING, "attn_temperature_tuning"},
+    {"llama4", "num_experts_per_tok", "6", LACKING, "num_experts_per_tok"},
+    {"llama4", "interleave_moe_layer_step", NULL, LACKING, "interleave_moe_layer_step"},
+    {"llama4-hf", "intermediate_size", "16", LACKING, "feed_forward"},
+
     {"llama", "hidden_act", "\"silu\"", KVERN_OK, ""},
     {"llama", "partial_rotary_factor", "0.5", REFUSED, "partial_rotary_factor"},
     {"llama-yarn", "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 5.5}", LACKING,

@@ -66,6 +66,21 @@ typedef struct published {
     " \"tie_word_embeddings\": false, \"topk_group\": 1, \"topk_method\": \"noaux_tc\","           \
     " \"transformers_version\": \"5.0.2.dev0\", \"use_cache\": true, \"v_head_dim\": 256,"         \
     " \"vocab_size\": 154880"
+#define GEMMA4                                                                                     \
+    "\"architectures\": [\"Gemma4ForCausalLM\"], \"attention_dropout\": 0.0,"                      \
+    " \"bos_token_id\": 2, \"dtype\": \"bfloat16\", \"eos_token_id\": 1,"                          \
+    " \"expert_intermediate_size\": null, \"initializer_range\": 0.02,"                            \
+    " \"num_experts\": null, \"num_global_key_value_heads\": null, \"pad_token_id\": 0,"           \
+    " \"top_k_experts\": null, \"transformers_version\": \"5.5.0\","                               \
+    " \"use_bidirectional_attention\": null, \"use_cache\": true"
+#define LLAMA4                                                                                     \
+    "\"_attn_implementation_autoset\": true, \"attention_dropout\": 0.0, \"bos_token_id\": "       \
+    "200000,"                                                                                      \
+    " \"cache_implementation\": \"hybrid\", \"eos_token_id\": [200001, 200007, 200008],"           \
+    " \"attn_scale\": 0.1, \"floor_scale\": 8192, \"for_llm_compression\": false,"                 \
+    " \"initializer_range\": 0.02, \"output_router_logits\": false, \"pad_token_id\": 200018,"     \
+    " \"router_aux_loss_coef\": 0.001, \"router_jitter_noise\": 0.0,"                              \
+    " \"torch_dtype\": \"bfloat16\", \"use_cache\": true"
 #define QWEN3                                                                                      \
     "\"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 151643,"             \
     " \"decoder_sparse_step\": 1, \"eos_token_id\": 151645, \"head_dim\": 128,"                    \
@@ -178,6 +193,21 @@ static const published MODELS[] = {
      ", \"mlp_layer_types\": [\"dense\", \"sparse\", \"sparse\"],"
      " \"layer_types\": [\"indexed_attention\", \"indexed_attention\", \"indexed_attention\"]",
      NULL},
+    {"Gemma 4", "gemma4", GEMMA4, NULL},
+    {"Gemma 4 of texts and images", "gemma4",
+     GEMMA4 ", \"vision_config\": {\"hidden_size\": 768}, \"vision_soft_tokens_per_image\": 280,"
+            " \"audio_config\": {\"hidden_size\": 1024}, \"boa_token_id\": 256000,"
+            " \"eoa_token_id\": 258883, \"boi_token_id\": 255999, \"eoi_token_id\": 258882,"
+            " \"image_token_id\": 258880, \"audio_token_id\": 258881, \"video_token_id\": 258884",
+     NULL},
+    {"Llama 4", "llama4-hf", LLAMA4, NULL},
+    {"Llama 4 of texts and images", "llama4",
+     LLAMA4 ", \"vision_config\": {\"hidden_size\": 1408}, \"boi_token_index\": 200080,"
+            " \"eoi_token_index\": 200081, \"image_token_index\": 200092",
+     NULL},
+    {"Llama 4 in 8 bits", "llama4",
+     LLAMA4 ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\"}",
+     "quantization_config.quant_method"},
     {"GLM-5 of Transformers", "glm-moe-dsa",
      LATENT5 ", \"mlp_layer_types\": [\"dense\", \"sparse\"], \"indexer_types\": [\"full\","
              " \"full\"], \"layer_types\": [\"indexed_attention\", \"indexed_attention\"]",

@@ -28,6 +28,7 @@ from family_case import (  # noqa: E402
     make_weights,
     write_directory,
     write_gguf,
+    write_tokenizer,
 )
 from gguf_model import log_softmax  # noqa: E402
 from llama_cpp_logits import LlamaCpp  # noqa: E402
@@ -123,14 +124,19 @@ class Families(unittest.TestCase):
         """Whoever takes a model takes each of these; drafts and other prompts beside one change nothing."""
 
         def run(case, made, exact):
-            if not case.gguf:
-                return
-            path = folder / f"{case.name}-commands.gguf"
-            write_gguf(made, path, tokenizer=True)
+            if case.gguf:
+                path = folder / f"{case.name}-commands.gguf"
+                write_gguf(made, path, tokenizer=True)
+                pieces = [f"t{token}" for token in range(case.vocabulary)]
+            else:
+                path = folder / f"{case.name}-commands"
+                write_directory(made, path)
+                pieces = write_tokenizer(path, case.vocabulary)
             facts = json.loads(kvern("inspect", path, "--json"))
-            self.assertEqual(facts["architecture"], case.gguf.architecture)
+            if case.gguf:
+                self.assertEqual(facts["architecture"], case.gguf.architecture)
             kvern("fit", path, "--ctx", "300")
-            texts = ["".join(f"t{token}" for token in made["tokens"][at : at + 40]) for at in (0, 40, 80)]
+            texts = ["".join(pieces[token] for token in made["tokens"][at : at + 40]) for at in (0, 40, 80)]
             options = ["--raw", "-n", "40", "--temp", "0", "--ignore-eos"]
             alone = [kvern("run", path, "-p", text, *options).removesuffix("\n") for text in texts]
             self.assertTrue(all(alone))

@@ -256,13 +256,17 @@ static void check_range(const kvern_read *read, const kvern_layer *layer, size_t
 static void check_columns(const kvern_layer *layer, const naive_row *row, int64_t width,
                           int64_t start, size_t head, const float *k, const float *v)
 {
+    static const float zeros[1024];
+    const int64_t last = row->length - 1;
     for (int64_t c = 0; c < width; c++) {
-        const size_t at = (size_t)(row->length - width + c) * layer->kv_heads + head;
-        const float zeros[2048] = {0};
-        check_same_floats(c < start ? zeros : row->k + at * layer->k_dim,
-                          k + (size_t)c * layer->k_dim, layer->k_dim, "borrowed keys");
-        check_same_floats(c < start ? zeros : row->v + at * layer->v_dim,
-                          v + (size_t)c * layer->v_dim, layer->v_dim, "borrowed values");
+        const float *wanted_k = zeros, *wanted_v = zeros;
+        if (c >= start) {
+            const int64_t p = row->length - width + c;
+            wanted_k = naive_row_keys(row, layer, last, p) + head * layer->k_dim;
+            wanted_v = naive_row_values(row, layer, last, p) + head * layer->v_dim;
+        }
+        check_same_floats(wanted_k, k + (size_t)c * layer->k_dim, layer->k_dim, "borrowed keys");
+        check_same_floats(wanted_v, v + (size_t)c * layer->v_dim, layer->v_dim, "borrowed values");
     }
 }
 
@@ -305,9 +309,17 @@ static void borrow(world *w, const pair *p)
     const kvern_layer *plan = &w->plan[layer];
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
     kvern_read *read = (kvern_read *)w;
+    bool possible = true;
     for (size_t r = 0; r < p->rows; r++) {
-        counts[r] = p->naive[layer][r].length > 0;
-        base[r] = p->naive[layer][r].length - counts[r];
+        const naive_row *row = &p->naive[layer][r];
+        counts[r] = row->length > 0;
+        base[r] = row->length - counts[r];
+        possible = possible && (counts[r] == 0 || base[r] >= naive_row_least_donor(row, plan));
+    }
+    if (!possible) {
+        assert_status(KVERN_ERR_RANGE, kvern_state_read_donors(p->state, &layer, 1, counts, &read));
+        assert_null(read);
+        return;
     }
     if (plan->kind == KVERN_LAYER_LATENT) {
         assert_status(KVERN_ERR_UNSUPPORTED,

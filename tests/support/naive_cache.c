@@ -227,6 +227,20 @@ void naive_row_reset(naive_row *row)
     row->converted = false;
 }
 
+const float *naive_row_keys(const naive_row *row, const kvern_layer *layer, int64_t position,
+                            int64_t p)
+{
+    const float *from = reads_coded(row, layer, position, p) ? row->coded_k : row->k;
+    return from + (size_t)p * k_floats(layer);
+}
+
+const float *naive_row_values(const naive_row *row, const kvern_layer *layer, int64_t position,
+                              int64_t p)
+{
+    const float *from = reads_coded(row, layer, position, p) ? row->coded_v : row->v;
+    return from + (size_t)p * v_floats(layer);
+}
+
 void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *to)
 {
     *to = *from;

@@ -37,6 +37,12 @@ kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int 
 bool naive_is_split(const kvern_layer *layer);
 int64_t naive_row_least_donor(const naive_row *row, const kvern_layer *layer);
 
+// The keys and values of position p, of all heads, as a query at `position` reads them.
+const float *naive_row_keys(const naive_row *row, const kvern_layer *layer, int64_t position,
+                            int64_t p);
+const float *naive_row_values(const naive_row *row, const kvern_layer *layer, int64_t position,
+                              int64_t p);
+
 // What the end of an append of `count` tokens does: the window moves on, the row is converted.
 void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#ifndef KVERN_ENGINE_FAMILY_GEMMA4_H
-#define KVERN_ENGINE_FAMILY_GEMMA4_H
+#ifndef KVERN_ENGINE_GEMMA4_H
+#define KVERN_ENGINE_GEMMA4_H
 
 // Gemma 4 without experts: layers that share keys and values, inputs of layers, heads of two sizes.
 

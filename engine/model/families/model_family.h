@@ -19,6 +19,7 @@ typedef struct model_family {
     // Which elements of a head make a pair, and so in which order the rows of q and k are kept,
     // whatever a file has.
     engine_rope_style rope_style;
+    bool paired_files;  // its directories have the rows of q and k in the order of pairs already
     bool norm_adds_one; // norms multiply by 1 + weight; see weights_format.whole_norms
 
     // The rotary base of a config.json that does not say it, where all readers of the family take

@@ -16,6 +16,7 @@ import importlib
 import json
 import math
 import pathlib
+import string
 import struct
 
 import numpy as np
@@ -327,6 +328,15 @@ def write_directory(description, folder):
         data += made
     text = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_tokenizer(folder, count):
+    """A tokenizer.json whose tokens are characters, which it returns."""
+    characters = (string.ascii_letters + string.digits + " .")[:count]
+    model = {"type": "BPE", "vocab": {character: token for token, character in enumerate(characters)}, "merges": []}
+    made = {"version": "1.0", "added_tokens": [], "decoder": {"type": "Fuse"}, "model": model}
+    (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(made))
+    return characters
 
 
 def write_gguf(description, path, tokenizer=False, dtype=None):
