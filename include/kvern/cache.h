@@ -244,20 +244,24 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export(const kvern_cache *cache, 
                                                       int64_t position, int64_t count, float *k,
                                                       float *v);
 
-// Where a stream of an affine codec is exported to, in the layout of mx.quantize.
+// Where a stream of codes is exported to, in the layout of mx.quantize. Turbo codes have one scale
+// in f16 for a vector and no biases: that pointer is not looked at. The codes and scales of both
+// codecs of rotated vectors are those of the rotated numbers.
 typedef struct kvern_affine_arrays {
-    // [count, kv_heads, dim * bits / 32]: the codes of a head are one stream of bits, the low bits
-    // of the first word first
+    // [count, kv_heads, dim * bits / 32, rounded up]: the codes of a head are one stream of bits,
+    // the low bits of the first word first
     uint32_t *words;
-    void *scales;      // [count, kv_heads, dim / group], elements of the codec's `scales` type
-    void *biases;      // the same
+    void *scales;      // [count, kv_heads, dim / group], elements of the codec's `scales` type;
+                       // turbo: [count, kv_heads]
+    void *biases;      // as scales
     void *reserved[2]; // NULL
 } kvern_affine_arrays;
 
 // The same positions as they are stored: codes, scales and biases, bit for bit those of mx.quantize
-// on the values in the type of the scales. `k` or `v` may be NULL; their arrays may not, and are
-// unchanged on failure. Errors: those of kvern_cache_export, and KVERN_ERR_UNSUPPORTED when a
-// stream that is asked for is not stored in affine codes, or not yet (see kvern_layer.start).
+// on the values in the type of the scales, where they are affine. `k` or `v` may be NULL; their
+// arrays may not, and are unchanged on failure. Errors: those of kvern_cache_export, and
+// KVERN_ERR_UNSUPPORTED when a stream that is asked for is not stored in codes, or not yet (see
+// kvern_layer.start).
 KVERN_API KVERN_CHECK kvern_status kvern_cache_export_affine(const kvern_cache *cache, size_t row,
                                                              int64_t position, int64_t count,
                                                              const kvern_affine_arrays *k,

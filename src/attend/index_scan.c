@@ -244,7 +244,7 @@ static void fill_round(scan *s, kvern_query_number *at)
 // Whether products are sums over the decoded numbers of a key, without anything of the codec's own.
 static bool is_plain_sum(const kvern_stream_plan *index)
 {
-    return !index->type->prepare;
+    return !index->kernels.prepare;
 }
 
 // Vector number `n` of the tile, `stride` floats from one number to the next.
@@ -275,7 +275,7 @@ static void load_queries(const scan *s, const scan_tile *tile, const kvern_strea
     }
     for (size_t n = 0; n < count; n++, to += s->size.query_floats) {
         load_vector(s, tile, n, dim, to, 1);
-        index->type->prepare(&index->codec, dim, to);
+        index->kernels.prepare(&index->codec, dim, to);
     }
 }
 

@@ -344,7 +344,7 @@ static void finish(const materialized *m, const query_tile *tile, size_t head, c
     const size_t dim = m->size.value_dim;
     for (size_t i = 0; i < tile->count; i++) {
         const int64_t token = q->out_start[tile->row] + tile->first + (int64_t)i;
-        kvern_vector_finish(&m->kernels, q, head,
+        kvern_vector_finish(&m->kernels, NULL, q, head,
                             token * q->out_token_stride + (int64_t)head * q->out_head_stride, dim,
                             r->m[i], r->l[i], r->acc + i * dim);
     }

@@ -124,8 +124,8 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, kvern
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
         kvern_vector_load(&job->kernels, q, at, g->query_dim, to);
-        if (g->query_floats > g->query_dim)
-            keys->type->prepare(&keys->codec, keys->dim, to);
+        if (keys->kernels.prepare && !job->latent) // blocks of latents are decoded first
+            keys->kernels.prepare(&keys->codec, keys->dim, to);
     }
 }
 
@@ -370,6 +370,15 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, kv
         meet(job, tile, &open, begin, first_page(job, tile, pass, next_begin, work), work, out);
 }
 
+// Spans of codes are merged with those of precise positions: sums of the numbers themselves.
+static void finish_codes(const kvern_attend_job *job, const kvern_tile *tile, float *acc)
+{
+    const kvern_stream_plan *v =
+        kvern_stream_for(geometry_of(job, tile, KVERN_PASS_CODED), KVERN_ROLE_VALUE);
+    for (size_t i = 0; v->kernels.finish && i < tile->heads * tile->count; i++)
+        v->kernels.finish(&v->codec, v->dim, acc + i * v->dim);
+}
+
 void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t span,
                      kvern_workspace *work, kvern_partial *out)
 {
@@ -394,6 +403,8 @@ void kvern_tile_span(const kvern_attend_job *job, const kvern_tile *tile, size_t
     }
     if (job->latent)
         kvern_latent_finish(job, tile->count, work, out);
+    else if (pass == KVERN_PASS_CODED)
+        finish_codes(job, tile, out->acc);
 }
 
 // ---- Merging and finishing ----
@@ -440,15 +451,17 @@ static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, siz
                         const part *p, kvern_partial *total)
 {
     const kvern_queries *q = job->queries;
-    const size_t dim = value_dim(job);
+    const kvern_stream_plan *values =
+        kvern_stream_for(geometry_of(job, tile, KVERN_PASS_REST), KVERN_ROLE_VALUE);
     for (size_t i = p->begin; i < p->end; i++) {
         const int64_t query = query_of(job, p, i);
         const int64_t query_head = head_of(job, tile->head + head, p, i);
         const size_t vector = head * tile->count + i;
         const int64_t at =
             (q->out_start[p->row] + query) * q->out_token_stride + query_head * q->out_head_stride;
-        kvern_vector_finish(&job->kernels, q, (size_t)query_head, at, dim, total->m[vector],
-                            total->l[vector], total->acc + vector * dim);
+        kvern_vector_finish(&job->kernels, job->latent ? NULL : values, q, (size_t)query_head, at,
+                            values->dim, total->m[vector], total->l[vector],
+                            total->acc + vector * values->dim);
     }
 }
 

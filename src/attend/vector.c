@@ -30,8 +30,9 @@ static float add_sink(float sink, float m, float l, float *acc, size_t dim)
 }
 
 // Writes acc / l, or zeros for a vector that saw nothing.
-void kvern_vector_finish(const kvern_softmax_kernels *kernels, const kvern_queries *queries,
-                         size_t query_head, int64_t at, size_t dim, float m, float l, float *acc)
+void kvern_vector_finish(const kvern_softmax_kernels *kernels, const kvern_stream_plan *values,
+                         const kvern_queries *queries, size_t query_head, int64_t at, size_t dim,
+                         float m, float l, float *acc)
 {
     if (queries->sinks)
         l = add_sink(queries->sinks[query_head], m, l, acc, dim);
@@ -40,6 +41,8 @@ void kvern_vector_finish(const kvern_softmax_kernels *kernels, const kvern_queri
         memset(to, 0, dim * sizeof *to);
     else
         kernels->divide(dim, acc, l, to);
+    if (l != 0 && values && values->kernels.finish)
+        values->kernels.finish(&values->codec, dim, to);
     for (size_t d = 0; queries->out_type != KVERN_F32 && d < dim; d++)
         kvern_store_element(queries->out_type, queries->out, at + (int64_t)d, to[d]);
 }

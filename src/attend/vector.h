@@ -6,6 +6,7 @@
 // the same however its positions are read.
 
 #include "src/attend/softmax.h"
+#include "src/rows/geometry.h"
 
 #include <kvern/read.h>
 
@@ -14,8 +15,11 @@ void kvern_vector_load(const kvern_softmax_kernels *kernels, const kvern_queries
                        int64_t at, size_t dim, float *to);
 
 // Adds the sink of the query head, if there is one, divides, and writes the result, rounded, at
-// element `at` of the caller's outputs. m, l and acc (softmax.h) are used up.
-void kvern_vector_finish(const kvern_softmax_kernels *kernels, const kvern_queries *queries,
-                         size_t query_head, int64_t at, size_t dim, float m, float l, float *acc);
+// element `at` of the caller's outputs. m, l and acc (softmax.h) are used up. `values`: the stream
+// whose blocks were added up by its kernels, which say what the sums still need; NULL: it was
+// decoded first, and they need nothing.
+void kvern_vector_finish(const kvern_softmax_kernels *kernels, const kvern_stream_plan *values,
+                         const kvern_queries *queries, size_t query_head, int64_t at, size_t dim,
+                         float m, float l, float *acc);
 
 #endif

@@ -14,7 +14,9 @@
     CODEC(KVERN_CODEC_F32, kvern_codec_type_f32)                                                   \
     CODEC(KVERN_CODEC_BF16, kvern_codec_type_bf16)                                                 \
     CODEC(KVERN_CODEC_F16, kvern_codec_type_f16)                                                   \
-    CODEC(KVERN_CODEC_AFFINE, kvern_codec_type_affine)
+    CODEC(KVERN_CODEC_AFFINE, kvern_codec_type_affine)                                             \
+    CODEC(KVERN_CODEC_ROTATED, kvern_codec_type_rotated)                                           \
+    CODEC(KVERN_CODEC_TURBO, kvern_codec_type_turbo)
 
 #define DECLARE(kind, type) extern const kvern_codec_type type;
 CODECS(DECLARE)
@@ -40,6 +42,11 @@ bool kvern_codec_equal(const kvern_codec *a, const kvern_codec *b)
     return strcmp(a_name, b_name) == 0;
 }
 
+bool kvern_codec_has_biases(const kvern_codec *codec)
+{
+    return codec->kind != KVERN_CODEC_TURBO;
+}
+
 // "f32, bf16, ...": the names that kvern_codec_parse knows.
 static const char *list_names(char *text, size_t bytes)
 {
@@ -53,7 +60,7 @@ static const char *list_names(char *text, size_t bytes)
 kvern_status kvern_codec_parse(const char *name, uint32_t group, kvern_codec *out)
 {
     kvern_codec codec;
-    char names[192];
+    char names[256];
     if (!name || !out)
         return kvern_fail(KVERN_ERR_ARGUMENT, "name or out is NULL");
     for (size_t i = 0; i < TYPES; i++) {

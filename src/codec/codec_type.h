@@ -52,9 +52,19 @@ typedef void kvern_encode_fn(const kvern_codec *codec, kvern_stream stream, void
 // order of a block of f32:
 //     to[(d - begin) * 64 + p] for all slots p
 // Both are multiples of 32, or `dim`. Slots that were never stored give unspecified values, but
-// never a trap. `to` is aligned to 64 bytes.
+// never a trap. `to` is aligned to 64 bytes. Latents are read so; a codec without it does not store
+// them.
 typedef void kvern_decode_block_fn(const kvern_codec *codec, const void *block, size_t dim,
                                    size_t begin, size_t end, float *to);
+
+// Makes a scaled query of `dim` numbers one that `score` takes, of query_floats. It looks at
+// nothing else.
+typedef void kvern_prepare_fn(const kvern_codec *codec, size_t dim, float *q);
+
+// Makes `dim` sums that `accumulate` has added up, or the same multiple of each, those of the
+// numbers themselves. That is linear but for roundings, so it may be done before or after sums are
+// merged or divided, if all of them are treated alike.
+typedef void kvern_finish_fn(const kvern_codec *codec, size_t dim, float *sums);
 
 // The kernels that write and read a codec's blocks.
 typedef struct kvern_codec_kernels {
@@ -62,6 +72,8 @@ typedef struct kvern_codec_kernels {
     kvern_score_fn *score;
     kvern_accumulate_fn *accumulate;
     kvern_decode_block_fn *decode_block;
+    kvern_prepare_fn *prepare; // NULL: a query is taken as it is
+    kvern_finish_fn *finish;   // NULL: values are added up as they are
 } kvern_codec_kernels;
 
 // ---- Codes for callers ----
@@ -103,10 +115,8 @@ typedef struct kvern_codec_type {
     // Bytes of a block; a multiple of 64.
     size_t (*block_bytes)(const kvern_codec *codec, size_t dim);
 
-    // Floats of a prepared query: dim values and what the codec adds. Such a codec has `prepare`,
-    // which completes a scaled query of dim values; it looks at nothing else. NULL: adds nothing.
+    // Floats of a prepared query: dim values and what the codec adds.
     size_t (*query_floats)(const kvern_codec *codec, size_t dim);
-    void (*prepare)(const kvern_codec *codec, size_t dim, float *q);
 
     // The stored values of a slot, exactly.
     void (*decode)(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,

@@ -2,6 +2,7 @@
 // Looking at what a row stores: its values, and the codes they are made of.
 #include "src/base/assert.h"
 #include "src/base/fail.h"
+#include "src/codec/codec.h"
 #include "src/layer/attention/attention.h"
 #include "src/math/fpenv.h"
 #include "src/state/cache.h"
@@ -91,7 +92,7 @@ kvern_status kvern_cache_export(const kvern_cache *cache, size_t row, int64_t po
     return KVERN_OK;
 }
 
-// ---- Affine codes ----
+// ---- Codes ----
 
 static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_affine_arrays *arrays)
 {
@@ -99,14 +100,15 @@ static kvern_status check_affine(const kvern_stream_plan *stream, const kvern_af
         return KVERN_OK;
     if (arrays->reserved[0] || arrays->reserved[1])
         return kvern_fail(KVERN_ERR_ARGUMENT, "%s: a reserved pointer is not NULL", stream->name);
-    if (!arrays->words || !arrays->scales || !arrays->biases)
+    if (!arrays->words || !arrays->scales ||
+        (!arrays->biases && kvern_codec_has_biases(&stream->codec)))
         return kvern_fail(KVERN_ERR_ARGUMENT, "%s: words, scales or biases is NULL", stream->name);
     if (stream->type->affine)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
     stream->type->name(&stream->codec, stored);
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in affine codes",
-                      stream->name, stored);
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "%s is stored in %s, not in codes", stream->name,
+                      stored);
 }
 
 // What is not stored in the planned codecs yet is asked for as it is stored.

@@ -4,6 +4,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/codec/codec.h"
 #include "src/layer/latent/latent.h"
 
 #include <inttypes.h>
@@ -103,14 +104,15 @@ static kvern_status check_plane(const kvern_plane *p, const kvern_stream_plan *p
     if (p->codes.reserved[0] || p->codes.reserved[1])
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: a reserved pointer of %s is not NULL",
                           p->layer, p->name);
-    if (!p->codes.words || !p->codes.scales || !p->codes.biases)
+    if (!p->codes.words || !p->codes.scales ||
+        (!p->codes.biases && kvern_codec_has_biases(&planned->codec)))
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: words, scales or biases of %s is NULL",
                           p->layer, p->name);
     if (planned->type->affine)
         return KVERN_OK;
     char stored[KVERN_CODEC_NAME_BYTES];
     planned->type->name(&planned->codec, stored);
-    return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: %s is stored in %s, not in affine codes",
+    return kvern_fail(KVERN_ERR_UNSUPPORTED, "layer %zu: %s is stored in %s, not in codes",
                       p->layer, p->name, stored);
 }
 

@@ -335,6 +335,21 @@ LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
     return (lanes){_mm256_andnot_ps(mask.low, v.low), _mm256_andnot_ps(mask.high, v.high)};
 }
 
+// ---- Lanes that change places. ----
+
+// Lane i becomes lane i ^ distance: 1, 2, 4 or 8, a constant.
+LANES_INLINE lanes lanes_swap(lanes v, int distance)
+{
+    if (distance == 8)
+        return (lanes){v.high, v.low};
+    if (distance == 4)
+        return (lanes){_mm256_permute2f128_ps(v.low, v.low, 1),
+                       _mm256_permute2f128_ps(v.high, v.high, 1)};
+    if (distance == 2)
+        return (lanes){_mm256_permute_ps(v.low, 0x4e), _mm256_permute_ps(v.high, 0x4e)};
+    return (lanes){_mm256_permute_ps(v.low, 0xb1), _mm256_permute_ps(v.high, 0xb1)};
+}
+
 // ---- The first `count` lanes, 0 to 16. Memory from p + count on is neither read nor written. ----
 
 LANES_INLINE lanes_int lanes_first_(int count)

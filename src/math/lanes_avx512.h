@@ -279,6 +279,19 @@ LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
     return _mm512_maskz_mov_ps((lanes_mask)~mask, v);
 }
 
+// ---- Lanes that change places. ----
+
+LANES_INLINE lanes lanes_swap(lanes v, int distance)
+{
+    if (distance == 8)
+        return _mm512_maskz_shuffle_f32x4(LANES_ALL, v, v, 0x4e);
+    if (distance == 4)
+        return _mm512_maskz_shuffle_f32x4(LANES_ALL, v, v, 0xb1);
+    if (distance == 2)
+        return _mm512_maskz_permute_ps(LANES_ALL, v, 0x4e);
+    return _mm512_maskz_permute_ps(LANES_ALL, v, 0xb1);
+}
+
 // ---- The first `count` lanes, 0 to 16. Memory from p + count on is neither read nor written. ----
 
 LANES_INLINE lanes lanes_load_part(const float *p, int count)

@@ -330,6 +330,24 @@ LANES_INLINE lanes lanes_clear(lanes_mask mask, lanes v)
     return lanes_select(mask, lanes_zero(), v);
 }
 
+// ---- Lanes that change places. ----
+
+LANES_INLINE float32x4_t lanes_swap_pairs_(float32x4_t v)
+{
+    return vextq_f32(v, v, 2);
+}
+
+LANES_INLINE lanes lanes_swap(lanes v, int distance)
+{
+    if (distance == 8)
+        return (lanes){v.c, v.d, v.a, v.b};
+    if (distance == 4)
+        return (lanes){v.b, v.a, v.d, v.c};
+    if (distance == 2)
+        return LANES_MAP1(lanes, lanes_swap_pairs_, v);
+    return LANES_MAP1(lanes, vrev64q_f32, v);
+}
+
 // ---- The first `count` lanes, 0 to 16. Memory from p + count on is neither read nor written. ----
 
 LANES_INLINE lanes lanes_load_part(const float *p, int count)

@@ -54,6 +54,11 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: %s_dim is %zu, not a multiple of %zu, as %s needs it", index,
                           stream->name, dim, type->dim_unit(codec), codec_name);
+    const bool latents = stream->lane == KVERN_LANE_LATENT || stream->lane == KVERN_LANE_ROPE;
+    if (latents && !type->kernels_of(codec, 0)->decode_block)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: %s_codec is %s, which stores keys and values, not latents",
+                          index, stream->name, codec_name);
     return KVERN_OK;
 }
 

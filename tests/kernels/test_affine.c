@@ -331,7 +331,8 @@ static void fill_queries(bench *b, test_random *random, mixture kind)
     assert_int_equal(b->q_stride, block->dim + block->dim / block->codec.group);
     kernel_inputs_fill(random, kind, b->input, MOST_VECTORS * b->q_stride);
     for (size_t i = 0; i < MOST_VECTORS; i++)
-        type->prepare(&block->codec, block->dim, b->input + i * b->q_stride);
+        type->kernels_of(&block->codec, 0)
+            ->prepare(&block->codec, block->dim, b->input + i * b->q_stride);
 }
 
 static void expect_same(const bench *b, const float *got, size_t count, size_t n, size_t begin,

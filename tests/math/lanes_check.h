@@ -66,6 +66,10 @@ typedef union {
     X(mask_or)                                                                                     \
     X(select)                                                                                      \
     X(clear)                                                                                       \
+    X(swap1)                                                                                       \
+    X(swap2)                                                                                       \
+    X(swap4)                                                                                       \
+    X(swap8)                                                                                       \
     X(keep)                                                                                        \
     X(load_bf16)                                                                                   \
     X(load_f16)                                                                                    \

@@ -80,6 +80,10 @@ void LANES_CHECK(lanes_operation operation, const lanes_words *a, const lanes_wo
     case LANES_keep:
         lanes_store(out->f, lanes_keep(lanes_mask_from_bits(c->u[0]), x));
         break;
+    case LANES_swap1: lanes_store(out->f, lanes_swap(x, 1)); break;
+    case LANES_swap2: lanes_store(out->f, lanes_swap(x, 2)); break;
+    case LANES_swap4: lanes_store(out->f, lanes_swap(x, 4)); break;
+    case LANES_swap8: lanes_store(out->f, lanes_swap(x, 8)); break;
     case LANES_load_bf16: lanes_store(out->f, lanes_load_bf16(a->h + 1)); break;
     case LANES_load_f16: lanes_store(out->f, lanes_load_f16(a->h + 1)); break;
     case LANES_pairs_even: lanes_store(out->f, even); break;

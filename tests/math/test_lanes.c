@@ -63,6 +63,10 @@ static void plain_lane(lanes_operation operation, const lanes_words *a, const la
     case LANES_int_shr: out->u[l] = u >> 5 | (u >> 31 ? 0xf8000000u : 0); return;
     case LANES_int_shr_logical: out->u[l] = u >> 16; return;
     case LANES_select: out->u[l] = chosen ? u : v; return;
+    case LANES_swap1: out->u[l] = a->u[l ^ 1]; return;
+    case LANES_swap2: out->u[l] = a->u[l ^ 2]; return;
+    case LANES_swap4: out->u[l] = a->u[l ^ 4]; return;
+    case LANES_swap8: out->u[l] = a->u[l ^ 8]; return;
     case LANES_keep: out->u[l] = chosen ? u : 0; return;
     case LANES_clear: out->u[l] = chosen ? 0 : u; return;
     case LANES_load_bf16: out->f[l] = kvern_f32_from_bf16(a->h[l + 1]); return;

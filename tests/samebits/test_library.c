@@ -592,7 +592,7 @@ static what_is_stored stored_stream(const kvern_codec *codec, float *x, size_t t
         if (groups)
             stored_codes(codec, x, dim, x, s.scales + i * groups, s.biases + i * groups);
         else
-            stored_values(codec, x, dim, x);
+            stored_values(codec, true, x, dim, x);
     }
     return s;
 }
@@ -602,9 +602,9 @@ static what_is_stored stored_latents(const shape *sh, float *x, size_t tokens)
 {
     const size_t latent = sh->v_dim, rope = sh->k_dim - sh->v_dim;
     for (size_t i = 0; i < tokens; i++) {
-        stored_values(&sh->k_codec, x + i * sh->k_dim, latent, x + i * sh->k_dim);
+        stored_values(&sh->k_codec, true, x + i * sh->k_dim, latent, x + i * sh->k_dim);
         if (rope)
-            stored_values(&sh->v_codec, x + i * sh->k_dim + latent, rope,
+            stored_values(&sh->v_codec, true, x + i * sh->k_dim + latent, rope,
                           x + i * sh->k_dim + latent);
     }
     return (what_is_stored){x, 1, sh->k_dim, 0, new_floats(0), new_floats(0)};

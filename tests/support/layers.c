@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/layers.h"
 
-static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most)
+// Of latents, too, unless `rotated` ones are wanted as well.
+static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most, bool rotated)
 {
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
     if (test_random_below(random, 3))
         return kvern_codec_dense((kvern_type)test_random_below(random, 3));
+    const uint64_t kind = rotated ? test_random_below(random, 3) : 0;
+    if (kind == 1) {
+        *dim = (*dim + 15) / 16 * 16;
+        return kvern_codec_turbo(1 + (uint32_t)test_random_below(random, 4));
+    }
     const uint32_t group = groups[test_random_below(random, 3)];
     kvern_codec codec = kvern_codec_affine(bits[test_random_below(random, 6)], group);
+    if (kind == 2)
+        codec.kind = KVERN_CODEC_ROTATED;
     codec.scales = (kvern_type)test_random_below(random, 3);
     const size_t groups_at_most = most / group, wanted = (*dim + group - 1) / group;
     *dim = group * (wanted < groups_at_most ? wanted : groups_at_most);
@@ -33,8 +41,7 @@ static void choose_window(test_random *random, kvern_layer *layer)
 // Takes more room than bf16, or might.
 static bool is_wide(const kvern_codec *codec)
 {
-    return codec->kind == KVERN_CODEC_F32 ||
-           (codec->kind == KVERN_CODEC_AFFINE && codec->scales == KVERN_F32);
+    return codec->kind == KVERN_CODEC_F32 || (codec->group && codec->scales == KVERN_F32);
 }
 
 void layer_choose_precise(test_random *random, kvern_layer *layer)
@@ -49,8 +56,8 @@ void layer_choose_precise(test_random *random, kvern_layer *layer)
 
 void layer_choose_storage(test_random *random, kvern_layer *layer)
 {
-    layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM);
-    layer->v_codec = choose_codec(random, &layer->v_dim, KVERN_MAX_HEAD_DIM);
+    layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM, true);
+    layer->v_codec = choose_codec(random, &layer->v_dim, KVERN_MAX_HEAD_DIM, true);
     if (test_random_below(random, 2))
         choose_window(random, layer);
     const bool wide = is_wide(&layer->k_codec) || is_wide(&layer->v_codec);
@@ -65,9 +72,9 @@ kvern_layer layer_choose_latents(test_random *random, bool large)
     size_t latent = 8 * (1 + test_random_below(random, large ? KVERN_MAX_LATENT_DIM / 8 : 20));
     size_t rope = 8 * test_random_below(random, large ? 1 + KVERN_MAX_ROPE_DIM / 8 : 5);
     size_t index = test_random_below(random, 3) ? 0 : 8 * (1 + test_random_below(random, 16));
-    const kvern_codec codec = choose_codec(random, &latent, KVERN_MAX_LATENT_DIM);
-    const kvern_codec rope_codec = choose_codec(random, &rope, KVERN_MAX_ROPE_DIM);
-    const kvern_codec index_codec = choose_codec(random, &index, KVERN_MAX_INDEX_DIM);
+    const kvern_codec codec = choose_codec(random, &latent, KVERN_MAX_LATENT_DIM, false);
+    const kvern_codec rope_codec = choose_codec(random, &rope, KVERN_MAX_ROPE_DIM, false);
+    const kvern_codec index_codec = choose_codec(random, &index, KVERN_MAX_INDEX_DIM, false);
     kvern_layer layer = kvern_layer_latent(latent, rope, index);
     layer.latent_codec = codec;
     if (rope)

@@ -115,13 +115,13 @@ static void append_latent(naive_row *row, const kvern_layer *layer, const float 
 {
     float *to = row->k + (size_t)row->length * k_floats(layer);
     float *to_index = row->index + (size_t)row->length * layer->index_dim;
-    stored_values(&layer->latent_codec, latent, layer->latent_dim, to);
+    stored_values(&layer->latent_codec, true, latent, layer->latent_dim, to);
     memcpy(row->v + (size_t)row->length * v_floats(layer), to, layer->latent_dim * sizeof *to);
     if (layer->rope_dim)
-        stored_values(&layer->rope_codec, latent + layer->latent_dim, layer->rope_dim,
+        stored_values(&layer->rope_codec, true, latent + layer->latent_dim, layer->rope_dim,
                       to + layer->latent_dim);
     if (layer->index_dim)
-        stored_values(&layer->index_codec, index, layer->index_dim, to_index);
+        stored_values(&layer->index_codec, true, index, layer->index_dim, to_index);
 }
 
 static void append_heads(naive_row *row, const kvern_layer *layer, const float *k, const float *v)
@@ -131,15 +131,15 @@ static void append_heads(naive_row *row, const kvern_layer *layer, const float *
     const kvern_codec k_codec = naive_row_codec(row, layer, 0);
     const kvern_codec v_codec = naive_row_codec(row, layer, 1);
     for (size_t h = 0; h < layer->kv_heads; h++) {
-        stored_values(&k_codec, k + h * layer->k_dim, layer->k_dim, to_k + h * layer->k_dim);
-        stored_values(&v_codec, v + h * layer->v_dim, layer->v_dim, to_v + h * layer->v_dim);
+        stored_values(&k_codec, true, k + h * layer->k_dim, layer->k_dim, to_k + h * layer->k_dim);
+        stored_values(&v_codec, false, v + h * layer->v_dim, layer->v_dim, to_v + h * layer->v_dim);
     }
     float *coded_k = row->coded_k + (size_t)row->length * k_floats(layer);
     float *coded_v = row->coded_v + (size_t)row->length * v_floats(layer);
     for (size_t h = 0; h < layer->kv_heads && naive_is_split(layer); h++) {
-        stored_values(&layer->k_codec, to_k + h * layer->k_dim, layer->k_dim,
+        stored_values(&layer->k_codec, true, to_k + h * layer->k_dim, layer->k_dim,
                       coded_k + h * layer->k_dim);
-        stored_values(&layer->v_codec, to_v + h * layer->v_dim, layer->v_dim,
+        stored_values(&layer->v_codec, false, to_v + h * layer->v_dim, layer->v_dim,
                       coded_v + h * layer->v_dim);
     }
 }
@@ -167,8 +167,8 @@ static void convert(naive_row *row, const kvern_layer *layer)
     const size_t vectors = (size_t)row->length * layer->kv_heads;
     for (size_t i = 0; i < vectors && !naive_is_split(layer); i++) {
         float *k = row->k + i * layer->k_dim, *v = row->v + i * layer->v_dim;
-        stored_values(&layer->k_codec, k, layer->k_dim, k);
-        stored_values(&layer->v_codec, v, layer->v_dim, v);
+        stored_values(&layer->k_codec, true, k, layer->k_dim, k);
+        stored_values(&layer->v_codec, false, v, layer->v_dim, v);
     }
     row->converted = true;
     row->floor = layer->start > 0 ? row->length : 0;
@@ -295,6 +295,12 @@ void naive_row_free(naive_row *row)
 //    L is a tree per block (8 roundings), 16 blocks, and the merges: g(24 + 2 spans).
 //  - Where positions are kept precise there are twice as many spans at most, and the larger of the
 //    bounds for both codecs holds.
+//  - Rotated vectors meet in rotated space. A rotation is two transforms at most of log2(dim)
+//    orthogonal steps, each of which rounds once, as do its factor and the product with it; so its
+//    error has 2 (log2(dim) + 2) u of the vector's length, and that is what a number of the result
+//    may have, whatever its own size. The query is rotated, and the stored value that is compared
+//    with was rotated back: twice that for a score, relative to the product of both lengths; the
+//    same for the result, relative to the lengths of the values. Turbo codes add one product.
 //  - Latents are read as the numbers that their codecs stand for, so that all of them count as f32.
 //  - The division rounds once, and the result is rounded once to its type.
 //
@@ -334,19 +340,29 @@ static double g(double n)
     return n * U / (1 - n * U);
 }
 
+// Roundings on the way of a vector that is rotated and back.
+static double rotations(const kvern_codec *codec, size_t dim)
+{
+    return is_rotated(codec) ? 4 * (log2((double)dim) + 2) : 0;
+}
+
 // The exact score of a position, and what its error may be.
 static double score(const float *q, float scale, const kvern_codec *codec, const float *k,
                     size_t dim, float softcap, double *error)
 {
-    double s = 0, size = 0, sizes[MOST_DIM];
+    double s = 0, size = 0, square = 0, sizes[MOST_DIM];
     stored_sizes(codec, k, dim, sizes);
     for (size_t d = 0; d < dim; d++) {
         const double factor = (double)q[d] * (double)scale;
         s += factor * (double)k[d];
         size += fabs(factor) * sizes[d];
+        square += factor * factor;
     }
-    const bool affine = codec->kind == KVERN_CODEC_AFFINE;
-    *error = g((double)dim + (affine ? 2 * (double)dim / codec->group + 13 : 1)) * size;
+    if (is_rotated(codec))
+        size = sqrt(square) * sizes[0];
+    *error = g((double)dim + (codec->group ? 2 * (double)dim / codec->group + 13 : 1) +
+               rotations(codec, dim)) *
+             size;
     if (softcap > 0) {
         s = (double)softcap * tanh(s / (double)softcap);
         *error += 6 * U * fabs(s);
@@ -391,7 +407,9 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
 // The factor of A above.
 static double relative_bound(const scored *all, const kvern_layer *layer, int64_t position)
 {
-    const double chain = layer->v_codec.kind == KVERN_CODEC_AFFINE ? 1024 + 26 : 1024;
+    const kvern_codec *codec = &layer->v_codec;
+    const double codes = codec->group ? 26 : is_rotated(codec) ? 1 : 0;
+    const double chain = 1024 + codes + rotations(codec, layer->v_dim);
     const double spans = (naive_is_split(layer) ? 2 : 1) * (1 + (double)(position / 1024));
     const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
     if (weight >= 1) // scores so large that rounding decides: nothing can be said

@@ -87,6 +87,12 @@ void padded_destroy(padded_tensors *t)
     free(t->planes.offsets);
 }
 
+// Whether planes take codes of such a stream.
+static bool has_codes(kvern_codec_kind kind)
+{
+    return kind >= KVERN_CODEC_AFFINE;
+}
+
 padded_tensors padded_export(const kvern_cache *cache)
 {
     const kvern_layer *layer = kvern_cache_layer(cache);
@@ -95,9 +101,9 @@ padded_tensors padded_export(const kvern_cache *cache)
         converted |= kvern_cache_length(cache, r) && kvern_cache_converted(cache, r);
     const kvern_codec_kind kind =
         layer->kind == KVERN_LAYER_LATENT ? layer->latent_codec.kind : layer->k_codec.kind;
-    padded_tensors t = padded_create(
-        cache, kvern_cache_padded_width(cache), converted && kind == KVERN_CODEC_AFFINE,
-        converted && layer->v_codec.kind == KVERN_CODEC_AFFINE, KVERN_F32, KVERN_F32);
+    padded_tensors t =
+        padded_create(cache, kvern_cache_padded_width(cache), converted && has_codes(kind),
+                      converted && has_codes(layer->v_codec.kind), KVERN_F32, KVERN_F32);
     assert_ok(kvern_cache_export_padded(cache, &t.planes));
     return t;
 }

@@ -25,6 +25,15 @@
         .kind = KVERN_CODEC_AFFINE, .bits = (bits_), .group = (group_), .scales = KVERN_BF16       \
     }
 
+#define STORAGE_ROTATED(bits_, group_)                                                             \
+    {                                                                                              \
+        .kind = KVERN_CODEC_ROTATED, .bits = (bits_), .group = (group_), .scales = KVERN_BF16      \
+    }
+#define STORAGE_TURBO(bits_)                                                                       \
+    {                                                                                              \
+        .kind = KVERN_CODEC_TURBO, .bits = (bits_)                                                 \
+    }
+
 typedef struct storage {
     const char *name;
     kvern_codec k_codec, v_codec;
@@ -33,8 +42,9 @@ typedef struct storage {
     int64_t precise_sinks;
 } storage;
 
-// Dense ones, affine ones of every number of bits, streams of different codecs, rows that begin in
-// bf16, and rows that keep some positions precise. All fit head dims that are multiples of 64.
+// Dense ones, affine ones of every number of bits, rotated ones, streams of different codecs, rows
+// that begin in bf16, and rows that keep some positions precise. All fit head dims that are
+// multiples of 64.
 extern const storage storages[];
 extern const size_t storage_count;
 

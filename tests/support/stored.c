@@ -4,6 +4,7 @@
 #include "tests/support/rounding.h"
 
 #include <math.h>
+#include <string.h>
 
 static void affine_group(const kvern_codec *codec, const float *x, float *codes,
                          float *stored_scale, float *stored_bias)
@@ -37,8 +38,148 @@ void stored_codes(const kvern_codec *codec, const float *x, size_t dim, float *c
         affine_group(codec, x + g * codec->group, codes + g * codec->group, &scales[g], &biases[g]);
 }
 
-void stored_values(const kvern_codec *codec, const float *x, size_t dim, float *out)
+// ---- Rotated vectors: docs/arithmetic.md, written out ----
+
+static void negate(size_t dim, uint64_t stage, size_t n, float *x)
 {
+    uint64_t state = 2 * (uint64_t)dim + stage, word = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 64 == 0) {
+            state += 0x9e3779b97f4a7c15;
+            word = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+            word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+            word ^= word >> 31;
+        }
+        if (word >> (i % 64) & 1)
+            x[i] = -x[i];
+    }
+}
+
+static void transform(size_t n, float *x)
+{
+    const float factor = (float)(1 / sqrt((double)n));
+    for (size_t step = 1; step < n; step *= 2) {
+        for (size_t first = 0; first < n; first += 2 * step) {
+            for (size_t i = first; i < first + step; i++) {
+                const float sum = x[i] + x[i + step], difference = x[i] - x[i + step];
+                x[i] = sum;
+                x[i + step] = difference;
+            }
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+static void rotate(size_t dim, float *x)
+{
+    const size_t n = (size_t)exp2(floor(log2((double)dim)));
+    negate(dim, 0, n, x);
+    transform(n, x);
+    if (n == dim)
+        return;
+    negate(dim, 1, n, x + dim - n);
+    transform(n, x + dim - n);
+}
+
+static void rotate_back(size_t dim, float *x)
+{
+    const size_t n = (size_t)exp2(floor(log2((double)dim)));
+    if (n < dim) {
+        transform(n, x + dim - n);
+        negate(dim, 1, n, x + dim - n);
+    }
+    transform(n, x);
+    negate(dim, 0, n, x);
+}
+
+static float sum_of_products(size_t dim, const float *a, const float *b)
+{
+    float sums[16] = {0};
+    for (size_t d = 0; d < dim; d++)
+        sums[d % 16] = fmaf(a[d], b[d], sums[d % 16]);
+    for (size_t step = 8; step; step /= 2)
+        for (size_t i = 0; i < step; i++)
+            sums[i] += sums[i + step];
+    return sums[0];
+}
+
+// The nearest level to y; half way between two, the larger one.
+static float level_of(uint32_t bits, float y)
+{
+    static const double levels[4][8] = {
+        {0.797884560803},
+        {0.452780034636, 1.510417608500},
+        {0.245094178944, 0.756005281206, 1.343909278500, 2.151945704540},
+        {0.128395029851, 0.388048299490, 0.656759118532, 0.942340456487, 1.256231197350,
+         1.618046386020, 2.069017226530, 2.732589571000}};
+    const double *level = levels[bits - 1];
+    size_t best = 0;
+    while (best + 1 < (size_t)1 << (bits - 1) &&
+           fabsf(y) >= (float)((level[best] + level[best + 1]) / 2))
+        best++;
+    return copysignf((float)level[best], y);
+}
+
+static void turbo_values(const kvern_codec *codec, bool key, const float *x, size_t dim, float *out)
+{
+    float largest = 0, z[KVERN_MAX_HEAD_DIM], c[KVERN_MAX_HEAD_DIM];
+    bool finite = true;
+    for (size_t d = 0; d < dim; d++) {
+        finite = finite && isfinite(x[d]);
+        largest = fmaxf(largest, fabsf(x[d]));
+    }
+    if (!finite || largest == 0) {
+        for (size_t d = 0; d < dim; d++)
+            z[d] = finite ? -0.0f : NAN; // codes of 0 are below 0
+    } else {
+        int exponent;
+        frexpf(largest, &exponent);
+        const int power = exponent - 1 < -100 ? -100 : exponent - 1 > 126 ? 126 : exponent - 1;
+        for (size_t d = 0; d < dim; d++)
+            z[d] = ldexpf(x[d], -power);
+        rotate(dim, z);
+        const float zz = sum_of_products(dim, z, z), unit = sqrtf((float)dim / zz);
+        for (size_t d = 0; d < dim; d++)
+            c[d] = level_of(codec->bits, z[d] * unit);
+        const float zc = sum_of_products(dim, z, c), cc = sum_of_products(dim, c, c);
+        const float scale =
+            rounded(KVERN_F16, fminf(ldexpf(key ? zz / zc : zc / cc, power), 65504));
+        for (size_t d = 0; d < dim; d++)
+            z[d] = scale * c[d];
+    }
+    rotate_back(dim, z);
+    memcpy(out, z, dim * sizeof *out);
+}
+
+static void rotated_values(const kvern_codec *codec, const float *x, size_t dim, float *out)
+{
+    kvern_codec affine = *codec;
+    affine.kind = KVERN_CODEC_AFFINE;
+    float z[KVERN_MAX_HEAD_DIM];
+    memcpy(z, x, dim * sizeof *z);
+    rotate(dim, z);
+    stored_values(&affine, true, z, dim, out);
+    rotate_back(dim, out);
+}
+
+bool is_rotated(const kvern_codec *codec)
+{
+    return codec->kind == KVERN_CODEC_ROTATED || codec->kind == KVERN_CODEC_TURBO;
+}
+
+// ---- Any codec ----
+
+void stored_values(const kvern_codec *codec, bool key, const float *x, size_t dim, float *out)
+{
+    if (codec->kind == KVERN_CODEC_TURBO) {
+        turbo_values(codec, key, x, dim, out);
+        return;
+    }
+    if (codec->kind == KVERN_CODEC_ROTATED) {
+        rotated_values(codec, x, dim, out);
+        return;
+    }
     if (codec->kind == KVERN_CODEC_AFFINE) {
         float scales[KVERN_MAX_HEAD_DIM / 32], biases[KVERN_MAX_HEAD_DIM / 32];
         stored_codes(codec, x, dim, out, scales, biases);
@@ -53,6 +194,15 @@ void stored_values(const kvern_codec *codec, const float *x, size_t dim, float *
 // The bias is a value of its group, the one with code 0, or 0; |scale * code| <= |value| + |bias|.
 void stored_sizes(const kvern_codec *codec, const float *stored, size_t dim, double *sizes)
 {
+    if (is_rotated(codec)) {
+        double square = 0;
+        for (size_t d = 0; d < dim; d++)
+            square += (double)stored[d] * (double)stored[d];
+        const bool affine = codec->kind == KVERN_CODEC_ROTATED;
+        for (size_t d = 0; d < dim; d++)
+            sizes[d] = sqrt(square) * (affine ? 1 + 2 * sqrt((double)codec->group) : 1);
+        return;
+    }
     const size_t group = codec->kind == KVERN_CODEC_AFFINE ? codec->group : dim;
     for (size_t first = 0; first < dim; first += group) {
         double largest = 0;

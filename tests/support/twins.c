@@ -408,7 +408,8 @@ static void write_row(twins *w, twin_state *s, size_t layer, size_t row)
                 plan->kv_heads * plan->k_dim, k);
     feed_values(s->sequences[row], kvern_state_length(s->wanted, row), FEED_V,
                 plan->kv_heads * plan->v_dim, v);
-    if (plan->k_codec.kind != KVERN_CODEC_AFFINE && below(w, 2)) {
+    if (plan->k_codec.kind <= KVERN_CODEC_F16 && plan->v_codec.kind <= KVERN_CODEC_F16 &&
+        below(w, 2)) {
         fill_slot(w, s, layer, row, k, v);
         return;
     }

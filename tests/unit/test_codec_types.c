@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_CODECS 64
+#define MOST_CODECS 128
 
 // Every codec there is, with every parameter.
 static size_t all_codecs(kvern_codec codecs[MOST_CODECS])
@@ -21,9 +21,13 @@ static size_t all_codecs(kvern_codec codecs[MOST_CODECS])
             for (uint32_t group = 32; group <= 128; group *= 2) {
                 codecs[count] = kvern_codec_affine(bits, group);
                 codecs[count++].scales = types[t];
+                codecs[count] = codecs[count - 1];
+                codecs[count++].kind = KVERN_CODEC_ROTATED;
             }
         }
     }
+    for (uint32_t bits = 1; bits <= 4; bits++)
+        codecs[count++] = kvern_codec_turbo(bits);
     return count;
 }
 
@@ -33,7 +37,7 @@ static void test_names_and_equality_agree(void **state)
     kvern_codec codecs[MOST_CODECS];
     char names[MOST_CODECS][KVERN_CODEC_NAME_BYTES];
     const size_t count = all_codecs(codecs);
-    assert_int_equal(count, 3 * (1 + 6 * 3));
+    assert_int_equal(count, 3 * (1 + 2 * 6 * 3) + 4);
     for (size_t i = 0; i < count; i++) {
         memset(names[i], 'x', sizeof names[i]);
         assert_non_null(kvern_codec_type_of(&codecs[i]));
@@ -75,8 +79,9 @@ static void test_listed_names_are_names(void **state)
     (void)state;
     kvern_codec codec;
     assert_status(KVERN_ERR_ARGUMENT, kvern_codec_parse("q7", 64, &codec));
-    static const char *const names[] = {"f32", "bf16", "f16", "q8", "q6",
-                                        "q5",  "q4",   "q3",  "q2", "q4g32"};
+    static const char *const names[] = {"f32", "bf16", "f16",   "q8",  "q6",  "q5",  "q4",
+                                        "q3",  "q2",   "q4g32", "rq8", "rq6", "rq5", "rq4",
+                                        "rq3", "rq2",  "tq4",   "tq3", "tq2", "tq1"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_non_null(strstr(kvern_error_detail(), names[i]));
         assert_ok(kvern_codec_parse(names[i], 64, &codec));
@@ -93,11 +98,16 @@ static void test_what_codecs_offer(void **state)
     const size_t count = all_codecs(codecs);
     for (size_t i = 0; i < count; i++) {
         const kvern_codec_type *type = kvern_codec_type_of(&codecs[i]);
-        const bool affine = codecs[i].kind == KVERN_CODEC_AFFINE;
-        assert_int_equal(type->place != NULL, !affine);
-        assert_int_equal(type->affine != NULL, affine);
-        assert_int_equal(type->prepare != NULL, affine);
-        assert_int_equal(type->dim_unit(&codecs[i]), affine ? codecs[i].group : 1);
+        const bool turbo = codecs[i].kind == KVERN_CODEC_TURBO;
+        const bool rotated = turbo || codecs[i].kind == KVERN_CODEC_ROTATED;
+        const bool affine = codecs[i].kind == KVERN_CODEC_AFFINE || (rotated && !turbo);
+        const kvern_codec_kernels *kernels = type->kernels_of(&codecs[i], 0);
+        assert_int_equal(type->place != NULL, !affine && !turbo);
+        assert_int_equal(type->affine != NULL, affine || turbo);
+        assert_int_equal(kernels->prepare != NULL, affine || turbo);
+        assert_int_equal(kernels->finish != NULL, rotated);
+        assert_int_equal(kernels->decode_block != NULL, !rotated);
+        assert_int_equal(type->dim_unit(&codecs[i]), turbo ? 16 : affine ? codecs[i].group : 1);
         assert_int_equal(type->block_bytes(&codecs[i], 128) % 64, 0);
     }
 }

@@ -244,8 +244,8 @@ static void plans_come_true(void **state)
                 }
                 assert_ok(kvern_slot_plan(s, l, r, &plan));
                 assert_int_equal(plan.position, kvern_state_length(s, r));
-                const bool dense = plan.k_codec.kind != KVERN_CODEC_AFFINE &&
-                                   plan.v_codec.kind != KVERN_CODEC_AFFINE;
+                const bool dense =
+                    plan.k_codec.kind <= KVERN_CODEC_F16 && plan.v_codec.kind <= KVERN_CODEC_F16;
                 assert_int_equal(plan.in_place, dense);
                 bytes += plan.page_bytes;
                 converts[l][r] = plan.converts;

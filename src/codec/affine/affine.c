@@ -3,6 +3,7 @@
 #include "src/codec/affine/affine.h"
 
 #include "src/base/assert.h"
+#include "src/codec/codes/codes_stream.h"
 #include "src/codec/slot_columns.h"
 #include "src/cpu/isa.h"
 #include "src/math/sum.h"
@@ -20,7 +21,7 @@ kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group)
         .kind = KVERN_CODEC_AFFINE, .bits = bits, .group = group, .scales = KVERN_BF16};
 }
 
-static bool exists(const kvern_codec *codec)
+bool kvern_affine_exists(const kvern_codec *codec)
 {
     const bool bits = (codec->bits >= 2 && codec->bits <= 6) || codec->bits == 8;
     const bool group = codec->group == 32 || codec->group == 64 || codec->group == 128;
@@ -47,8 +48,7 @@ static bool parse_group(const char *text, uint32_t *group)
     return text[0] == '\0';
 }
 
-// "q4", or with its group "q4g32".
-static bool parse(const char *text, uint32_t group, kvern_codec *out)
+bool kvern_affine_parse(const char *text, uint32_t group, kvern_codec *out)
 {
     if (text[0] != 'q' || text[1] == '\0' || !strchr("234568", text[1]) ||
         !parse_group(text + 2, &group))
@@ -59,12 +59,12 @@ static bool parse(const char *text, uint32_t group, kvern_codec *out)
 
 // ---- Sizes ----
 
-static size_t dim_unit(const kvern_codec *codec)
+size_t kvern_affine_dim_unit(const kvern_codec *codec)
 {
     return codec->group;
 }
 
-static size_t block_bytes(const kvern_codec *codec, size_t dim)
+size_t kvern_affine_block_bytes(const kvern_codec *codec, size_t dim)
 {
     const size_t bytes = kvern_affine_sides(codec, dim) * kvern_type_bytes(codec->scales) +
                          kvern_codes_bytes(codec->bits, dim);
@@ -72,7 +72,7 @@ static size_t block_bytes(const kvern_codec *codec, size_t dim)
     return bytes;
 }
 
-static size_t query_floats(const kvern_codec *codec, size_t dim)
+size_t kvern_affine_query_floats(const kvern_codec *codec, size_t dim)
 {
     return dim + dim / codec->group;
 }
@@ -90,7 +90,7 @@ static float group_sum(const float *q, size_t group)
     return kvern_sum16(sums);
 }
 
-static void prepare(const kvern_codec *codec, size_t dim, float *q)
+void kvern_affine_prepare(const kvern_codec *codec, size_t dim, float *q)
 {
     KVERN_ASSERT(dim % codec->group == 0);
     for (size_t g = 0; g < dim / codec->group; g++)
@@ -99,8 +99,8 @@ static void prepare(const kvern_codec *codec, size_t dim, float *q)
 
 // ---- Looking at a slot ----
 
-static void decode(const kvern_codec *codec, kvern_stream stream, const void *block, size_t dim,
-                   size_t slot, float *values)
+void kvern_affine_decode(const kvern_codec *codec, kvern_stream stream, const void *block,
+                         size_t dim, size_t slot, float *values)
 {
     const uint32_t *words = kvern_affine_words(codec, block, dim);
     KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
@@ -114,30 +114,13 @@ static void decode(const kvern_codec *codec, kvern_stream stream, const void *bl
 
 // ---- Copying slots ----
 
-static void gather_codes_v(const kvern_codec *codec, size_t dim, const uint32_t *words,
-                           const uint8_t *slots, size_t count, uint32_t *to, size_t at)
+void kvern_affine_gather(const kvern_codec *codec, kvern_stream stream, size_t dim,
+                         const void *block, const uint8_t *slots, size_t count, void *to, size_t at)
 {
-    uint32_t codes[KVERN_MAX_STREAM_DIM];
-    KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM && at + count <= KVERN_PAGE_POSITIONS);
-    for (size_t i = 0; i < count; i++) {
-        for (size_t d = 0; d < dim; d++)
-            codes[d] = kvern_codes_find(codec->bits, KVERN_STREAM_V, words, dim, slots[i], d);
-        kvern_codes_place(codec->bits, KVERN_STREAM_V, to, dim, at + i, codes);
-    }
-}
-
-static void gather(const kvern_codec *codec, kvern_stream stream, size_t dim, const void *block,
-                   const uint8_t *slots, size_t count, void *to, size_t at)
-{
-    const uint32_t *words = kvern_affine_words(codec, block, dim);
-    uint32_t *to_words = kvern_affine_words(codec, to, dim);
     kvern_gather_columns(kvern_type_bytes(codec->scales), 2 * (dim / codec->group), block, slots,
                          count, to, at);
-    if (stream == KVERN_STREAM_K)
-        kvern_gather_columns(sizeof words[0], dim / KVERN_CODES_COLUMN * codec->bits, words, slots,
-                             count, to_words, at);
-    else
-        gather_codes_v(codec, dim, words, slots, count, to_words, at);
+    kvern_codes_gather(codec->bits, stream, dim, kvern_affine_words(codec, block, dim), slots,
+                       count, kvern_affine_words(codec, to, dim), at);
 }
 
 // ---- Codes in the layout of MLX ----
@@ -147,34 +130,18 @@ static kvern_affine_arrays vector_at(const kvern_codec *codec, size_t dim,
                                      const kvern_affine_arrays *arrays, size_t index)
 {
     const size_t sides = index * (dim / codec->group) * kvern_type_bytes(codec->scales);
-    KVERN_ASSERT(dim * codec->bits % 32 == 0); // vectors are whole words
-    return (kvern_affine_arrays){.words = arrays->words + index * (dim * codec->bits / 32),
+    return (kvern_affine_arrays){.words = arrays->words +
+                                          index * kvern_codes_stream_words(codec->bits, dim),
                                  .scales = (char *)arrays->scales + sides,
                                  .biases = (char *)arrays->biases + sides};
-}
-
-// The codes are one stream of bits, low bits first.
-static void export_codes(const kvern_codec *codec, kvern_stream stream, const void *block,
-                         size_t dim, size_t slot, uint32_t *to)
-{
-    const uint32_t *words = kvern_affine_words(codec, block, dim);
-    memset(to, 0, dim * codec->bits / 8);
-    for (size_t d = 0; d < dim; d++) {
-        const uint64_t code = kvern_codes_find(codec->bits, stream, words, dim, slot, d);
-        const size_t bit = d * codec->bits, word = bit / 32;
-        const uint64_t placed = code << bit % 32;
-        KVERN_ASSERT(code >> codec->bits == 0);
-        to[word] |= (uint32_t)placed;
-        if (placed >> 32)
-            to[word + 1] |= (uint32_t)(placed >> 32);
-    }
 }
 
 static void export_slot(const kvern_codec *codec, kvern_stream stream, const void *block,
                         size_t dim, size_t slot, const kvern_affine_arrays *arrays, size_t index)
 {
     const kvern_affine_arrays to = vector_at(codec, dim, arrays, index);
-    export_codes(codec, stream, block, dim, slot, to.words);
+    kvern_codes_to_stream(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot,
+                          to.words);
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
         memcpy((char *)to.scales + g * bytes,
@@ -184,25 +151,12 @@ static void export_slot(const kvern_codec *codec, kvern_stream stream, const voi
     }
 }
 
-// The code number d of a stream of bits.
-static uint32_t code_in_stream(uint32_t bits, const uint32_t *words, size_t d)
-{
-    const size_t bit = d * bits, word = bit / 32;
-    uint64_t pair = words[word];
-    if (bit % 32 + bits > 32)
-        pair |= (uint64_t)words[word + 1] << 32;
-    return (uint32_t)(pair >> bit % 32) & ((UINT32_C(1) << bits) - 1);
-}
-
 static void import_slot(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                         size_t slot, const kvern_affine_arrays *arrays, size_t index)
 {
     const kvern_affine_arrays from = vector_at(codec, dim, arrays, index);
-    uint32_t codes[KVERN_MAX_STREAM_DIM];
-    KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM);
-    for (size_t d = 0; d < dim; d++)
-        codes[d] = code_in_stream(codec->bits, from.words, d);
-    kvern_codes_place(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot, codes);
+    kvern_codes_from_stream(codec->bits, stream, kvern_affine_words(codec, block, dim), dim, slot,
+                            from.words);
     const size_t bytes = kvern_type_bytes(codec->scales);
     for (size_t g = 0; g < dim / codec->group; g++) {
         memcpy((char *)block + kvern_affine_scale_at(slot, g) * bytes,
@@ -217,12 +171,12 @@ static void clear_vector(const kvern_codec *codec, size_t dim, const kvern_affin
 {
     const kvern_affine_arrays to = vector_at(codec, dim, arrays, index);
     const size_t sides = dim / codec->group * kvern_type_bytes(codec->scales);
-    memset(to.words, 0, dim * codec->bits / 8);
+    memset(to.words, 0, kvern_codes_stream_words(codec->bits, dim) * sizeof to.words[0]);
     memset(to.scales, 0, sides);
     memset(to.biases, 0, sides);
 }
 
-static const kvern_affine_access access = {export_slot, import_slot, clear_vector};
+const kvern_affine_access kvern_affine_access_of_codes = {export_slot, import_slot, clear_vector};
 
 // ---- The codec ----
 
@@ -239,21 +193,20 @@ static const kvern_codec_kernels *const kernels[][9] = {
 
 static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
 {
-    KVERN_ASSERT(exists(codec) && kernels[kvern_isa_of(features)][codec->bits]);
+    KVERN_ASSERT(kvern_affine_exists(codec) && kernels[kvern_isa_of(features)][codec->bits]);
     return kernels[kvern_isa_of(features)][codec->bits];
 }
 
 const kvern_codec_type kvern_codec_type_affine = {
-    .exists = exists,
+    .exists = kvern_affine_exists,
     .name = name,
-    .parse = parse,
+    .parse = kvern_affine_parse,
     .user_names = "q8, q6, q5, q4, q3, q2, or one of these with its group: q4g32",
-    .dim_unit = dim_unit,
-    .block_bytes = block_bytes,
-    .query_floats = query_floats,
-    .prepare = prepare,
-    .decode = decode,
-    .gather = gather,
+    .dim_unit = kvern_affine_dim_unit,
+    .block_bytes = kvern_affine_block_bytes,
+    .query_floats = kvern_affine_query_floats,
+    .decode = kvern_affine_decode,
+    .gather = kvern_affine_gather,
     .kernels_of = kernels_of,
-    .affine = &access,
+    .affine = &kvern_affine_access_of_codes,
 };

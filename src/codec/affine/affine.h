@@ -91,14 +91,33 @@ static inline void kvern_affine_place_line(const kvern_codec *codec, void *block
     kvern_store_element(codec->scales, block, kvern_affine_bias_at(slot, group), line.bias);
 }
 
+// ---- What codecs of affine codes share (codec_type.h) ----
+
+bool kvern_affine_exists(const kvern_codec *codec);
+bool kvern_affine_parse(const char *text, uint32_t group, kvern_codec *out); // "q4", "q4g32"
+size_t kvern_affine_dim_unit(const kvern_codec *codec);
+size_t kvern_affine_block_bytes(const kvern_codec *codec, size_t dim);
+size_t kvern_affine_query_floats(const kvern_codec *codec, size_t dim);
+void kvern_affine_prepare(const kvern_codec *codec, size_t dim, float *q);
+void kvern_affine_decode(const kvern_codec *codec, kvern_stream stream, const void *block,
+                         size_t dim, size_t slot, float *values);
+void kvern_affine_gather(const kvern_codec *codec, kvern_stream stream, size_t dim,
+                         const void *block, const uint8_t *slots, size_t count, void *to,
+                         size_t at);
+extern const kvern_affine_access kvern_affine_access_of_codes;
+
 // ---- The kernels of each instruction set, by bits ----
 
 // The plain ones are the same for all widths.
 extern const kvern_codec_kernels kvern_affine_plain;
+extern const kvern_codec_kernels kvern_rotated_plain; // of rotated vectors
 
 #define KVERN_AFFINE_DECLARE(set)                                                                  \
     extern const kvern_codec_kernels kvern_affine_2_##set, kvern_affine_3_##set,                   \
-        kvern_affine_4_##set, kvern_affine_5_##set, kvern_affine_6_##set, kvern_affine_8_##set;
+        kvern_affine_4_##set, kvern_affine_5_##set, kvern_affine_6_##set, kvern_affine_8_##set;    \
+    extern const kvern_codec_kernels kvern_rotated_2_##set, kvern_rotated_3_##set,                 \
+        kvern_rotated_4_##set, kvern_rotated_5_##set, kvern_rotated_6_##set,                       \
+        kvern_rotated_8_##set;
 KVERN_AFFINE_DECLARE(avx2)
 KVERN_AFFINE_DECLARE(avx512)
 KVERN_AFFINE_DECLARE(neon)

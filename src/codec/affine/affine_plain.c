@@ -2,6 +2,7 @@
 // The definition of the kernels (docs/arithmetic.md, "Affine codes"): every vector kernel gives
 // these bits.
 #include "src/codec/affine/affine.h"
+#include "src/codec/rotation/rotation.h"
 
 #include "src/base/assert.h"
 #include "src/math/element.h"
@@ -42,15 +43,15 @@ static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *
     return line;
 }
 
-static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
-                   size_t slot, kvern_type type, const void *values)
+// The numbers are rounded to the type of the scales here, and used up.
+static void encode_wide(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                        size_t slot, float *wide)
 {
-    float wide[KVERN_MAX_STREAM_DIM];
     uint32_t codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_STREAM_DIM);
     KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++)
-        wide[d] = kvern_round_element(codec->scales, kvern_load_element(type, values, d));
+        wide[d] = kvern_round_element(codec->scales, wide[d]);
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
         kvern_affine_place_line(codec, block, slot, g,
@@ -58,6 +59,25 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
     kvern_codes_place(codec->bits, stream, words, dim, slot, codes);
+}
+
+static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                   size_t slot, kvern_type type, const void *values)
+{
+    float wide[KVERN_MAX_STREAM_DIM];
+    for (size_t d = 0; d < dim; d++)
+        wide[d] = kvern_load_element(type, values, d);
+    encode_wide(codec, stream, block, dim, slot, wide);
+}
+
+static void encode_rotated(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                           size_t slot, kvern_type type, const void *values)
+{
+    float wide[KVERN_MAX_STREAM_DIM];
+    for (size_t d = 0; d < dim; d++)
+        wide[d] = kvern_load_element(type, values, d);
+    kvern_rotate_plain(dim, wide);
+    encode_wide(codec, stream, block, dim, slot, wide);
 }
 
 // ---- Reading ----
@@ -164,4 +184,28 @@ static void decode_block(const kvern_codec *codec, const void *block, size_t dim
     }
 }
 
-const kvern_codec_kernels kvern_affine_plain = {encode, score, accumulate, decode_block};
+const kvern_codec_kernels kvern_affine_plain = {.encode = encode,
+                                                .score = score,
+                                                .accumulate = accumulate,
+                                                .decode_block = decode_block,
+                                                .prepare = kvern_affine_prepare};
+
+// ---- Rotated vectors ----
+
+static void prepare_rotated(const kvern_codec *codec, size_t dim, float *q)
+{
+    kvern_rotate_plain(dim, q);
+    kvern_affine_prepare(codec, dim, q);
+}
+
+static void finish_rotated(const kvern_codec *codec, size_t dim, float *sums)
+{
+    (void)codec;
+    kvern_rotate_back_plain(dim, sums);
+}
+
+const kvern_codec_kernels kvern_rotated_plain = {.encode = encode_rotated,
+                                                 .score = score,
+                                                 .accumulate = accumulate,
+                                                 .prepare = prepare_rotated,
+                                                 .finish = finish_rotated};

@@ -5,10 +5,12 @@
 // Parameters:
 //   AFFINE_BITS     of a code
 //   AFFINE_KERNELS  the name of the kernels
+//   AFFINE_ROTATED_KERNELS  of those for rotated vectors
 //
 // Nowhere is a code made into its value: scale and bias of a key join the sum of its group, those
 // of a value join its weight.
 #include "src/codec/affine/affine.h"
+#include "src/codec/rotation/rotation.h"
 
 #define CODES_BITS AFFINE_BITS
 #define CODES_VALUES(words, shift) codes_as_floats(AFFINE_BITS, words, shift)
@@ -362,15 +364,11 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
 
 // ---- Encoding ----
 
-// 16 values of a caller, rounded to the type of the scales.
-LANES_INLINE lanes load_rounded(kvern_type scales, kvern_type type, const void *values, size_t d)
+// Rounded to the type of the scales.
+LANES_INLINE lanes rounded(kvern_type scales, lanes v)
 {
     uint16_t half[16];
-    const uint16_t *at = (const uint16_t *)values + d;
-    lanes v = type == KVERN_F32    ? lanes_load((const float *)values + d)
-              : type == KVERN_BF16 ? lanes_load_bf16(at)
-                                   : lanes_load_f16(at);
-    if (scales == type || scales == KVERN_F32)
+    if (scales == KVERN_F32)
         return v;
     if (scales == KVERN_BF16) {
         lanes_store_bf16(half, v);
@@ -409,13 +407,11 @@ LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, u
     return line;
 }
 
-static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
-                   size_t slot, kvern_type type, const void *values)
+// Of numbers that are rounded already.
+static void encode_wide(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                        size_t slot, const float *wide)
 {
-    _Alignas(64) float wide[KVERN_MAX_STREAM_DIM];
     _Alignas(64) uint32_t codes[KVERN_MAX_STREAM_DIM];
-    for (size_t d = 0; d < dim; d += 16)
-        lanes_store(wide + d, load_rounded(codec->scales, type, values, d));
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
         kvern_affine_place_line(codec, block, slot, g,
@@ -423,6 +419,29 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
     kvern_codes_place(AFFINE_BITS, stream, words, dim, slot, codes);
+}
+
+static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                   size_t slot, kvern_type type, const void *values)
+{
+    _Alignas(64) float wide[KVERN_MAX_STREAM_DIM];
+    for (size_t d = 0; d < dim; d += 16) {
+        const lanes v = load_numbers(type, values, d);
+        lanes_store(wide + d, type == codec->scales ? v : rounded(codec->scales, v));
+    }
+    encode_wide(codec, stream, block, dim, slot, wide);
+}
+
+static void encode_rotated(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                           size_t slot, kvern_type type, const void *values)
+{
+    _Alignas(64) float wide[KVERN_MAX_STREAM_DIM];
+    for (size_t d = 0; d < dim; d += 16)
+        lanes_store(wide + d, load_numbers(type, values, d));
+    CODES_ROTATE(dim, wide);
+    for (size_t d = 0; d < dim; d += 16)
+        lanes_store(wide + d, rounded(codec->scales, lanes_load(wide + d)));
+    encode_wide(codec, stream, block, dim, slot, wide);
 }
 
 // ---- Decoding ----
@@ -458,4 +477,28 @@ static void decode_block(const kvern_codec *codec, const void *block, size_t dim
 _Static_assert(KVERN_CODES_LANES == KVERN_PAGE_POSITIONS && KVERN_CODES_LANES == 4 * 16,
                "rows of a decoded block are four strips");
 
-const kvern_codec_kernels AFFINE_KERNELS = {encode, score, accumulate, decode_block};
+const kvern_codec_kernels AFFINE_KERNELS = {.encode = encode,
+                                            .score = score,
+                                            .accumulate = accumulate,
+                                            .decode_block = decode_block,
+                                            .prepare = kvern_affine_prepare};
+
+// ---- Rotated vectors ----
+
+static void prepare_rotated(const kvern_codec *codec, size_t dim, float *q)
+{
+    CODES_ROTATE(dim, q);
+    kvern_affine_prepare(codec, dim, q);
+}
+
+static void finish_rotated(const kvern_codec *codec, size_t dim, float *sums)
+{
+    (void)codec;
+    CODES_ROTATE_BACK(dim, sums);
+}
+
+const kvern_codec_kernels AFFINE_ROTATED_KERNELS = {.encode = encode_rotated,
+                                                    .score = score,
+                                                    .accumulate = accumulate,
+                                                    .prepare = prepare_rotated,
+                                                    .finish = finish_rotated};

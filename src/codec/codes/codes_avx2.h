@@ -30,6 +30,31 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
                    _mm256_permutevar8x32_ps(codes, shifted.high)};
 }
 
+// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
+// has 16 entries, and repeats itself where codes are shorter.
+LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
+{
+    const lanes all = lanes_load(table);
+    const lanes_int from = shift ? lanes_int_shr_logical(words, shift) : words;
+    const lanes below = {_mm256_permutevar8x32_ps(all.low, from.low),
+                         _mm256_permutevar8x32_ps(all.low, from.high)};
+    if (bits < 4)
+        return below;
+    const lanes above = {_mm256_permutevar8x32_ps(all.high, from.low),
+                         _mm256_permutevar8x32_ps(all.high, from.high)};
+    const lanes upper = lanes_from_bits(lanes_int_shl(words, 28 - shift)); // bit 3 as a sign
+    return (lanes){_mm256_blendv_ps(below.low, above.low, upper.low),
+                   _mm256_blendv_ps(below.high, above.high, upper.high)};
+}
+
+// count + 1 where the mask is true.
+LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+{
+    return lanes_int_sub(count, lanes_bits((lanes){mask.low, mask.high}));
+}
+
+#define CODES_ROTATE kvern_rotate_avx2
+#define CODES_ROTATE_BACK kvern_rotate_back_avx2
 #define CODES_MULTIPLY kvern_codes_multiply_avx2
 #define CODES_MOST 4
 #define CODES_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)

@@ -38,6 +38,23 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
                                   lanes_add(codes_table(4), lanes_set(16)));
 }
 
+// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
+// has 16 entries, and repeats itself where codes are shorter.
+LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
+{
+    (void)bits;
+    return _mm512_permutexvar_ps(shift ? lanes_int_shr_logical(words, shift) : words,
+                                 lanes_load(table));
+}
+
+// count + 1 where the mask is true.
+LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+{
+    return _mm512_mask_add_epi32(count, mask, count, lanes_int_set(1));
+}
+
+#define CODES_ROTATE kvern_rotate_avx512
+#define CODES_ROTATE_BACK kvern_rotate_back_avx512
 #define CODES_MULTIPLY kvern_codes_multiply_avx512
 #define CODES_MOST 8
 #define CODES_WIDE(r) ((r) <= 4 ? 4 : 2)

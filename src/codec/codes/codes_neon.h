@@ -14,6 +14,37 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
     return lanes_from_int(lanes_int_and(lanes_int_shr_logical(words, shift), mask));
 }
 
+// Four bytes of the table for each code.
+LANES_INLINE float32x4_t codes_lookup_(uint8x16x4_t table, int32x4_t codes)
+{
+    const int32x4_t bytes = vmlaq_n_s32(vdupq_n_s32(0x03020100), codes, 0x04040404);
+    return vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_s32(bytes)));
+}
+
+// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
+// has 16 entries, and repeats itself where codes are shorter.
+LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
+{
+    const uint8_t *at = (const uint8_t *)table;
+    const uint8x16x4_t all = {
+        {vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)}};
+    const lanes_int codes =
+        lanes_int_and(lanes_int_shr_logical(words, shift), lanes_int_set((1 << bits) - 1));
+    return (lanes){codes_lookup_(all, codes.a), codes_lookup_(all, codes.b),
+                   codes_lookup_(all, codes.c), codes_lookup_(all, codes.d)};
+}
+
+// count + 1 where the mask is true.
+LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+{
+    return (lanes_int){vsubq_s32(count.a, vreinterpretq_s32_u32(mask.a)),
+                       vsubq_s32(count.b, vreinterpretq_s32_u32(mask.b)),
+                       vsubq_s32(count.c, vreinterpretq_s32_u32(mask.c)),
+                       vsubq_s32(count.d, vreinterpretq_s32_u32(mask.d))};
+}
+
+#define CODES_ROTATE kvern_rotate_neon
+#define CODES_ROTATE_BACK kvern_rotate_back_neon
 #define CODES_MULTIPLY kvern_codes_multiply_neon
 #define CODES_MOST 4
 #define CODES_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)

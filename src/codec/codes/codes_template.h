@@ -21,6 +21,17 @@
 #include "src/codec/codes/codes_product.h"
 #include "src/math/unroll.h"
 
+// ---- Loading ----
+
+// 16 numbers of a caller, from number d on.
+LANES_INLINE lanes load_numbers(kvern_type type, const void *values, size_t d)
+{
+    const uint16_t *at = (const uint16_t *)values + d;
+    return type == KVERN_F32    ? lanes_load((const float *)values + d)
+           : type == KVERN_BF16 ? lanes_load_bf16(at)
+                                : lanes_load_f16(at);
+}
+
 // ---- Unpacking ----
 
 // Columns side by side, and where their values go.
@@ -171,6 +182,53 @@ LANES_INLINE void add_columns(int R, int T, const codes_columns *c, const float 
         add_row(R, T, strip, a + 30 + number, a_stride, acc);
     }
 }
+
+// ---- Half columns ----
+
+// The values of row `row` of the half columns of a strip: dims of its slots, after which those of
+// the slots 32 behind them follow.
+LANES_INLINE lanes half_row(const codes_columns *c, int row)
+{
+    const int per_word = 32 / CODES_BITS;
+    if (row >= CODES_BITS * per_word) {
+        lanes_int rest[4];
+        gather_rest(1, c, rest);
+        return rest_code(rest[0], row - CODES_BITS * per_word);
+    }
+    const uint32_t *at = c->words + (size_t)(row / per_word) * c->stride;
+    return CODES_VALUES(lanes_int_load((const int32_t *)at), row % per_word * CODES_BITS);
+}
+
+// For the 16 slots from `slot` on.
+LANES_INLINE void add_half_strip(int R, const codes_columns *columns, size_t slot, const float *a,
+                                 size_t a_stride, int t, lanes acc[CODES_MOST][4])
+{
+    codes_columns c = *columns;
+    c.words += slot % KVERN_CODES_COLUMN;
+    KVERN_UNROLL
+    for (int row = 0; row < 16; row++) {
+        const lanes values = slot < KVERN_CODES_COLUMN ? half_row(&c, row) : half_row(&c, 16 + row);
+        KVERN_UNROLL
+        for (int i = 0; i < R; i++)
+            acc[i][t] =
+                lanes_fma(lanes_set(a[(size_t)i * a_stride + (size_t)row]), values, acc[i][t]);
+    }
+}
+
+// The half columns of `strips` times 16 slots from `slot` on become 16 rows.
+LANES_INLINE void unpack_half(const codes_columns *columns, size_t slot, size_t strips)
+{
+    for (size_t t = 0; t < strips; t++, slot += 16) {
+        codes_columns c = *columns;
+        c.words += slot % KVERN_CODES_COLUMN;
+        KVERN_UNROLL
+        for (int row = 0; row < 16; row++)
+            lanes_store(c.to[row] + t * 16,
+                        slot < KVERN_CODES_COLUMN ? half_row(&c, row) : half_row(&c, 16 + row));
+    }
+}
+
+// ---- Values ----
 
 // The columns of the panel that holds dim d, from d on.
 LANES_INLINE void enter_panel(size_t dim, size_t d, size_t half, const uint32_t *words,

@@ -93,8 +93,10 @@ static inline void decode_block(kvern_type type, const void *block, size_t begin
         (void)dim;                                                                                 \
         decode_block(type, block, begin, end, to);                                                 \
     }                                                                                              \
-    const kvern_codec_kernels kvern_dense_##name##_plain = {                                       \
-        encode_##name, score_##name, accumulate_##name, decode_block_##name};
+    const kvern_codec_kernels kvern_dense_##name##_plain = {.encode = encode_##name,               \
+                                                            .score = score_##name,                 \
+                                                            .accumulate = accumulate_##name,       \
+                                                            .decode_block = decode_block_##name};
 
 DENSE_PLAIN(f32, KVERN_F32)
 DENSE_PLAIN(bf16, KVERN_BF16)

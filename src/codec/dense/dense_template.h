@@ -424,4 +424,5 @@ static void decode_block(const kvern_codec *codec, const void *block, size_t dim
     decode_block_as(DENSE_TYPE, block, begin, end, to);
 }
 
-const kvern_codec_kernels DENSE_KERNELS = {encode, score, accumulate, decode_block};
+const kvern_codec_kernels DENSE_KERNELS = {
+    .encode = encode, .score = score, .accumulate = accumulate, .decode_block = decode_block};

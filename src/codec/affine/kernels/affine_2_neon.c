@@ -3,4 +3,5 @@
 
 #define AFFINE_BITS 2
 #define AFFINE_KERNELS kvern_affine_2_neon
+#define AFFINE_ROTATED_KERNELS kvern_rotated_2_neon
 #include "src/codec/affine/affine_template.h"

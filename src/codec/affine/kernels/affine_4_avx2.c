@@ -3,4 +3,5 @@
 
 #define AFFINE_BITS 4
 #define AFFINE_KERNELS kvern_affine_4_avx2
+#define AFFINE_ROTATED_KERNELS kvern_rotated_4_avx2
 #include "src/codec/affine/affine_template.h"

@@ -3,4 +3,5 @@
 
 #define AFFINE_BITS 5
 #define AFFINE_KERNELS kvern_affine_5_avx2
+#define AFFINE_ROTATED_KERNELS kvern_rotated_5_avx2
 #include "src/codec/affine/affine_template.h"

@@ -3,4 +3,5 @@
 
 #define AFFINE_BITS 6
 #define AFFINE_KERNELS kvern_affine_6_avx2
+#define AFFINE_ROTATED_KERNELS kvern_rotated_6_avx2
 #include "src/codec/affine/affine_template.h"

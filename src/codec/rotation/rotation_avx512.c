@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#include "src/math/lanes_avx512.h"
+
+#define ROTATE kvern_rotate_avx512
+#define ROTATE_BACK kvern_rotate_back_avx512
+#include "src/codec/rotation/rotation_template.h"

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_CODEC_TURBO_TURBO_H
+#define KVERN_CODEC_TURBO_TURBO_H
+
+// The TurboQuant codec: a vector is rotated, so that its numbers are about normally distributed
+// whatever they were, and each becomes a code of 1 to 4 bits for the nearest of 2^bits centroids,
+// those with the least mean squared error for a normal distribution. One scale per vector
+// (docs/arithmetic.md, "Turbo codes").
+//
+// Layout of a block:
+//
+//   scales in f16     [64 slots]
+//   codes             in columns of words: src/codec/codes/codes.h
+//
+// Reads stay in the rotated space: queries are rotated to it, and results back.
+
+#include "src/codec/codes/codes.h"
+#include "src/math/half.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+// Of what the centroids and boundaries are: names carry it.
+#define KVERN_TURBO_CODEBOOK_VERSION 1
+
+#define KVERN_TURBO_MOST_BITS 4
+
+// The quantizer of Lloyd and Max for a normal distribution of variance 1, by bits: what codes mean
+// before their scale, once more for indices with other bits above a code's, so that there are 16.
+static const float kvern_turbo_levels[KVERN_TURBO_MOST_BITS + 1][16] = {
+    [1] = {-0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f,
+           0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f,
+           -0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f,
+           0.797884560803f},
+    [2] = {-1.510417608500f, -0.452780034636f, 0.452780034636f, 1.510417608500f, -1.510417608500f,
+           -0.452780034636f, 0.452780034636f, 1.510417608500f, -1.510417608500f, -0.452780034636f,
+           0.452780034636f, 1.510417608500f, -1.510417608500f, -0.452780034636f, 0.452780034636f,
+           1.510417608500f},
+    [3] = {-2.151945704540f, -1.343909278500f, -0.756005281206f, -0.245094178944f, 0.245094178944f,
+           0.756005281206f, 1.343909278500f, 2.151945704540f, -2.151945704540f, -1.343909278500f,
+           -0.756005281206f, -0.245094178944f, 0.245094178944f, 0.756005281206f, 1.343909278500f,
+           2.151945704540f},
+    [4] = {-2.732589571000f, -2.069017226530f, -1.618046386020f, -1.256231197350f, -0.942340456487f,
+           -0.656759118532f, -0.388048299490f, -0.128395029851f, 0.128395029851f, 0.388048299490f,
+           0.656759118532f, 0.942340456487f, 1.256231197350f, 1.618046386020f, 2.069017226530f,
+           2.732589571000f},
+};
+
+// Where a level above 0 ends and the next one begins; levels below 0 mirror them.
+static const float kvern_turbo_edges[KVERN_TURBO_MOST_BITS + 1][7] = {
+    [2] = {0.981598821568f},
+    [3] = {0.500549730075f, 1.049957279860f, 1.747927491520f},
+    [4] = {0.258221664671f, 0.522403709011f, 0.799549787510f, 1.099285826920f, 1.437138791680f,
+           1.843531806280f, 2.400803398760f},
+};
+
+// ---- Where things are ----
+
+#define KVERN_TURBO_SCALE_BYTES (KVERN_PAGE_POSITIONS * sizeof(uint16_t))
+
+static inline uint32_t *kvern_turbo_words(const void *block)
+{
+    return (uint32_t *)((char *)block + KVERN_TURBO_SCALE_BYTES);
+}
+
+static inline float kvern_turbo_scale(const void *block, size_t slot)
+{
+    KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
+    return kvern_f32_from_f16(((const uint16_t *)block)[slot]);
+}
+
+// ---- Storing a slot ----
+
+// A power of two, and its inverse, that brings vectors whose largest magnitude this is to where
+// their squares neither overflow nor vanish.
+typedef struct kvern_turbo_unit {
+    float factor, inverse;
+} kvern_turbo_unit;
+
+static inline kvern_turbo_unit kvern_turbo_unit_of(float largest)
+{
+    uint32_t exponent = kvern_bits_from_f32(largest) >> 23;
+    exponent = exponent < 27 ? 27 : exponent > 253 ? 253 : exponent;
+    return (kvern_turbo_unit){kvern_f32_from_bits((254 - exponent) << 23),
+                              kvern_f32_from_bits(exponent << 23)};
+}
+
+// The sums over a rotated vector z and the levels c of its codes.
+typedef struct kvern_turbo_sums {
+    float zz, zc, cc;
+} kvern_turbo_sums;
+
+// The scale that is stored: for keys the one that keeps scores free of bias, for values the one
+// with the least squared error.
+static inline uint16_t kvern_turbo_scale_of(kvern_stream stream, const kvern_turbo_sums *sums,
+                                            float inverse)
+{
+    const float most = 65504; // of f16
+    const float scale =
+        (stream == KVERN_STREAM_K ? sums->zz / sums->zc : sums->zc / sums->cc) * inverse;
+    return kvern_f16_from_f32(scale < most ? scale : most);
+}
+
+// Puts the scale and the codes of a slot into its block.
+static inline void kvern_turbo_place(const kvern_codec *codec, kvern_stream stream, void *block,
+                                     size_t dim, size_t slot, uint16_t scale, const uint32_t *codes)
+{
+    ((uint16_t *)block)[slot] = scale;
+    kvern_codes_place(codec->bits, stream, kvern_turbo_words(block), dim, slot, codes);
+}
+
+// The scales of a vector of zeros and of one that is not finite, whose codes are 0.
+#define KVERN_TURBO_ZERO 0
+#define KVERN_TURBO_NAN 0x7e00
+
+// ---- The kernels of each instruction set, by bits ----
+
+extern const kvern_codec_kernels kvern_turbo_plain; // the same for all widths
+
+#define KVERN_TURBO_DECLARE(set)                                                                   \
+    extern const kvern_codec_kernels kvern_turbo_1_##set, kvern_turbo_2_##set,                     \
+        kvern_turbo_3_##set, kvern_turbo_4_##set;
+KVERN_TURBO_DECLARE(avx2)
+KVERN_TURBO_DECLARE(avx512)
+KVERN_TURBO_DECLARE(neon)
+#undef KVERN_TURBO_DECLARE
+
+#endif
