@@ -393,17 +393,44 @@ static double same_top(const divergence *d)
     return (double)d->same_top / (double)d->count;
 }
 
+// Bytes of a number that the reference, which is dense, stores in a layer of positions; 0: the
+// layer has none.
+static size_t reference_bytes(const kvern_layer *layer)
+{
+    const kvern_codec *codec =
+        layer->kind == KVERN_LAYER_LATENT ? &layer->latent_codec : &layer->k_codec;
+    return layer->kind == KVERN_LAYER_RECURRENT ? 0 : kvern_type_bytes((kvern_type)codec->kind);
+}
+
+// The mean bits of a stored number in the pages that hold the last window, precise positions
+// included: the reference's pages tell how many numbers that are.
+static double mean_bits(const eval_run *run, const eval_row *row)
+{
+    const eval_row *reference = &run->rows[MOST_STORAGES];
+    double bytes = 0, numbers = 0;
+    for (size_t i = 0; i < kvern_composition_layers(reference->composition); i++) {
+        const size_t size = reference_bytes(kvern_composition_layer(reference->composition, i));
+        if (size > 0) {
+            bytes += (double)kvern_cache_bytes(kvern_state_cache(row->state, i));
+            numbers +=
+                (double)kvern_cache_bytes(kvern_state_cache(reference->state, i)) / (double)size;
+        }
+    }
+    return numbers > 0 ? 8 * bytes / numbers : 0;
+}
+
 static void print_table(eval_run *run)
 {
-    printf("%-16s %10s %10s %10s %10s %9s %12s\n", "kv", "ppl", "kld mean", "kld 99%", "kld max",
-           "same top", "bytes/token");
+    printf("%-16s %10s %10s %10s %10s %9s %6s %12s\n", "kv", "ppl", "kld mean", "kld 99%",
+           "kld max", "same top", "bits", "bytes/token");
     for (size_t r = 0; r < run->row_count; r++) {
         divergence *d = &run->rows[r].result;
         char name[STORAGE_TEXT];
-        printf("%-16s %10.4f %10.6f %10.6f %10.6f %8.2f%% %12" PRIu64 "\n",
+        printf("%-16s %10.4f %10.6f %10.6f %10.6f %8.2f%% %6.2f %12" PRIu64 "\n",
                storage_text(run->rows[r].storage, model_get_facts(run->loaded.model), name),
                divergence_perplexity(d), mean_of(d), divergence_quantile(d, 0.99), d->largest,
-               100 * same_top(d), kvern_composition_bytes_per_token(run->rows[r].composition));
+               100 * same_top(d), mean_bits(run, &run->rows[r]),
+               kvern_composition_bytes_per_token(run->rows[r].composition));
     }
     printf("%zu windows of %zu tokens, %zu positions scored\n", run->windows, run->window,
            run->rows[0].result.count);
@@ -417,11 +444,11 @@ static int print_json(eval_run *run)
         char name[STORAGE_TEXT];
         json_array_append_new(
             rows,
-            json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:I}", "kv",
+            json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "kv",
                       storage_text(run->rows[r].storage, model_get_facts(run->loaded.model), name),
                       "ppl", divergence_perplexity(d), "kld_mean", mean_of(d), "kld_p99",
                       divergence_quantile(d, 0.99), "kld_max", d->largest, "same_top", same_top(d),
-                      "kv_bytes_per_token",
+                      "kv_bits", mean_bits(run, &run->rows[r]), "kv_bytes_per_token",
                       (json_int_t)kvern_composition_bytes_per_token(run->rows[r].composition)));
     }
     return json_print(json_pack("{s:I, s:I, s:I, s:o}", "windows", (json_int_t)run->windows,

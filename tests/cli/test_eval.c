@@ -67,6 +67,7 @@ static void test_bits(void **state)
     (void)state;
     static const char *const NAMES[] = {"bf16", "q8", "q6", "q5", "q4", "q3", "q2"};
     static const int BYTES[] = {1024, 544, 416, 352, 288, 224, 160};
+    static const double BITS[] = {16, 8.5, 6.5, 5.5, 4.5, 3.5, 2.5}; // two in bf16 for 64 numbers
     json_t *report = evaluate("bf16,q8,q6,q5,q4,q3,q2", NULL, NULL);
     assert_int_equal(json_integer_at(report, "windows"), WINDOWS);
     assert_int_equal(json_integer_at(report, "window"), WINDOW);
@@ -75,9 +76,10 @@ static void test_bits(void **state)
     double before = 0;
     for (size_t i = 0; i < 7; i++) {
         const json_t *row = row_at(report, i);
-        assert_int_equal(json_object_size(row), 7);
+        assert_int_equal(json_object_size(row), 8);
         assert_string_equal(json_string_at(row, "kv"), NAMES[i]);
         assert_int_equal(json_integer_at(row, "kv_bytes_per_token"), BYTES[i]);
+        assert_true(json_number_at(row, "kv_bits") == BITS[i]);
         const double mean = json_number_at(row, "kld_mean"), p99 = json_number_at(row, "kld_p99");
         const double same = json_number_at(row, "same_top");
         assert_true(json_number_at(row, "ppl") > 1);
@@ -88,6 +90,18 @@ static void test_bits(void **state)
     }
     assert_true(json_number_at(row_at(report, 0), "kld_max") == 0);
     assert_true(json_number_at(row_at(report, 6), "same_top") < 1);
+    json_decref(report);
+}
+
+// Pages of 64 tokens: of the three of a window of 150 the first is precise, and the last one is
+// until it is full.
+static void test_bits_of_precise_tokens(void **state)
+{
+    (void)state;
+    json_t *report = evaluate("bf16,q4", "--kv-sinks", "64");
+    assert_true(json_number_at(row_at(report, 0), "kv_bits") == 16);
+    assert_true(fabs(json_number_at(row_at(report, 1), "kv_bits") - (2 * 16 + 4.5) / 3) < 1e-12);
+    assert_int_equal(json_integer_at(row_at(report, 1), "kv_bytes_per_token"), 288);
     json_decref(report);
 }
 
@@ -238,7 +252,8 @@ static void test_table(void **state)
     assert_string_equal(result.err, "");
     program_expect_part(result.out, "kv                      ppl   kld mean");
     program_expect_part(result.out, "\nbf16 ");
-    program_expect_part(result.out, "   0.000000   0.000000   0.000000   100.00%         1024\n");
+    program_expect_part(result.out,
+                        "   0.000000   0.000000   0.000000   100.00%  16.00         1024\n");
     program_expect_part(result.out, "\nq8/q4 ");
     program_expect_part(result.out, "\n1 windows of 150 tokens, 74 positions scored\n");
     program_free(&result);
@@ -298,10 +313,10 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),    cmocka_unit_test(test_against_logits),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_bits),           cmocka_unit_test(test_bits_of_precise_tokens),
+        cmocka_unit_test(test_against_logits), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_options),        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }
