@@ -136,6 +136,30 @@ def row_aims(results):
     ]
 
 
+# Presets, and what llama.cpp has of their size.
+PRESET_PEERS = (("light", "q8_0"), ("balanced", "q4_0"), ("small", "q4_0"))
+FEW_BITS = 4.5
+
+
+def storage_aims(results):
+    """What few bits cost every model, and what they cost in llama.cpp."""
+    best, pairs = [], []
+    for stored in results.stored.values():
+        few = [row for row in stored.rows.values() if row["kv_bits"] <= FEW_BITS]
+        best += [min(few, key=lambda row: row["kld_mean"])] if few else []
+        pairs += [(stored.rows[ours], stored.peers[theirs]) for ours, theirs in PRESET_PEERS
+                  if ours in stored.rows and theirs in stored.peers]
+    few = f"the best storage of at most {FEW_BITS} bits, each model"
+    return [
+        Aim(f"0.005 over the mean KL divergence of {few}", 1, "x", tuple(0.005 / row["kld_mean"] for row in best)),
+        Aim(f"same top token as bf16 with {few}", 0.97, "%", tuple(row["same_top"] for row in best)),
+        Aim("mean KL divergence of llama.cpp's q8_0 over that of light, of its q4_0 over those of balanced and small",
+            1, "x", tuple(theirs["kld_mean"] / ours["kld_mean"] for ours, theirs in pairs)),
+        Aim("bits of llama.cpp's q8_0 over those of light, of its q4_0 over those of balanced and small", 1, "x",
+            tuple(theirs["kv_bits"] / ours["kv_bits"] for ours, theirs in pairs)),
+    ]
+
+
 def rollback_speed(cell):
     """Of a rollback: the cost of the tokens once more and of a copy of the state over its own."""
     return (cell.data["again_ms"] + cell.data["copy_ms"]) / cell.data["ms"]
@@ -176,4 +200,5 @@ def layer_aims(results):
 
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
-            *quantized_aims(results), *second_model_aims(results), *row_aims(results), *layer_aims(results)]
+            *quantized_aims(results), *second_model_aims(results), *row_aims(results), *storage_aims(results),
+            *layer_aims(results)]

@@ -12,7 +12,7 @@ import statistics
 import sys
 
 import svg
-from aims import all_aims, rollback_speed
+from aims import PRESET_PEERS, all_aims, rollback_speed
 from results import Results
 
 INTRO = """# Performance
@@ -260,26 +260,78 @@ def model_part(name, cells):
                       table(head, rows)])
 
 
+# Recipes of kvern_storage_preset.
+PRESETS = tuple(preset for preset, _ in PRESET_PEERS)
+
 # From which mean KL divergence on (nats) a storage is called bad: predictions that a user notices.
 BAD_DIVERGENCE = 0.1
+QUALITY_TITLE = "What storing the KV cache in fewer bits costs"
+
+
+QUALITY_HEAD = ("perplexity", "KL mean", "KL 99%", "KL largest", "same top token")
+
+
+def quality_columns(row):
+    return [f"{row['ppl']:.4f}", f"{row['kld_mean']:.6f}", f"{row['kld_p99']:.5f}", f"{row['kld_max']:.4f}",
+            f"{100 * row['same_top']:.2f}%"]
+
+
+def bad_text(row):
+    return "**bad**" if row["kld_mean"] >= BAD_DIVERGENCE else ""
+
+
+def stored_table(stored):
+    """Ours and llama.cpp's, from the largest to the smallest."""
+    rows = [(f"{program} {row['kv']}", row, speeds.get(row["kv"]))
+            for program, datas, speeds in (("Kvern", stored.rows, stored.speeds), ("llama.cpp", stored.peers, {}))
+            for row in datas.values()]
+    rows.sort(key=lambda entry: -entry[1]["kv_bits"])
+    head = ("KV cache", "bits per number", *QUALITY_HEAD, "tokens/s", "")
+    return table(head, [[name, f"{row['kv_bits']:.2f}", *quality_columns(row),
+                         f"{speed['generation_tokens_per_s']:.0f}" if speed else "-", bad_text(row)]
+                        for name, row, speed in rows])
+
+
+def speed_note(stored):
+    for cell in stored.speeds.values():
+        return (f" Tokens/s: generation behind {cell['ctx']} tokens, {thread_text(cell['threads'])}, of one run of the "
+                "program after the other.")
+    return ""
+
+
+def stored_part(results):
+    """Presets beside llama.cpp, by model."""
+    parts = []
+    for name, stored in results.stored.items():
+        title = MODEL_TITLES.get(name, name)
+        parts += [f"### Presets beside llama.cpp: {title}\n",
+                  f"Windows of {stored.window} tokens, the second half scored: {stored.positions} positions."
+                  f"{speed_note(stored)}\n",
+                  f"![KL divergence over bits, {title}](plots/kv-quality-{name}.svg)\n", stored_table(stored)]
+    if parts:
+        parts.insert(0, "Of presets, bits per number are those of a sequence as long as the window, with the positions "
+                        "that stay in bf16; llama.cpp's storages are compared with its own f16 (flash attention on for "
+                        "all), on the same tokens. Its products with quantized keys round the queries as well.\n")
+    return parts
 
 
 def quality_part(results):
-    parts = []
+    parts = stored_part(results)
     for name, data in results.quality.items():
-        rows = [[row["kv"], f"{row['ppl']:.4f}", f"{row['kld_mean']:.6f}", f"{row['kld_p99']:.5f}",
-                 f"{row['kld_max']:.4f}", f"{100 * row['same_top']:.2f}%", str(row["kv_bytes_per_token"]),
-                 "**bad**" if row["kld_mean"] >= BAD_DIVERGENCE else ""] for row in data["rows"]]
-        head = ("KV cache", "perplexity", "KL mean", "KL 99%", "KL largest", "same top token", "bytes/token", "")
+        rows = [[row["kv"], *quality_columns(row), str(row["kv_bytes_per_token"]), bad_text(row)]
+                for row in data["rows"]]
+        head = ("KV cache", *QUALITY_HEAD, "bytes/token", "")
         intro = (f"{data['windows']} windows of {data['window']} tokens, the second half of each scored: "
                  f"{data['positions']} positions.\n")
         parts += [f"### {MODEL_TITLES.get(name, name)}\n", intro, table(head, rows)]
     if not parts:
         return ""
-    return "\n".join(["## What storing the KV cache in fewer bits costs\n",
+    steps = results.stored_steps
+    return "\n".join([f"## {QUALITY_TITLE}\n",
                       "`kvern eval MODEL --text FILE --kv LIST` on the test split of WikiText-2: KL divergence in nats "
                       f"from the same model with bf16. Mean divergences of {BAD_DIVERGENCE} and more are marked "
-                      "**bad**: do not use these on models as small as this.\n", *parts])
+                      "**bad**: do not use these on models as small as this. Measured "
+                      f"{', '.join(steps.dates)}, commit {', '.join(steps.commits)}.\n", *parts])
 
 
 def duration(nanoseconds):
@@ -416,8 +468,21 @@ def model_plot(results, part):
     return svg.bars(f"SmolLM2, {part}", "context, threads", "tokens/s", groups, list(columns))
 
 
+def stored_plot(name, stored):
+    """KL divergence over bits; a reference's is 0, which has no logarithm."""
+    kinds = {"Kvern, presets": {kv: row for kv, row in stored.rows.items() if kv in PRESETS},
+             "Kvern, codecs": {kv: row for kv, row in stored.rows.items() if kv not in PRESETS},
+             "llama.cpp": stored.peers}
+    series = [(kind, [(kv, row["kv_bits"], row["kld_mean"]) for kv, row in rows.items() if row["kld_mean"] > 0])
+              for kind, rows in kinds.items()]
+    series = [(kind, some) for kind, some in series if some]
+    title = f"Mean KL divergence, windows of {stored.window} tokens: {MODEL_TITLES.get(name, name)}"
+    return svg.points(title, "bits per number", "nats", series, range(2, 17)) if series else None
+
+
 def plots(results):
-    drawn = {"prompt": model_plot(results, "prompt"), "generation": model_plot(results, "generation")}
+    drawn = {"prompt": model_plot(results, "prompt"), "generation": model_plot(results, "generation"),
+             **{f"kv-quality-{name}": stored_plot(name, stored) for name, stored in results.stored.items()}}
     if results.attention:
         drawn.update(decode=decode_plot(results), roofline=roofline_plot(results), window=window_plot(results))
     return {name: text for name, text in drawn.items() if text}
@@ -539,7 +604,7 @@ def page_of(results, old, drawn):
         LAYERS_TITLE: layers_part(results),
         **{title: old[title] for title in old if title.startswith("A whole model")},
         **model_parts(results),
-        "What storing the KV cache in fewer bits costs": quality_part(results),
+        QUALITY_TITLE: quality_part(results),
         "Overheads": overhead_part(results),
         "Rows, batches and drafts": rows_part(results),
     }

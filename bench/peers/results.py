@@ -126,6 +126,36 @@ def layer_cells(datas):
     return cells
 
 
+@dataclasses.dataclass
+class Stored:
+    """What storing the KV cache costs one model in long windows, of ours and of llama.cpp."""
+
+    window: int = 0
+    positions: int = 0
+    rows: dict = dataclasses.field(default_factory=dict)  # what kvern eval says, by storage
+    peers: dict = dataclasses.field(default_factory=dict)  # the same of llama.cpp
+    speeds: dict = dataclasses.field(default_factory=dict)  # kvern bench model's cells, by storage
+
+    def add(self, kind, data):
+        """A result of the kind of its file's name."""
+        if kind == "speed":
+            self.speeds[data["kv"]] = data["cells"][0]
+            return
+        self.window, self.positions = data["window"], data["positions"]
+        rows = self.peers if kind == "peer" else self.rows
+        rows.update((row["kv"], row) for row in data["rows"])
+
+
+def stored_by_model(files):
+    """Of files storage-KIND-MODEL-PART."""
+    models = {}
+    for name, data in files.items():
+        if name.startswith("storage-"):
+            _, kind, rest = name.split("-", 2)
+            models.setdefault(rest.rsplit("-", 1)[0], Stored()).add(kind, data)
+    return models
+
+
 def cell_of(data):
     """A cell from what kvern bench attention prints."""
     measured = [peer for peer in data["peers"] if "ms" in peer]
@@ -168,6 +198,9 @@ class Results:
         self.model = self.models.get("smollm2", [])  # what aims and plots are about
         self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
                         if name.startswith("quality-")}
+        self.stored = stored_by_model(files)
+        self.stored_steps = Steps({"quality": [data for name, data in files.items()
+                                               if name.startswith(("quality-", "storage-"))]})
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])

@@ -29,8 +29,14 @@ GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "ro
 MODELS = ("smollm2", "gemma3-270m")
 
 # Storages of the KV cache whose cost is shown, and the windows of text that each model reads.
-QUALITY_STORAGES = "bf16,f16,q8,q6,q5,q4,q4g32,q3,q2,q8/q4,q4/q8"
+QUALITY_STORAGES = "bf16,f16,q8,q6,q5,q4,q4g32,q3,q2,q8/q4,q4/q8,rq4,rq3,tq4,tq3,rq4/tq4"
 QUALITY_WINDOWS = {"smollm2": 8, "gemma3-270m": 4}
+
+# Presets, and codecs beside them, in windows long enough for the positions that presets keep in bf16;
+# a step for each list. Speeds are measured behind SPEED_CONTEXT tokens.
+LONG_STORAGES = ("bf16,light,balanced,small", "q8,q4,rq4,tq4", "q3,rq3,tq3,rq4/tq4")
+LONG_WINDOW, SPEED_CONTEXT = "4096", "2048"
+QUALITY_PEER_STORAGES = ("q8_0", "q4_0")
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
 # not listed is measured against FAST_STORAGE.
@@ -98,8 +104,8 @@ class Session:
             for group in self.wanted:
                 for old in options.results.glob(f"{group}-*"):
                     old.unlink()
-            if "attention" in self.wanted:
-                for old in options.results.glob("check-*"):
+            for group, more in (("attention", "check-*"), ("quality", "storage-*")):
+                for old in options.results.glob(more) if group in self.wanted else ():
                     old.unlink()
 
     def step(self, name, arguments):
@@ -229,6 +235,17 @@ class Session:
         self.measure(f"quality-{name}", [
             self.options.program, "eval", file, "--text", self.options.text, "--kv", QUALITY_STORAGES,
             "--windows", str(QUALITY_WINDOWS.get(name, 4))])
+        threads = self.options.threads.split(",")[-1]
+        window = ["--text", self.options.text, "--ctx", LONG_WINDOW, "--windows", "1", "-t", threads]
+        for part, storages in enumerate(LONG_STORAGES):
+            self.step(f"storage-eval-{name}-{part}", ["eval", file, "--kv", storages, *window])
+        for storage in QUALITY_PEER_STORAGES:
+            self.measure(f"storage-peer-{name}-{storage}", [
+                PEERS / "python", PEERS / "llama_quality.py", self.options.program, file, "--kv", storage, *window])
+        for storage in LONG_STORAGES[0].split(","):
+            self.step(f"storage-speed-{name}-{storage}", [
+                "bench", "model", file, "--kv", storage, "--ctx", SPEED_CONTEXT, "-t", threads,
+                "--runs", str(self.options.model_runs)])
 
     def model(self, name, file):
         """One step per number of threads and length of context."""

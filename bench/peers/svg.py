@@ -78,9 +78,9 @@ def number(value):
     return f"{value:.4g}"
 
 
-def draw_axes(chart, x, y, x_label, y_label, x_ticks):
+def draw_axes(chart, x, y, x_label, y_label, x_ticks, y_ticks=None):
     """Grid lines and labels. `x` may be None: then the caller labels that side."""
-    for tick in y.ticks():
+    for tick in y_ticks or y.ticks():
         height = TOP + chart.height - y.at(tick)
         chart.line(LEFT, height, LEFT + chart.width, height)
         chart.text(LEFT - 6, height + 4, number(tick), "end")
@@ -107,6 +107,59 @@ def lines(title, x_label, y_label, series, log=True):
         for place in places:
             chart.parts.append(f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="3.5" fill="{colour}"/>')
         chart.legend(index, name, colour, dash)
+    return chart.end()
+
+
+def decades(low, high):
+    """Powers of ten, and their doubles and halves where they are few, that lie between."""
+    steps = (1, 2, 5) if high / low < 100 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for power in powers for step in steps if low <= (tick := step * 10.0**power) <= high]
+
+
+# Where a label may stand beside its point: to the right, to the left, above, below, further away.
+LABEL_PLACES = ((7, 4, "start"), (-7, 4, "end"), (0, -8, "middle"), (0, 16, "middle"), (7, -8, "start"),
+                (7, 16, "start"), (-7, -8, "end"), (-7, 16, "end"))
+
+
+def label_box(place, text, x, y):
+    """Left, top, right, bottom of a text of 11 units beside a point."""
+    dx, dy, anchor = place
+    wide = 6.2 * len(text)
+    left = x + dx - {"start": 0, "middle": wide / 2, "end": wide}[anchor]
+    return left, y + dy - 9, left + wide, y + dy + 2
+
+
+def draw_labels(chart, labels):
+    """Texts beside points, (text, x, y): each where it covers nothing before it, if there is such a place."""
+    taken = [(x - 4, y - 4, x + 4, y + 4) for _, x, y in labels]
+    for text, x, y in labels:
+        boxes = [label_box(place, text, x, y) for place in LABEL_PLACES]
+        covered = [sum(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in taken)
+                   + (a[2] > LEFT + chart.width + RIGHT) for a in boxes]
+        best = covered.index(min(covered))
+        dx, dy, anchor = LABEL_PLACES[best]
+        taken.append(boxes[best])
+        chart.text(x + dx, y + dy, text, anchor, 11)
+
+
+def points(title, x_label, y_label, series, x_ticks):
+    """Labelled points, both axes in logarithms. `series` is a list of (name, [(label, x, y), ...])."""
+    chart = Chart(title)
+    every = [point for _, some in series for point in some]
+    x = Axis([point[1] for point in every], chart.width, True)
+    y = Axis([point[2] for point in every], chart.height, True)
+    low, high = (2.0**edge for edge in (x.low, x.high))
+    draw_axes(chart, x, y, x_label, y_label, [tick for tick in x_ticks if low <= tick <= high],
+              decades(2.0**y.low, 2.0**y.high))
+    labels = []
+    for index, (name, some) in enumerate(series):
+        colour = COLOURS[index % len(COLOURS)]
+        for label, a, b in some:
+            labels.append((label, LEFT + x.at(a), TOP + chart.height - y.at(b)))
+            chart.parts.append(f'<circle cx="{labels[-1][1]:.1f}" cy="{labels[-1][2]:.1f}" r="4" fill="{colour}"/>')
+        chart.legend(index, name, colour)
+    draw_labels(chart, labels)
     return chart.end()
 
 

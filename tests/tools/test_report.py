@@ -173,6 +173,40 @@ class Report(unittest.TestCase):
         self.assertIn("| q8 | 21.5000 | 0.000500 | 0.00400 | 0.0200 | 99.50% | 12240 |  |", page)
         self.assertRegex(page, r"\| q2 .*\*\*bad\*\*")
 
+    def test_presets_beside_llama(self):
+        def row(kv, bits, kl, top=0.98):
+            return {"kv": kv, "kv_bits": bits, "ppl": 21.5, "kld_mean": kl, "kld_p99": 10 * kl, "kld_max": 100 * kl,
+                    "same_top": top, "kv_bytes_per_token": 1}
+
+        windows = {"window": 4096, "windows": 1, "positions": 2047}
+        self.assertEqual(self.aim("0.005 over").verdict, "not measured")
+        for model, factor in (("smollm2", 1), ("gemma3-270m", 2)):
+            self.save(f"storage-eval-{model}-0", {**windows, "rows": [
+                row("bf16", 16, 0, 1), row("light", 8.5, 0.001), row("balanced", 5, 0.004)]})
+            self.save(f"storage-eval-{model}-1", {**windows, "rows": [
+                row("small", 4.25, 0.004 * factor), row("q4", 4.5, 0.2, 0.5)]})
+            self.save(f"storage-peer-{model}-q8_0", {**windows, "rows": [row("f16", 16, 0), row("q8_0", 8.5, 0.002)]})
+            self.save(f"storage-peer-{model}-q4_0", {**windows, "rows": [row("f16", 16, 0), row("q4_0", 4.5, 0.012)]})
+        self.save("storage-speed-smollm2-light", {"kv": "light", "cells": [
+            {"ctx": 2048, "threads": 2, **speeds(100.0, 40.0)}]})
+        page = self.page()
+        self.assertRegex(page, r"\| Kvern light \| 8.50 \| 21.5000 \| 0.001000 \| 0.01000 \| 0.1000 \| 98.00% "
+                               r"\| 40 \|  \|\n\| llama.cpp q8_0 \| 8.50 .*\| - \|  \|\n\| Kvern balanced \| 5.00 ")
+        self.assertRegex(page, r"\| Kvern q4 \|.*\*\*bad\*\*")
+        self.assertEqual(page.count("| llama.cpp f16 |"), 2)
+        self.assertIn("generation behind 2048 tokens, 2 threads", page)
+        self.assertEqual(self.aim("0.005 over").values, (0.005 / 0.008, 0.005 / 0.004))
+        self.assertEqual(self.aim("0.005 over").verdict, "**missed**")
+        self.assertEqual(self.aim("same top token").verdict, "met")
+        self.assertEqual(self.aim("mean KL divergence of llama.cpp").values, (2, 3, 1.5, 2, 3, 3))
+        self.assertEqual(self.aim("bits of llama.cpp").verdict, "**missed**")  # balanced takes 5
+        for model in ("smollm2", "gemma3-270m"):
+            self.assertIn(f"plots/kv-quality-{model}.svg", page)
+            plot = (self.root / "docs" / "plots" / f"kv-quality-{model}.svg").read_text(encoding="utf-8")
+            for label in ("light", "q4", "q8_0", "q4_0"):
+                self.assertIn(f">{label}</text>", plot)
+            self.assertNotIn(">bf16</text>", plot)  # 0 has no logarithm
+
     def test_overheads(self):
         item = {"name": "append", "what": "append a token", "ns": 432.0, "ns_low": 430.0, "ns_high": 1440.0}
         self.save("overhead-calls-t1", {"threads": 1, "positions": 1024, "items": [item]})
