@@ -27,15 +27,17 @@ REFERENCE = "f16"
 # Bits of a stored number, with its share of the block's scale and offset: 32 numbers are a block.
 BITS = {"f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5}
 
-# Positions whose probabilities are held at once, in float64: vocabularies have up to 262144 tokens.
-CHUNK = 16
+
+def bits_of(storage):
+    """None when that is not known."""
+    return BITS.get(storage.removesuffix("-noflash"))
 
 
-def log_softmax(logits):
-    """ln of the probabilities of each row, in float64."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+def exponentials(logits):
+    """Logits less the largest one, their exp, and the sum of that in float64."""
+    shifted = logits - logits.max()
+    powers = np.exp(shifted)
+    return shifted, powers, float(powers.sum(dtype=np.float64))
 
 
 @dataclasses.dataclass
@@ -47,20 +49,24 @@ class Divergence:
     all: list = dataclasses.field(default_factory=list)  # KL divergences, in nats
 
     def add(self, reference, candidate, following):
-        """Logits [positions, vocabulary] of both, and the token that followed each position."""
-        for at in range(0, len(following), CHUNK):
-            part = slice(at, at + CHUNK)
-            p, q = log_softmax(reference[part]), log_softmax(candidate[part])
-            kl = np.maximum((np.exp(p) * (p - q)).sum(axis=1), 0)  # rounding: it is never negative
-            self.all += kl.tolist()
-            self.loss -= float(q[np.arange(len(q)), following[part]].sum())
-            self.same_top += int((p.argmax(axis=1) == q.argmax(axis=1)).sum())
+        """Logits [positions, vocabulary] of both, and the token that followed each position. A position at
+        a time, in float32: vocabularies have up to 262144 tokens, and so a row stays in the cache."""
+        for wanted, own, token in zip(reference, candidate, following):
+            q, _, q_sum = exponentials(own)
+            kl, same = 0.0, True
+            if candidate is not reference:
+                p, powers, p_sum = exponentials(wanted)
+                kl = float(np.dot(powers, p - q)) / p_sum + math.log(q_sum) - math.log(p_sum)
+                same = int(p.argmax()) == int(q.argmax())
+            self.all.append(max(kl, 0.0))  # rounding: it is never negative
+            self.same_top += same
+            self.loss += math.log(q_sum) - float(q[token])
 
     def row(self, storage):
         """An entry of "rows"."""
         count = len(self.all)
         return {
-            "kv": storage, "kv_bits": BITS[storage], "ppl": math.exp(self.loss / count),
+            "kv": storage, "kv_bits": bits_of(storage), "ppl": math.exp(self.loss / count),
             "kld_mean": math.fsum(self.all) / count, "kld_p99": sorted(self.all)[math.ceil(0.99 * count) - 1],
             "kld_max": max(self.all), "same_top": self.same_top / count,
         }
@@ -109,13 +115,13 @@ def run_window(models, results, tokens):
         part = tokens[start:start + BATCH]
         logits = [model.logits_of(part, start, scored) for model in models]
         first = max(start, scored.start)
-        following = np.array(tokens[first + 1:first + 1 + len(logits[0])], dtype=np.int64)
+        following = tokens[first + 1:first + 1 + len(logits[0])]
         for values, result in zip(logits, results):
             result.add(logits[0], values, following)
 
 
 def text_ids(program, model, text):
-    """The text as `kvern eval` reads it."""
+    """The text's tokens, behind the beginning of a sequence for models that want one."""
     command = [program, "tokenize", model, "--file", text, "--json"]
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [token["id"] for token in json.loads(answer)["tokens"]]
@@ -123,12 +129,14 @@ def text_ids(program, model, text):
 
 def evaluate(options):
     storages = [REFERENCE, *options.kv.split(",")]
-    unknown = set(storages) - set(BITS)
+    unknown = [storage for storage in storages if bits_of(storage) is None]
     if unknown:
-        raise Refused(f"the bits of {', '.join(sorted(unknown))} are not known")
+        raise Refused(f"the bits of {', '.join(unknown)} are not known")
     models = [Model(storage, options.threads, options.ctx, options.model) for storage in storages]
     results = [Divergence() for _ in models]
-    ids, begin = text_ids(options.program, options.model, options.text), models[0].beginning()
+    begin = models[0].beginning()
+    ids = text_ids(options.program, options.model, options.text)
+    ids = ids[len(begin):] if ids[:len(begin)] == begin else ids  # every window gets its own
     size = options.ctx - len(begin)
     windows = min(options.windows, len(ids) // size)
     if windows == 0:

@@ -311,7 +311,8 @@ def stored_part(results):
     if parts:
         parts.insert(0, "Of presets, bits per number are those of a sequence as long as the window, with the positions "
                         "that stay in bf16; llama.cpp's storages are compared with its own f16 (flash attention on for "
-                        "all), on the same tokens. Its products with quantized keys round the queries as well.\n")
+                        "all), on the same tokens. Its products with quantized keys round the queries as well; its "
+                        "f16-noflash tells how far another rounding of attention alone leads.\n")
     return parts
 
 

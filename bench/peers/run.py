@@ -36,7 +36,7 @@ QUALITY_WINDOWS = {"smollm2": 8, "gemma3-270m": 4}
 # a step for each list. Speeds are measured behind SPEED_CONTEXT tokens.
 LONG_STORAGES = ("bf16,light,balanced,small", "q8,q4,rq4,tq4", "q3,rq3,tq3,rq4/tq4")
 LONG_WINDOW, SPEED_CONTEXT = "4096", "2048"
-QUALITY_PEER_STORAGES = ("q8_0", "q4_0")
+QUALITY_PEER_STORAGES = ("f16-noflash", "q8_0", "q4_0")
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
 # not listed is measured against FAST_STORAGE.
@@ -240,7 +240,7 @@ class Session:
         for part, storages in enumerate(LONG_STORAGES):
             self.step(f"storage-eval-{name}-{part}", ["eval", file, "--kv", storages, *window])
         for storage in QUALITY_PEER_STORAGES:
-            self.measure(f"storage-peer-{name}-{storage}", [
+            self.measure(f"storage-peer-{name}-{storage.replace('-', '_')}", [
                 PEERS / "python", PEERS / "llama_quality.py", self.options.program, file, "--kv", storage, *window])
         for storage in LONG_STORAGES[0].split(","):
             self.step(f"storage-speed-{name}-{storage}", [
