@@ -72,9 +72,12 @@ static inline kvern_storage kvern_storage_default(void)
 // Presets: recipes by name, for users who do not want to choose codecs. From the largest to the
 // smallest:
 //
-//     light      keys and values in 8 bits
-//     balanced   keys in 5 bits, values in 4; the newest 128 positions and the first 64 in bf16
-//     small      keys in 4 bits, values in 3; the same positions in bf16
+//     light      rotated codes, keys in 8 bits, values in 6; the newest 128 positions are in bf16
+//     balanced   TurboQuant codes, keys in 4 bits, values in 3; the newest 384 are in bf16
+//     small      TurboQuant codes of 3 bits; the newest 256 are in bf16
+//
+// In all of them the first 64 positions are in bf16, too. docs/PERF.md has what they cost. Head
+// dims must be multiples of 16 (balanced, small) or 64 (light).
 //
 // What a name stands for may change with a release, as better recipes are found; bytes and
 // signatures tell what it is. kvern_storage_preset replaces k, v, residual and precise_sinks and

@@ -32,9 +32,9 @@ typedef struct preset {
 } preset;
 
 static const preset presets[] = {
-    {"light", "q8", "q8", 0, 0},
-    {"balanced", "q5", "q4", 128, 64},
-    {"small", "q4", "q3", 128, 64},
+    {"light", "rq8", "rq6", 128, 64},
+    {"balanced", "tq4", "tq3", 384, 64},
+    {"small", "tq3", "tq3", 256, 64},
 };
 #define PRESETS (sizeof presets / sizeof presets[0])
 
