@@ -248,12 +248,13 @@ static kvern_page *surplus_page(const kvern_row *row, size_t index)
     return row->table->pages[at + index];
 }
 
-// Leaves a table that others hold too for one that has `extra` pages of the surplus.
+// Leaves a table that others hold too for one that has `extra` pages of the surplus. A row whose
+// pages have all been passed keeps one without pages, which counts them.
 static void leave_surplus(kvern_row *row, size_t extra)
 {
     kvern_table *old = row->table, *table = NULL;
     const size_t needed = needed_pages(row), dead = dead_pages(row), count = needed + extra;
-    if (count > 0) {
+    if (count > 0 || row->length > 0) {
         const size_t capacity =
             kvern_max_size(count + row->room_count, LEAST_CAPACITY); // what is promised
         if (create_next(old->pool, row, dead, capacity, &table))

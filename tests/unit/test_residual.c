@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Layers that keep positions precise: what is refused, how far rows go back, what they take, and
 // the faults that others had with it.
+#include "src/state/walk.h"
 #include "tests/support/bed.h"
 #include "tests/support/check.h"
 #include "tests/support/feed.h"
@@ -109,6 +110,26 @@ static void fault_D5_trim_below_what_is_coded(void **state)
     }
 }
 
+// A row that goes back to where its coded pages end has none of its precise pages. A fork, whose
+// table others hold too, lost count of how many had gone.
+static void forks_go_back_to_what_is_coded(void **state)
+{
+    (void)state;
+    const kvern_layer layer = precise_layer(1, 0);
+    static float got[70 * GROUP * DIM];
+    bed *b = bed_create(layer, 1);
+    kvern_cache *fork;
+    feed_one(b->cache, KVERN_PHASE_WINDOW, 1, 129, GROUP, NULL);
+    assert_ok(kvern_cache_fork(b->cache, &(size_t){0}, 1, &fork));
+    assert_ok(kvern_cache_trim(fork, 0, 1));
+    assert_null(kvern_caches_walk(fork));
+    feed_one(fork, KVERN_PHASE_WINDOW, 1, 70, GROUP, got);
+    expect_serial(layer, 1, 128, 70, GROUP, got, "a fork that went back");
+    assert_null(kvern_caches_walk(fork));
+    kvern_cache_destroy(fork);
+    bed_destroy(b);
+}
+
 // ---- What rows take ----
 
 // Decodes of a row with reserved room take nothing, also where a page leaves the residual.
@@ -156,6 +177,7 @@ int main(void)
         cmocka_unit_test(plans_are_refused_by_name),
         cmocka_unit_test(fault_D4_nothing_is_quantized_too_early),
         cmocka_unit_test(fault_D5_trim_below_what_is_coded),
+        cmocka_unit_test(forks_go_back_to_what_is_coded),
         cmocka_unit_test(reserved_decodes_take_nothing),
         cmocka_unit_test(donors_read_what_is_precise),
     };
