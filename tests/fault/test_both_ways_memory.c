@@ -126,8 +126,11 @@ static void block_reads_leave_nothing(void **state)
     (void)state;
     static const int64_t before[ROWS] = {100, 7}, block[ROWS] = {32, 70};
     for (size_t s = 0; s < storage_count; s++) {
+        const kvern_layer layer = storage_window(&storages[s], 2, DIM, 60, 0, 5);
         test_random random = test_random_seed(5);
-        bed *b = bed_create(storage_window(&storages[s], 2, DIM, 60, 0, 5), ROWS);
+        if (layer.residual || layer.precise_sinks)
+            continue;
+        bed *b = bed_create(layer, ROWS);
         feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, before, HEADS, NULL);
         const uint64_t bytes = kvern_cache_bytes(b->cache);
         const bool converted = kvern_cache_converted(b->cache, 1);

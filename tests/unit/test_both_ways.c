@@ -10,6 +10,7 @@
 
 #include <kvern/kvern.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,6 +174,27 @@ static void other_layers_refuse_by_name(void **state)
     bed_destroy(b);
 }
 
+// Nor have layers that keep positions precise.
+static void residuals_refuse_by_name(void **state)
+{
+    (void)state;
+    static const int64_t two = 2;
+    kvern_layer layer = storage_layer(&storages[6], 1, DIM);
+    layer.residual = 64;
+    bed *b = bed_create(layer, 1);
+    kvern_read *read;
+    feed f = feed_create(b->cache, &id, &two, HEADS);
+    assert_false(kvern_cache_can(b->cache, KVERN_CAN_BIDIRECTIONAL));
+    assert_false(kvern_cache_can(b->cache, KVERN_CAN_BLOCK));
+    REFUSED(KVERN_ERR_UNSUPPORTED,
+            kvern_cache_append(b->cache, KVERN_PHASE_ENCODER, &f.tokens, &read),
+            "see each other both ways");
+    REFUSED(KVERN_ERR_UNSUPPORTED, kvern_cache_read_block(b->cache, &f.tokens, &read),
+            "which reads no blocks");
+    feed_destroy(&f);
+    bed_destroy(b);
+}
+
 static void selections_refuse_them(void **state)
 {
     (void)state;
@@ -291,6 +313,89 @@ static void rows_carry_their_ranges(void **state)
         }
         feed_destroy(&f);
         bed_destroy(b);
+    }
+}
+
+// ---- What is seen ----
+
+// An append of a range, or a block, behind others.
+typedef struct sight {
+    kvern_layer layer;
+    int64_t before, count;
+    kvern_range range; // in the append; a block has none
+    bool block;
+} sight;
+
+static bool sees(const sight *s, int64_t query, int64_t position)
+{
+    const kvern_range r = {s->before + s->range.begin, s->before + s->range.end};
+    if (s->block)
+        return position >= s->before || layer_sees(&s->layer, s->before, position);
+    return layer_sees(&s->layer, query, position) ||
+           (query >= r.begin && query < r.end && position >= r.begin && position < r.end);
+}
+
+// The value of one position is NaN, and so are the results of the queries that see it.
+static void check_position(const sight *s, int64_t position)
+{
+    enum { WIDE = 8 };
+    const int64_t length = s->before + s->count;
+    bed *b = bed_create(s->layer, 1);
+    float *k = new_floats((size_t)length * WIDE, 0.5f), *v = new_floats((size_t)length * WIDE, 1);
+    float *out = new_floats((size_t)s->count * WIDE, 0);
+    const size_t one = s->range.end > s->range.begin;
+    for (int d = 0; d < WIDE; d++)
+        v[position * WIDE + d] = NAN;
+    append_values(b->cache, s->before, k, v, 1, NULL, NULL, NULL);
+    kvern_tokens tokens = kvern_tokens_default(&s->layer);
+    kvern_queries queries = kvern_queries_default(&s->layer, 1);
+    kvern_read *read;
+    tokens.k = k;
+    tokens.v = v + s->before * WIDE;
+    tokens.counts = &s->count;
+    queries.q = k;
+    queries.out = out;
+    if (s->block) {
+        assert_ok(kvern_cache_read_block(b->cache, &tokens, &read));
+    } else {
+        tokens.ranges = &s->range;
+        tokens.range_counts = &one;
+        assert_ok(kvern_cache_append(b->cache, KVERN_PHASE_RANGES, &tokens, &read));
+    }
+    assert_ok(kvern_read_attend(read, &queries));
+    kvern_read_release(read);
+    for (int64_t i = 0; i < s->count; i++) {
+        if (isnan(out[i * WIDE]) != sees(s, s->before + i, position))
+            fail_msg("window %lld, chunk %lld, %lld and %lld tokens: query %lld and position %lld",
+                     (long long)s->layer.window, (long long)s->layer.chunk, (long long)s->before,
+                     (long long)s->count, (long long)i, (long long)position);
+    }
+    free(k);
+    free(v);
+    free(out);
+    bed_destroy(b);
+}
+
+// lablup/mlxcel#419, #1776, lalamo#200, sglang#31501: masks that were sized from an offset, a
+// buffer or a tile, or that forgot what was there before. Here a range or a block makes what is
+// seen wider than the window.
+static void fault_B4_masks_of_ranges_and_blocks(void **state)
+{
+    (void)state;
+    static const int64_t windows[][2] = {{64, 0}, {60, 5}, {100, 0}, {8, 0}, {16, 15}};
+    static const int64_t lengths[][2] = {{100, 5}, {10, 4}, {5, 3}, {63, 70}, {150, 130}, {0, 66}};
+    for (size_t i = 0; i < COUNT(windows) * COUNT(lengths) * 2; i++) {
+        const int64_t *window = windows[i % COUNT(windows)];
+        const int64_t *length = lengths[i / COUNT(windows) % COUNT(lengths)];
+        sight s = {.layer = storage_window(&storages[1], 1, 8, window[0], window[1], 3),
+                   .before = length[0],
+                   .count = length[1],
+                   .range = {length[1] / 4, length[1] - length[1] / 5},
+                   .block = i % 2};
+        if (!s.block && i % 3 == 0)
+            s.layer = storage_chunked(&storages[1], 1, 8, window[0], 3);
+        for (int64_t p = 0; p < s.before + s.count; p++)
+            check_position(&s, p);
     }
 }
 
@@ -484,7 +589,10 @@ static void a_block_of_an_empty_row_is_an_encoder(void **state)
     static const int64_t count = 70;
     float wanted[70 * HEADS * DIM];
     for (size_t s = 0; s < storage_count; s++) {
-        bed *b = bed_create(storage_window(&storages[s], 1, DIM, 20, 0, 3), 1);
+        const kvern_layer layer = storage_window(&storages[s], 1, DIM, 20, 0, 3);
+        if (layer.residual || layer.precise_sinks)
+            continue;
+        bed *b = bed_create(layer, 1);
         feed f = feed_create(b->cache, &id, &count, HEADS);
         kvern_read *read;
         assert_ok(kvern_cache_read_block(b->cache, &f.tokens, &read));
@@ -530,10 +638,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_that_cannot_be),
         cmocka_unit_test(other_layers_refuse_by_name),
+        cmocka_unit_test(residuals_refuse_by_name),
         cmocka_unit_test(selections_refuse_them),
         cmocka_unit_test(trims_cut_no_range),
         cmocka_unit_test(trimmable_ends_behind_a_range),
         cmocka_unit_test(rows_carry_their_ranges),
+        cmocka_unit_test(fault_B4_masks_of_ranges_and_blocks),
         cmocka_unit_test(states_trim_by_all_layers),
         cmocka_unit_test(ranges_come_and_go_with_steps),
         cmocka_unit_test(rounds_refuse_them),
