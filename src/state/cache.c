@@ -267,9 +267,10 @@ kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_
 
 int64_t kvern_cache_trim_length(const kvern_cache *cache, size_t row, int64_t length)
 {
-    if (row >= cache->batch->row_count || length < 0)
+    const kvern_layer_rows rows = read_rows(cache);
+    if (row >= rows.count || length < 0)
         return -1;
-    const kvern_row *r = &cache->rows[row];
+    const kvern_row *r = &rows.rows[row];
     const int64_t most = kvern_min_i64(length, r->length);
     const int64_t least = r->length - kvern_cache_trimmable(cache, row);
     const kvern_range *cut = kvern_ranges_cut(r->ranges, r->range_count, most);

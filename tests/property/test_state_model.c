@@ -327,7 +327,8 @@ static void borrow(world *w, const pair *p)
     bool possible = true;
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[layer][r];
-        counts[r] = row->length > 0;
+        const bool grouped = row->length > 0 && row->group && row->group[row->length - 1];
+        counts[r] = row->length > 0 && !grouped; // a group's window may be passed in part
         base[r] = row->length - counts[r];
         possible = possible && (counts[r] == 0 || base[r] >= naive_row_least_donor(row, plan));
     }
@@ -344,7 +345,7 @@ static void borrow(world *w, const pair *p)
     }
     assert_ok(kvern_state_read_donors(p->state, &layer, 1, counts, &read));
     for (size_t r = 0; r < p->rows; r++)
-        check_range(read, plan, r, p->naive[layer][r].length);
+        check_range(read, plan, r, counts[r] ? p->naive[layer][r].length : 0);
     check_newest(w, read, plan, p->naive[layer], p->rows);
     check_or_keep(w, p, read, layer, base);
 }
