@@ -122,19 +122,10 @@ typedef struct step {
     bool appended[MOST_LAYERS];
 } step;
 
-// Whether the state can have a step of any phase now.
-static bool has_every_phase(const world *w)
-{
-    bool every = !w->drafts_left;
-    for (size_t l = 0; l < w->layers; l++)
-        every = every && w->plan[l].kind != KVERN_LAYER_LATENT && !naive_is_split(&w->plan[l]);
-    return every;
-}
-
 static void choose_step(world *w, const pair *p, step *s)
 {
     memset(s, 0, sizeof *s);
-    s->phase = (kvern_phase)below(w, has_every_phase(w) && below(w, 2) ? 6 : 3);
+    s->phase = (kvern_phase)below(w, 3);
     for (size_t r = 0; r < p->rows; r++) {
         s->base[r] = p->naive[0][r].length;
         const uint64_t most = s->phase == KVERN_PHASE_DECODE ? 2 : below(w, 5) ? 20 : 300;
@@ -143,8 +134,6 @@ static void choose_step(world *w, const pair *p, step *s)
             s->counts[r] = 0;
         if (w->drafts_left && s->counts[r] > w->drafts_left[r])
             s->counts[r] = w->drafts_left[r];
-        if (s->phase == KVERN_PHASE_BIDIRECTIONAL && (s->base[r] || s->counts[r] == 1))
-            s->counts[r] = 0;
     }
 }
 
@@ -203,11 +192,7 @@ static void check_or_keep(world *w, const pair *p, kvern_read *read, size_t laye
 static void append_layer(world *w, pair *p, step *s, size_t layer)
 {
     const kvern_layer *plan = &w->plan[layer];
-    naive_row *rows = p->naive[layer];
-    naive_tokens t =
-        is_both_ways(s->phase)
-            ? naive_append_both_ways(&w->random, plan, rows, p->rows, s->phase, s->counts)
-            : naive_append(&w->random, plan, rows, p->rows, s->counts);
+    naive_tokens t = naive_append(&w->random, plan, p->naive[layer], p->rows, s->counts);
     kvern_read *read = NULL;
     if (below(w, 2))
         t.tokens.counts = t.latents.counts = NULL; // the step knows them
@@ -327,8 +312,7 @@ static void borrow(world *w, const pair *p)
     bool possible = true;
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[layer][r];
-        const bool grouped = row->length > 0 && row->group && row->group[row->length - 1];
-        counts[r] = row->length > 0 && !grouped; // a group's window may be passed in part
+        counts[r] = row->length > 0;
         base[r] = row->length - counts[r];
         possible = possible && (counts[r] == 0 || base[r] >= naive_row_least_donor(row, plan));
     }
@@ -345,7 +329,7 @@ static void borrow(world *w, const pair *p)
     }
     assert_ok(kvern_state_read_donors(p->state, &layer, 1, counts, &read));
     for (size_t r = 0; r < p->rows; r++)
-        check_range(read, plan, r, counts[r] ? p->naive[layer][r].length : 0);
+        check_range(read, plan, r, p->naive[layer][r].length);
     check_newest(w, read, plan, p->naive[layer], p->rows);
     check_or_keep(w, p, read, layer, base);
 }
@@ -426,15 +410,9 @@ static bool can_take_back(const naive_row *row, const kvern_layer *layer, int64_
     plain.residual = plain.precise_sinks = later.coded = 0;
     later.length = length;
     later.converted = true;
-    later.group = calloc((size_t)length + 1, sizeof *later.group);
-    assert_non_null(later.group);
-    if (row->length)
-        memcpy(later.group, row->group, (size_t)row->length * sizeof *later.group);
     naive_row_settle(&later, &plain, count);
     const bool bounded = later.held == 0 || count <= layer->slack; // memory is, by the slack
-    const bool can = bounded && naive_row_trimmable(&later, &plain) >= count;
-    free(later.group);
-    return can;
+    return bounded && naive_row_trimmable(&later, &plain) >= count;
 }
 
 static bool choose_drafts(world *w, const pair *p, int64_t *counts)
@@ -488,14 +466,6 @@ static void run_round(world *w, pair *p)
 
 // ---- Row operations ----
 
-static bool may_trim(const world *w, const pair *p, size_t r, int64_t length)
-{
-    bool may = true;
-    for (size_t l = 0; l < w->layers; l++)
-        may = may && naive_row_may_trim(&p->naive[l][r], &w->plan[l], length);
-    return may;
-}
-
 static void trim(world *w, pair *p)
 {
     const size_t r = below(w, p->rows);
@@ -509,14 +479,9 @@ static void trim(world *w, pair *p)
         most = layer < most ? layer : most;
         least = reusable > least ? reusable : least;
     }
-    const int64_t wanted = (int64_t)below(w, length + 5);
-    int64_t left = wanted < (int64_t)length ? wanted : (int64_t)length;
-    while (!may_trim(w, p, r, left))
-        left--;
-    assert_int_equal(kvern_state_trim_length(p->state, r, wanted), left);
     assert_int_equal(kvern_state_trimmable(p->state, r), most);
     assert_int_equal(kvern_state_min_reusable(p->state, r), least);
-    if (may_trim(w, p, r, (int64_t)length - tokens)) {
+    if (tokens <= most || tokens == (int64_t)length) {
         assert_ok(kvern_state_trim(p->state, r, tokens));
         for (size_t l = 0; l < w->layers; l++)
             naive_row_trim(&p->naive[l][r], tokens);
