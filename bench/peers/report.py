@@ -304,7 +304,7 @@ def stored_part(results):
     parts = []
     for name, stored in results.stored.items():
         title = MODEL_TITLES.get(name, name)
-        parts += [f"### Presets beside llama.cpp: {title}\n",
+        parts += [f"### In long windows, beside llama.cpp: {title}\n",
                   f"Windows of {stored.window} tokens, the second half scored: {stored.positions} positions."
                   f"{speed_note(stored)}\n",
                   f"![KL divergence over bits, {title}](plots/kv-quality-{name}.svg)\n", stored_table(stored)]
@@ -312,7 +312,8 @@ def stored_part(results):
         parts.insert(0, "Of presets, bits per number are those of a sequence as long as the window, with the positions "
                         "that stay in bf16; llama.cpp's storages are compared with its own f16 (flash attention on for "
                         "all), on the same tokens. Its products with quantized keys round the queries as well; its "
-                        "f16-noflash tells how far another rounding of attention alone leads.\n")
+                        "f16-noflash tells how far another rounding of attention alone leads. Measured "
+                        f"{', '.join(results.stored_steps.dates)}, commit {', '.join(results.stored_steps.commits)}.\n")
     return parts
 
 
@@ -327,12 +328,10 @@ def quality_part(results):
         parts += [f"### {MODEL_TITLES.get(name, name)}\n", intro, table(head, rows)]
     if not parts:
         return ""
-    steps = results.stored_steps
     return "\n".join([f"## {QUALITY_TITLE}\n",
                       "`kvern eval MODEL --text FILE --kv LIST` on the test split of WikiText-2: KL divergence in nats "
                       f"from the same model with bf16. Mean divergences of {BAD_DIVERGENCE} and more are marked "
-                      "**bad**: do not use these on models as small as this. Measured "
-                      f"{', '.join(steps.dates)}, commit {', '.join(steps.commits)}.\n", *parts])
+                      "**bad**: do not use these on models as small as this.\n", *parts])
 
 
 def duration(nanoseconds):

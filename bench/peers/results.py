@@ -199,8 +199,7 @@ class Results:
         self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
                         if name.startswith("quality-")}
         self.stored = stored_by_model(files)
-        self.stored_steps = Steps({"quality": [data for name, data in files.items()
-                                               if name.startswith(("quality-", "storage-"))]})
+        self.stored_steps = Steps({"quality": [data for name, data in files.items() if name.startswith("storage-")]})
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
