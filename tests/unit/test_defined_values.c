@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reads of rows whose last block is partly filled, in every storage. Plain runs see numbers; under
 // valgrind (valgrind/unit_defined_values) a bit of a slot that was never stored and reached an
-// output would be reported where the output is looked at. Values of two bits are read by the plain
-// kernels: the AVX2 ones look a code up by three bits, the upper of which is the next slot's, in a
-// table whose halves are equal, and memcheck believes that this bit matters.
+// output would be reported where the output is looked at. Values of one and two bits are read by
+// the plain kernels: the AVX2 ones look a code up by three bits, the upper of which are the next
+// slots', in a table whose parts are equal, and memcheck believes that these bits matter.
 
 #include "tests/support/check.h"
 #include "tests/support/storages.h"
@@ -35,6 +35,11 @@ static void append_some(kvern_cache *cache, const kvern_layer *layer, const floa
     assert_ok(kvern_cache_append(cache, KVERN_PHASE_KNOWN, &tokens, read));
 }
 
+static bool is_short(kvern_codec codec)
+{
+    return codec.bits == 1 || codec.bits == 2;
+}
+
 static void read_some(kvern_layer layer)
 {
     kvern_context *context;
@@ -46,7 +51,7 @@ static void read_some(kvern_layer layer)
     for (size_t i = 0; i < TOKENS * DIM; i++)
         values[i] = (float)((i * 37) % 101) / 64 - 0.75f;
     kvern_context_options options = kvern_context_options_default();
-    if (layer.v_codec.bits == 2 || layer.latent_codec.bits == 2)
+    if (is_short(layer.v_codec) || is_short(layer.latent_codec))
         options.cpu_features = 0;
     assert_ok(kvern_context_create(&options, &context));
     assert_ok(kvern_composition_create(context, &layer, 1, &composition));
