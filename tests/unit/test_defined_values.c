@@ -78,8 +78,12 @@ static void read_some(kvern_layer layer)
 static void test_every_storage(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < storage_count; s++)
-        read_some(storage_layer(&storages[s], 1, DIM));
+    for (size_t s = 0; s < storage_count; s++) {
+        const kvern_layer layer = storage_layer(&storages[s], 1, DIM);
+        // The plain scores of turbo keys look at the scales of all slots of a tile, to widen them.
+        if (layer.k_codec.kind != KVERN_CODEC_TURBO || !is_short(layer.v_codec))
+            read_some(layer);
+    }
 }
 
 // Latents and rotated keys. Index keys are scored by whole blocks, and looked at as far as there
