@@ -194,16 +194,18 @@ static void fault_N4_output_heads(void **state)
 // rotated first.
 static double most_lost(const kvern_layer *layer, float value)
 {
-    double most = 0;
+    float most = value, least = value; // not fmax: gcc 12 for aarch64 crashes on that loop
     float x[DIM], stored[DIM];
     if (!is_rotated(&layer->v_codec))
         return 0;
     for (int d = 0; d < DIM; d++)
         x[d] = value;
     stored_values(&layer->v_codec, false, x, DIM, stored);
-    for (int d = 0; d < DIM; d++)
-        most = fmax(most, fabs((double)stored[d] - (double)value));
-    return most;
+    for (int d = 0; d < DIM; d++) {
+        most = stored[d] > most ? stored[d] : most;
+        least = stored[d] < least ? stored[d] : least;
+    }
+    return fmax((double)most - (double)value, (double)value - (double)least);
 }
 
 // Scores 0 and values 1: a sink of z leaves n / (n + exp(z)).
