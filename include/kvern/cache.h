@@ -14,6 +14,11 @@ extern "C" {
 
 typedef struct kvern_cache kvern_cache;
 
+// Neighbouring tokens, or positions: `begin` to `end` - 1.
+typedef struct kvern_range {
+    int64_t begin, end;
+} kvern_range;
+
 // The new tokens of an append: a view of the caller's tensors, which are read and rounded once to
 // what the layer stores. Nothing of the view is kept after the call.
 //
@@ -39,6 +44,15 @@ typedef struct kvern_tokens {
     const int64_t
         *k_start; // first token per row in k; NULL: rows follow each other (sums of counts)
     const int64_t *v_start; // the same in v
+
+    // Which tokens see each other both ways. Each of them is NULL in other phases than its own.
+    // KVERN_PHASE_RANGES: the ranges of all rows, those of row r being range_counts[r], in tokens
+    // of its append, ascending, none reaching into the next or beyond the append.
+    const kvern_range *ranges;
+    const size_t *range_counts; // one entry per row of the cache
+    // KVERN_PHASE_BIDIRECTIONAL: a number per token, which is flagged if that is not 0; rows follow
+    // each other (sums of counts).
+    const uint8_t *flags;
 } kvern_tokens;
 
 // What the tokens of an append are.
@@ -46,8 +60,23 @@ typedef enum kvern_phase {
     KVERN_PHASE_DECODE = 0, // one new token per row at most
     KVERN_PHASE_WINDOW = 1, // any number per row, causal among themselves: prefill chunks and
                             // verify windows
-    KVERN_PHASE_KNOWN = 2   // known span: tokens that are already decided, each to be computed
+    KVERN_PHASE_KNOWN = 2,  // known span: tokens that are already decided, each to be computed
                             // exactly like a decode at its position
+
+    // Tokens that see each other both ways. Layers without KVERN_CAN_BIDIRECTIONAL refuse these
+    // phases, and so do rounds.
+
+    // A window in which tokens of one range (kvern_tokens.ranges), such as an image, see each other
+    // besides what a window shows them, whatever lies behind them or has left the sliding window
+    // or the chunk. Ranges see nothing of what is behind them, other ranges among it. So a prompt
+    // may be cut, and a prefix of it be used again, wherever no range is cut in two.
+    KVERN_PHASE_RANGES = 3,
+    // The same for flagged tokens (kvern_tokens.flags), wherever they are: any two of them see each
+    // other. That is the rule of models that ask for one mask of a whole prompt. Rows that receive
+    // tokens are empty before (KVERN_ERR_UNSUPPORTED otherwise) and receive two or more.
+    KVERN_PHASE_BIDIRECTIONAL = 4,
+    // An encoder's window: all tokens of a row's append are one range.
+    KVERN_PHASE_ENCODER = 5
 } kvern_phase;
 
 // Writes a view of packed f32 tensors of a layer's geometry to `size` bytes, sizeof(kvern_tokens)
@@ -95,8 +124,16 @@ KVERN_API int64_t kvern_cache_length(const kvern_cache *cache, size_t row);
 // append, and as far as into the oldest chunk that is held where that is more. In a layer with a
 // residual (kvern_layer.residual) as many at most as leave what is stored in the planned codecs
 // whole, which are no fewer than the residual right after an append. (All positions can be trimmed
-// always.) -1 for a row out of range.
+// always.) A number below it would be refused where it cut positions in two that see each other
+// both ways: kvern_cache_trim_length. -1 for a row out of range.
 KVERN_API int64_t kvern_cache_trimmable(const kvern_cache *cache, size_t row);
+
+// The largest length of a row, at most `length`, that kvern_cache_trim can leave it with: one that
+// kvern_cache_trimmable allows and that cuts no range of KVERN_PHASE_RANGES or
+// KVERN_PHASE_ENCODER in two, and not what lies between the first and the last flagged position of
+// KVERN_PHASE_BIDIRECTIONAL. 0 where only the empty row is left of it; -1 for a row out of range or
+// a negative length.
+KVERN_API int64_t kvern_cache_trim_length(const kvern_cache *cache, size_t row, int64_t length);
 
 // The least length to which a row can be trimmed and be what it would be if it had never been
 // longer: the larger of what kvern_cache_trimmable leaves and, for a row that was converted at its
@@ -142,10 +179,14 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_reserve(kvern_cache *cache, size_
 // borrowed for the call. On failure no row changed and *read is NULL.
 //
 // The phase is named by the caller and is never inferred from the number of tokens. The numbers are
-// those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit.
+// those of one arithmetic in every phase: a window of N tokens equals N decodes bit for bit. Where
+// tokens see each other both ways the row remembers their ranges, in memory of the context, until
+// they are trimmed off or a window has passed them: for reads that are made later, and for trims.
+// An append with ranges makes a list of them, which no reservation covers.
 //
 // Errors: KVERN_ERR_ARGUMENT (an unknown phase among others), KVERN_ERR_RANGE (a negative count,
-// start or stride; a count above what the phase permits; more than 2^40 positions),
+// start or stride; a count above what the phase permits; more than 2^40 positions; a range that is
+// empty, not behind the one before, or not within the append; more than 65536 ranges of a row),
 // KVERN_ERR_OVERFLOW, KVERN_ERR_UNSUPPORTED, KVERN_ERR_BUSY (the cache belongs to a state: use its
 // steps), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase,
@@ -158,7 +199,8 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_append(kvern_cache *cache, kvern_
 // again; so it is with what a window has passed.) Reads and forks that hold them are unchanged.
 // Never fails halfway. A row that was converted stays so, also below its start. Errors:
 // KVERN_ERR_RANGE (row, a negative number, or more than the row holds), KVERN_ERR_UNSUPPORTED (more
-// than kvern_cache_trimmable, and not all), KVERN_ERR_BUSY.
+// than kvern_cache_trimmable, and not all; or positions that see each other both ways, and not all
+// of these: the detail names them), KVERN_ERR_BUSY.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens);
 
 // Back to the constructed state: the row is empty and its reserved room is given back.
@@ -183,6 +225,24 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_plan_boundary(kvern_cache *cache,
 // kvern/experimental/slot.h), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cache,
                                                           const int64_t *counts, kvern_read **read);
+
+// A block read, for models that revise a block of tokens many times before they go on (diffusion):
+// a read of what is stored now and of `tokens`, a block of any length per row, which is not
+// appended. The queries of row r belong to the block's tokens, whose positions begin at the row's
+// length. Each of them sees the whole block, both ways, and of the stored positions those that a
+// token at the row's length sees: all, or, with a sliding window, the kept ones and as many newest
+// ones as make window - 1 with them. The block is stored as the row stores its positions now, in
+// pages that the read alone holds; lengths, bytes and the form of the row stay as they are,
+// whatever the block's length. To keep a block that was accepted, append it.
+//
+// The cache may belong to a state, within a step too, and other layers may attend the read.
+// `tokens` is borrowed for the call. On failure nothing changed and *read is NULL. Errors:
+// KVERN_ERR_ARGUMENT (ranges or flags among others), KVERN_ERR_RANGE, KVERN_ERR_OVERFLOW,
+// KVERN_ERR_UNSUPPORTED (a layer without KVERN_CAN_BLOCK), KVERN_ERR_BUSY (a slot of a row is
+// handed out: kvern_cache_read_donor), KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+KVERN_API KVERN_CHECK kvern_status kvern_cache_read_block(const kvern_cache *cache,
+                                                          const kvern_tokens *tokens,
+                                                          kvern_read **read);
 
 // Takes the positions of row `from_row` of another cache over into the empty row `row`; both then
 // share the pages until one of them writes. The caches' head counts and dims must be the same, and

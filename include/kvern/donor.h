@@ -63,9 +63,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_state_read_donors(const kvern_state *st
                                                            kvern_read **reads);
 
 // Positions that the query of token `token` of row `row` sees, 0 being the first token of the read:
-// those in [*begin, *end), and the row's first *kept ones (where they are not in it already). The
-// query's own position is *end - 1. Any pointer may be NULL. On failure nothing is written. Errors:
-// KVERN_ERR_ARGUMENT (read is NULL), KVERN_ERR_RANGE (row, or a token that the read does not have).
+// those in [*begin, *end), and the row's first *kept ones (where they are not in it already). *end
+// is the position behind the query's own, or, where that lies in a range of positions that see each
+// other both ways or in a block (kvern_cache_read_block), the end of these. Flagged positions
+// (KVERN_PHASE_BIDIRECTIONAL) that are seen besides are not told. Any pointer may be NULL. On
+// failure nothing is written. Errors: KVERN_ERR_ARGUMENT (read is NULL), KVERN_ERR_RANGE (row, or a
+// token that the read does not have).
 KVERN_API KVERN_CHECK kvern_status kvern_read_range(const kvern_read *read, size_t row,
                                                     int64_t token, int64_t *begin, int64_t *end,
                                                     int64_t *kept);
@@ -97,7 +100,9 @@ static inline kvern_newest_planes kvern_newest_planes_default(void)
 }
 
 // Copies the newest positions of every row of a read: as many as its last position sees in a
-// stretch with itself (a window's, without kept ones in front of it), and `width` at most. Numbers
+// stretch with itself (a window's, without kept ones in front of it, whatever ranges show it
+// besides; of a block read, the block and the positions in front of it that the block sees so), and
+// `width` at most. Numbers
 // are what the row stores, rounded once to the type, and exactly in f32. On failure nothing was
 // written. Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not exist), KVERN_ERR_RANGE
 // (a width that is negative or more than 2^40), KVERN_ERR_UNSUPPORTED (a read of latents),

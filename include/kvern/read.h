@@ -36,7 +36,8 @@ typedef struct kvern_read kvern_read;
 //
 // Row r has counts[r] queries. They belong to the tokens first[r], first[r] + 1, ... of the tokens
 // that the append added to row r: query i of the row sits at the position of token first[r] + i,
-// and sees every stored position of its row up to and including its own.
+// and sees every stored position of its row up to and including its own, as far as its layer shows
+// it; where tokens see each other both ways (kvern_phase, kvern_cache_read_block), these too.
 //
 // Element d of query head h of query i of row r is read at
 //     q[(q_start[r] + i) * q_token_stride + h * q_head_stride + d]

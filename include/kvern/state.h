@@ -60,6 +60,10 @@ KVERN_API int64_t kvern_state_trimmable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_min_reusable(const kvern_state *state, size_t row);
 KVERN_API int64_t kvern_state_max_append(const kvern_state *state, size_t row);
 
+// The largest length, at most `length`, that all layers can be trimmed to
+// (kvern_cache_trim_length).
+KVERN_API int64_t kvern_state_trim_length(const kvern_state *state, size_t row, int64_t length);
+
 // Plans where the layers may convert a row (see kvern_cache_plan_boundary). On failure no layer
 // changed. Errors: KVERN_ERR_RANGE (row, or a negative position), KVERN_ERR_BUSY (a step or a round
 // is open).

@@ -51,6 +51,14 @@ static size_t numbers_of(const kvern_geometry *g)
     return numbers;
 }
 
+// Of a tile of the row's queries, at most.
+static size_t most_spans(const kvern_window *window, const kvern_read_row *row)
+{
+    if (row->ranges || row->block)
+        return kvern_ceil_div((size_t)row->length, KVERN_SPAN_POSITIONS);
+    return kvern_most_visible_spans(window, row->length, TILE_REACH);
+}
+
 // Checks the rows, and looks at how much there is to do.
 static kvern_status look_at_rows(plan *p)
 {
@@ -67,8 +75,7 @@ static kvern_status look_at_rows(plan *p)
             return kvern_fail(KVERN_ERR_OVERFLOW, "row %zu: too many queries", r);
         if (!tiles)
             continue;
-        p->most_spans =
-            kvern_max_size(p->most_spans, kvern_most_visible_spans(window, length, TILE_REACH));
+        p->most_spans = kvern_max_size(p->most_spans, most_spans(window, &p->job.view->rows[r]));
         work += (double)vectors * (double)kv_heads * (double)kvern_most_visible(window, length) *
                 (double)numbers_of(p->job.view->geometry);
     }

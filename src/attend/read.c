@@ -58,6 +58,7 @@ static void end(kvern_read *read, void (*give)(kvern_context *context, void *mem
     for (size_t r = 0; r < read->row_count; r++) {
         kvern_table_release(read->rows[r].table);
         kvern_table_release(read->rows[r].coded);
+        kvern_ranges_release(read->rows[r].ranges);
     }
     kvern_composition_release(read->composition);
     give(context, read);

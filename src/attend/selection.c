@@ -62,6 +62,13 @@ kvern_status kvern_selection_check(const kvern_selection *selection, const kvern
     if (kvern_visibility_is_limited(&view->window))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "a selection of positions in a layer with a sliding window or chunks");
+    for (size_t r = 0; r < view->row_count; r++) {
+        if (view->rows[r].ranges || view->rows[r].block)
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "row %zu: a selection of positions where some see each other both "
+                              "ways",
+                              r);
+    }
     for (; kvern_query_number_find(view, queries->counts, &at); kvern_query_number_step(&at)) {
         if (at.n == selection->queries || at.n == selection->capacity)
             break;

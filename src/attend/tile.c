@@ -152,13 +152,15 @@ void kvern_tile_place(const kvern_attend_job *job, kvern_tile *tile)
     int64_t least = INT64_MAX;
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
-        const kvern_visibility first = visibility_of(job, &p, p.begin);
-        const kvern_visibility last = visibility_of(job, &p, p.end - 1);
-        all.kept = kvern_max_i64(all.kept, last.kept);
-        all.begin = kvern_min_i64(all.begin, first.begin);
-        all.end = kvern_max_i64(all.end, last.end);
-        all.coded_end = kvern_max_i64(all.coded_end, last.coded_end);
-        least = kvern_min_i64(least, first.coded_end);
+        const int64_t first = query_of(job, &p, p.begin), last = query_of(job, &p, p.end - 1);
+        const kvern_visibility seen =
+            kvern_visibility_of_some(&job->view->window, &job->view->rows[p.row],
+                                     job->queries->first[p.row] + first, last - first + 1);
+        all.kept = kvern_max_i64(all.kept, seen.kept);
+        all.begin = kvern_min_i64(all.begin, seen.begin);
+        all.end = kvern_max_i64(all.end, seen.end);
+        all.coded_end = kvern_max_i64(all.coded_end, seen.coded_end);
+        least = kvern_min_i64(least, visibility_of(job, &p, p.begin).coded_end);
         at = p.end;
     }
     KVERN_ASSERT(all.begin < all.end); // a query sees its own position
@@ -214,15 +216,24 @@ typedef struct run {
     void *page;
 } run;
 
-// The vectors of a part that see something of the block at `begin`; they are neighbours.
+// The first vectors of a part, from number *from on, that are neighbours and see something of the
+// block at `begin`: all that do, unless positions are flagged. *from becomes where to go on.
 static run run_of(const kvern_attend_job *job, const part *p, kvern_pass pass, int64_t begin,
-                  const kvern_workspace *work)
+                  const kvern_workspace *work, size_t *from)
 {
-    run r = {p->begin, p->end, pass, NULL};
+    run r = {*from, p->end, pass, NULL};
     while (r.from < r.to && !kvern_sees_in(&work->sees[r.from], pass, begin, SLOTS))
         r.from++;
     while (r.from < r.to && !kvern_sees_in(&work->sees[r.to - 1], pass, begin, SLOTS))
         r.to--;
+    *from = p->end;
+    if (r.from < r.to && kvern_visibility_has_flags(&job->view->rows[p->row])) {
+        const size_t last = r.to;
+        for (r.to = r.from + 1;
+             r.to < last && kvern_sees_in(&work->sees[r.to], pass, begin, SLOTS);)
+            r.to++;
+        *from = r.to;
+    }
     if (r.from < r.to)
         r.page = kvern_read_page(&job->view->window, &job->view->rows[p->row], pass,
                                  (size_t)(begin / SLOTS))
@@ -237,7 +248,7 @@ static void *first_page(const kvern_attend_job *job, const kvern_tile *tile, kve
     void *page = NULL;
     for (size_t r = 0, at = 0; r < tile->row_count && begin < tile->sees[pass].end && !page; r++) {
         const part p = part_of(job, tile, r, at);
-        page = run_of(job, &p, pass, begin, work).page;
+        page = run_of(job, &p, pass, begin, work, &at).page;
         at = p.end;
     }
     return page;
@@ -356,14 +367,15 @@ static void attend_block(const kvern_attend_job *job, const kvern_tile *tile, kv
     run open = {0, 0, pass, NULL};
     for (size_t r = 0, at = 0; r < tile->row_count; r++) {
         const part p = part_of(job, tile, r, at);
-        const run next = run_of(job, &p, pass, begin, work);
-        at = p.end;
-        if (open.page && next.page == open.page && next.from == open.to) {
-            open.to = next.to;
-        } else if (next.page) {
-            if (open.page)
-                meet(job, tile, &open, begin, next.page, work, out);
-            open = next;
+        while (at < p.end) {
+            const run next = run_of(job, &p, pass, begin, work, &at);
+            if (open.page && next.page == open.page && next.from == open.to) {
+                open.to = next.to;
+            } else if (next.page) {
+                if (open.page)
+                    meet(job, tile, &open, begin, next.page, work, out);
+                open = next;
+            }
         }
     }
     if (open.page)

@@ -6,9 +6,40 @@
 _Static_assert(KVERN_BLOCK_POSITIONS == KVERN_PAGE_POSITIONS, "a block is what a page holds");
 _Static_assert(KVERN_SPAN_POSITIONS % KVERN_BLOCK_POSITIONS == 0, "spans are whole blocks");
 
+// A block's queries all see of what is stored what the first of them does.
+static void widen_block(kvern_visibility *v, const kvern_window *window, const kvern_read_row *row)
+{
+    v->kept = kvern_min_i64(window->keep, row->length);
+    v->begin = kvern_window_begin(window, row->base);
+    v->end = row->length;
+}
+
+void kvern_visibility_widen(kvern_visibility *v, const kvern_window *window,
+                            const kvern_read_row *row, int64_t position)
+{
+    if (row->block) {
+        widen_block(v, window, row);
+        return;
+    }
+    const kvern_ranges *ranges = row->ranges;
+    const kvern_range *range = kvern_ranges_find(ranges, row->range_count, position);
+    if (!range)
+        return;
+    if (kvern_ranges_is_flagged(ranges, range)) {
+        if (kvern_ranges_flags_at(ranges, position) >> position % 64 & 1)
+            v->flags = ranges;
+        return;
+    }
+    v->begin = kvern_min_i64(v->begin, range->begin);
+    v->end = range->end;
+    v->kept = kvern_min_i64(window->keep, v->end);
+    KVERN_ASSERT(v->end <= row->length && position < v->end);
+}
+
 bool kvern_visibility_is_held(const kvern_window *window, const kvern_read_row *row, int64_t held)
 {
-    return row->base == row->length || kvern_visibility_of(window, row, 0).begin >= held;
+    const int64_t count = row->length - row->base;
+    return count == 0 || kvern_visibility_of_some(window, row, 0, count).begin >= held;
 }
 
 int64_t kvern_most_visible(const kvern_window *window, int64_t length)

@@ -8,7 +8,9 @@
 //
 // Every rule has one form: a query sees the row's first `kept` positions, and those from `begin` to
 // below `end`. Within a row neither `begin` nor `end` falls from one query to the next, so the
-// queries that see a stretch of positions are neighbours.
+// queries that see a stretch of positions are neighbours. Ranges of positions that see each other
+// both ways (src/rows/ranges.h) keep to that. Flagged positions do not: their queries see the
+// flagged positions of the row besides, wherever these are.
 //
 // Where a layer keeps positions precise (src/rows/window.h), a row is read in two passes: first
 // the stretch of whole blocks that its query reads in the planned codecs, then all others. The
@@ -17,6 +19,7 @@
 #include "src/base/assert.h"
 #include "src/base/size.h"
 #include "src/rows/geometry.h"
+#include "src/rows/ranges.h"
 #include "src/rows/row.h"
 #include "src/rows/window.h"
 
@@ -37,6 +40,9 @@ typedef struct kvern_read_row {
     kvern_table *coded;             // what is stored in the planned codecs from the window's front
                                     // on, where `geometry` is what is precise; or NULL
     int64_t coded_least;            // the end of what is there in no other form
+    kvern_ranges *ranges;           // that see each other both ways; NULL: none
+    size_t range_count;             // of them
+    bool block; // its queries see each other, and of the rest what the first of them does
 } kvern_read_row;
 
 // What a pass over a row finds of the block with that number.
@@ -53,6 +59,7 @@ typedef struct kvern_visibility {
     int64_t kept;                   // [0, kept)
     int64_t begin, end;             // [begin, end)
     int64_t coded_begin, coded_end; // of these, what the first pass reads
+    const kvern_ranges *flags;      // and the positions that are flagged there; NULL: none
 } kvern_visibility;
 
 // The end of what a query at `position` reads in the planned codecs.
@@ -64,43 +71,74 @@ static inline int64_t kvern_coded_end_of(const kvern_window *window, const kvern
     return kvern_max_i64(kvern_coded_end(window, position), row->coded_least);
 }
 
+// Adds what the query at `position` sees behind itself and, with that, in front of its window.
+void kvern_visibility_widen(kvern_visibility *v, const kvern_window *window,
+                            const kvern_read_row *row, int64_t position);
+
 // What query number `query` of the row sees: of the positions up to its own, the kept and the
-// recent ones.
+// recent ones; and those that it sees both ways.
 static inline kvern_visibility kvern_visibility_of(const kvern_window *window,
                                                    const kvern_read_row *row, int64_t query)
 {
     const int64_t position = row->base + query, end = position + 1;
     KVERN_ASSERT(query >= 0 && position < row->length);
-    return (kvern_visibility){
+    kvern_visibility v = {
         .kept = kvern_min_i64(window->keep, end),
         .begin = kvern_window_begin(window, position),
         .end = end,
         .coded_begin = window->front,
         .coded_end = kvern_coded_end_of(window, row, position),
     };
+    if (row->ranges || row->block)
+        kvern_visibility_widen(&v, window, row, position);
+    return v;
 }
 
-// What queries [first, first + count) of the row see together; count > 0.
+// Whether positions of the row are flagged, so that which queries see a stretch of positions may be
+// no neighbours.
+static inline bool kvern_visibility_has_flags(const kvern_read_row *row)
+{
+    return row->ranges && row->ranges->flag_words > 0;
+}
+
+// What queries [first, first + count) of the row see together; count > 0. Where positions are
+// flagged: the stretch that it lies in.
 static inline kvern_visibility kvern_visibility_of_some(const kvern_window *window,
                                                         const kvern_read_row *row, int64_t first,
                                                         int64_t count)
 {
     const kvern_visibility a = kvern_visibility_of(window, row, first);
     const kvern_visibility b = kvern_visibility_of(window, row, first + count - 1);
+    kvern_visibility all = {
+        .kept = b.kept,
+        .begin = a.begin,
+        .end = b.end,
+        .coded_begin = a.coded_begin,
+        .coded_end = b.coded_end,
+    };
     KVERN_ASSERT(a.kept <= b.kept && a.begin <= b.begin && a.end <= b.end);
     KVERN_ASSERT(a.coded_end <= b.coded_end);
-    return (kvern_visibility){b.kept, a.begin, b.end, a.coded_begin, b.coded_end};
+    if (kvern_visibility_has_flags(row)) {
+        const kvern_range *flagged = &row->ranges->list[0];
+        const int64_t at = row->base + first;
+        if (at >= flagged->end || at + count <= flagged->begin)
+            return all;
+        all.begin = kvern_min_i64(all.begin, flagged->begin);
+        all.end = kvern_max_i64(all.end, flagged->end);
+    }
+    return all;
 }
 
 static inline bool kvern_visibility_equal(const kvern_visibility *a, const kvern_visibility *b)
 {
-    return a->kept == b->kept && a->begin == b->begin && a->end == b->end;
+    return a->kept == b->kept && a->begin == b->begin && a->end == b->end && a->flags == b->flags;
 }
 
-// Whether one of the positions [at, at + count) is seen.
+// Whether one of the positions [at, at + count) is seen; both are multiples of a block's.
 static inline bool kvern_sees(const kvern_visibility *v, int64_t at, int64_t count)
 {
-    return at < v->kept || (at < v->end && v->begin < at + count);
+    return at < v->kept || (at < v->end && v->begin < at + count) ||
+           (v->flags && kvern_ranges_flag_any(v->flags, at, count));
 }
 
 // Whether one of the positions [from, to) is seen, if there are any.
@@ -147,7 +185,8 @@ static inline uint64_t kvern_slots_below(int64_t count)
 static inline uint64_t kvern_visible_slots(const kvern_visibility *v, int64_t at)
 {
     const uint64_t hidden = kvern_slots_below(v->begin - at) & ~kvern_slots_below(v->kept - at);
-    return kvern_slots_below(v->end - at) & ~hidden;
+    const uint64_t slots = kvern_slots_below(v->end - at) & ~hidden;
+    return v->flags ? slots | kvern_ranges_flags_at(v->flags, at) : slots;
 }
 
 // The first block at or behind the block `at` of which something may be seen.

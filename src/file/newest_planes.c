@@ -53,14 +53,18 @@ static kvern_status check_plane(const kvern_read *read, const plane *p, int64_t 
     return KVERN_OK;
 }
 
-// What the last position of a row sees.
+// What the last position of a row sees by its place alone, which every row holds. What it sees both
+// ways besides may have been dropped when the read has no query there. The positions of a block see
+// what the first of them does.
 static kvern_visibility last_sight(const kvern_read *read, size_t r)
 {
     kvern_read_row row = read->rows[r];
     if (row.length == 0)
         return (kvern_visibility){0};
-    row.base = row.length - 1;
-    return kvern_visibility_of(&read->window, &row, 0);
+    const int64_t query = row.block ? row.length - row.base - 1 : 0;
+    row.base = row.block ? row.base : row.length - 1;
+    row.ranges = NULL;
+    return kvern_visibility_of(&read->window, &row, query);
 }
 
 // One row, of which `shown` columns at the end are positions.

@@ -48,6 +48,13 @@ kvern_status kvern_layer_fail_kind(const kvern_planned_layer *layer, const char 
                       calls_of(layer));
 }
 
+kvern_status kvern_layer_check_phase(const kvern_planned_layer *layer, kvern_phase phase)
+{
+    if (!kvern_phase_is_both_ways(phase) || layer->ops->can(layer, KVERN_CAN_BIDIRECTIONAL))
+        return KVERN_OK;
+    return kvern_layer_fail_kind(layer, "tokens that see each other both ways");
+}
+
 kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane lane)
 {
     const kvern_geometry *g = &layer->geometry;

@@ -98,9 +98,25 @@ typedef struct kvern_lane_view {
     const int64_t *start; // NULL: rows follow each other
 } kvern_lane_view;
 
+// Which of the tokens see each other both ways, as the caller says it (kvern_tokens).
+typedef struct kvern_both_ways {
+    kvern_phase phase;
+    const kvern_range *ranges;
+    const size_t *range_counts;
+    const uint8_t *flags;
+} kvern_both_ways;
+
+// Whether there are such tokens in the phase.
+static inline bool kvern_phase_is_both_ways(kvern_phase phase)
+{
+    return phase == KVERN_PHASE_RANGES || phase == KVERN_PHASE_BIDIRECTIONAL ||
+           phase == KVERN_PHASE_ENCODER;
+}
+
 // Views of the lanes that the layer stores; others are not looked at.
 typedef struct kvern_lane_views {
     kvern_lane_view lanes[KVERN_LANES];
+    kvern_both_ways both;
 } kvern_lane_views;
 
 // `counts` has an entry per row: the tokens that it receives.
@@ -200,6 +216,10 @@ const kvern_layer_ops *kvern_layer_ops_of(kvern_layer_kind kind);
 // KVERN_ERR_UNSUPPORTED.
 KVERN_CHECK kvern_status kvern_layer_fail_kind(const kvern_planned_layer *layer,
                                                const char *lacking);
+
+// Refuses a layer that cannot receive tokens in the phase, by name (KVERN_ERR_UNSUPPORTED).
+KVERN_CHECK kvern_status kvern_layer_check_phase(const kvern_planned_layer *layer,
+                                                 kvern_phase phase);
 
 // Refuses a layer that does not store the lane, by name (KVERN_ERR_UNSUPPORTED).
 KVERN_CHECK kvern_status kvern_layer_check_lane(const kvern_planned_layer *layer, kvern_lane lane);

@@ -347,10 +347,35 @@ static void restart(kvern_row *row)
     }
 }
 
+// Drops the ranges behind the row's length.
+static void cut_ranges(kvern_row *row)
+{
+    if (!row->ranges)
+        return;
+    while (row->range_count && row->ranges->list[row->range_count - 1].end > row->length)
+        row->range_count--;
+    if (row->range_count == 0) {
+        kvern_ranges_release(row->ranges);
+        row->ranges = NULL;
+    }
+}
+
+void kvern_row_commit_ranges(kvern_row *row, kvern_row_change *change)
+{
+    if (!change->ranges)
+        return;
+    kvern_ranges_release(row->ranges);
+    row->ranges = change->ranges;
+    row->range_count = change->ranges->count;
+    change->ranges = NULL;
+    KVERN_ASSERT(kvern_row_is_sound(row));
+}
+
 void kvern_row_truncate(kvern_row *row, int64_t length)
 {
     KVERN_ASSERT(length <= row->length && (length == 0 || length >= row->held));
     row->length = length;
+    cut_ranges(row);
     if (length == 0)
         row->held = 0;
     if (length == 0 && row->table && row->table->gap)
@@ -519,6 +544,7 @@ void kvern_row_cancel(kvern_row *row, kvern_row_change *change)
         kvern_page_release(change->copy);
     release_list(change->later);
     release_list(change->room);
+    kvern_ranges_release(change->ranges);
     if (change->table && change->table != row->table)
         free_table(change->table);
     memset(change, 0, sizeof *change);
@@ -586,6 +612,7 @@ void kvern_row_reset(kvern_row *row)
     if (row->before)
         kvern_page_release(row->before);
     kvern_table_release(row->table);
+    kvern_ranges_release(row->ranges);
     trim_room(row, 0);
     trim_later(row, 0);
     memset(row, 0, sizeof *row);
@@ -594,6 +621,7 @@ void kvern_row_reset(kvern_row *row)
 void kvern_row_share(const kvern_row *from, kvern_row *to)
 {
     kvern_table_retain(from->table);
+    kvern_ranges_retain(from->ranges);
     *to = *from;
     to->room = to->later = NULL;
     to->room_count = to->later_count = 0;
@@ -626,6 +654,14 @@ static bool is_sound_table(const kvern_row *row)
              (table->kept + table->gap) * KVERN_PAGE_POSITIONS <= (size_t)row->held));
 }
 
+static bool is_sound_ranges(const kvern_row *row)
+{
+    if (!row->ranges)
+        return row->range_count == 0;
+    return row->range_count > 0 && row->range_count <= row->ranges->count &&
+           row->ranges->list[row->range_count - 1].end <= row->length;
+}
+
 static bool is_sound_list(const kvern_page *first, size_t count)
 {
     size_t found = 0;
@@ -641,5 +677,5 @@ bool kvern_row_is_sound(const kvern_row *row)
     return is_sound_list(row->room, row->room_count) &&
            is_sound_list(row->later, row->later_count) &&
            (row->later_count == 0 || !row->converted) && row->held <= row->length &&
-           is_sound_table(row);
+           is_sound_table(row) && is_sound_ranges(row);
 }

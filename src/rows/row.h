@@ -23,6 +23,7 @@
 // Where that cannot be done, the next call on the row tries again.
 
 #include "src/pages/pool.h"
+#include "src/rows/ranges.h"
 
 #include <stdbool.h>
 
@@ -57,6 +58,8 @@ typedef struct kvern_row {
     bool converted;        // its pages have the planned codecs, not those of before `start`
     int64_t floor;    // length when it was converted, 0 for none: what is below was another form
     int64_t boundary; // not to be converted below this length
+    kvern_ranges *ranges; // positions that see each other both ways; NULL: none
+    size_t range_count;   // of them; they end at the row's length or before
 } kvern_row;
 
 typedef struct kvern_row_undo kvern_row_undo;
@@ -70,6 +73,7 @@ typedef struct kvern_row_change {
     kvern_page *later;             // new pages for later, through kvern_page.next
     kvern_page *room;              // of a whole row: new pages, likewise
     size_t promised;               // likewise: what the row is promised for the open step
+    kvern_ranges *ranges;          // the row's when the change is stored; NULL: as before
 } kvern_row_change;
 
 // Positions of a row at most: far above any model, far below any overflow.
@@ -134,6 +138,9 @@ void kvern_row_truncate(kvern_row *row, int64_t length);
 // Gives back what the row does not need, if it still holds anything of that: what others held too,
 // when there was no memory for a table without it.
 void kvern_row_give_back(kvern_row *row);
+
+// The row's ranges are those of the change, if it has any; its new positions are stored.
+void kvern_row_commit_ranges(kvern_row *row, kvern_row_change *change);
 
 // Empties the row and gives up its reserved room.
 void kvern_row_reset(kvern_row *row);

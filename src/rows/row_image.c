@@ -25,6 +25,10 @@ static void take_over(kvern_row *row, const kvern_row_image *image)
     row->held = image->held;
     row->kept = kvern_pages_of(image->keep);
     row->floor = image->floor;
+    KVERN_ASSERT(!row->ranges);
+    kvern_ranges_retain(image->ranges);
+    row->ranges = image->ranges;
+    row->range_count = image->range_count;
 }
 
 // A row of planned pages, trimmed to nothing, may also become one that is not converted.

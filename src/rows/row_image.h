@@ -15,6 +15,8 @@ typedef struct kvern_row_image {
     int64_t length;     // positions; of those,
     int64_t keep, held; // the ones between the first `keep` and `held` are not there
     int64_t floor;
+    kvern_ranges *ranges; // borrowed; NULL: none
+    size_t range_count;   // of them
 } kvern_row_image;
 
 // Pages that a row of the image has in its table.

@@ -116,7 +116,9 @@ static kvern_status make_image(const kvern_cache *cache, const kvern_row *to,
     *image = (kvern_row_image){.length = taken->length,
                                .keep = layer->window.keep,
                                .held = taken->held,
-                               .floor = taken->floor};
+                               .floor = taken->floor,
+                               .ranges = taken->ranges,
+                               .range_count = taken->range_count};
     kvern_status status = check_form(cache, from, taken, &image->converted);
     image->is_other_form = layer->first_pool && image->converted != to->converted;
     // A row that grew here would have been in bf16 below the start.

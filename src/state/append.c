@@ -4,14 +4,15 @@
 
 #include "src/base/assert.h"
 #include "src/base/fail.h"
+#include "src/state/both_ways.h"
 #include "src/state/settle.h"
 #include "src/state/walk.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-const kvern_sized kvern_tokens_sizes =
-    KVERN_SIZED(kvern_tokens, KVERN_SIZE_TO(kvern_tokens, v_start));
+const kvern_sized kvern_tokens_sizes = KVERN_SIZED(
+    kvern_tokens, KVERN_SIZE_TO(kvern_tokens, v_start), KVERN_SIZE_TO(kvern_tokens, flags));
 
 void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *layer)
 {
@@ -26,30 +27,34 @@ void kvern_tokens_init(kvern_tokens *tokens, size_t size, const kvern_layer *lay
     kvern_sized_init(&kvern_tokens_sizes, &defaults, tokens, size);
 }
 
-kvern_lane_views kvern_tokens_views(const kvern_tokens *t)
+kvern_lane_views kvern_tokens_views(const kvern_tokens *t, kvern_phase phase)
 {
-    return (kvern_lane_views){{
-        [KVERN_LANE_K] = {t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start},
-        [KVERN_LANE_V] = {t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start},
-    }};
+    return (kvern_lane_views){
+        .lanes =
+            {
+                [KVERN_LANE_K] = {t->k, t->k_type, t->k_token_stride, t->k_head_stride, t->k_start},
+                [KVERN_LANE_V] = {t->v, t->v_type, t->v_token_stride, t->v_head_stride, t->v_start},
+            },
+        .both = {phase, t->ranges, t->range_counts, t->flags},
+    };
 }
 
-void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read)
+void kvern_cache_fill_read(const kvern_cache *cache, const kvern_layer_rows *rows,
+                           const int64_t *counts, kvern_read *read)
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    KVERN_ASSERT(!read->composition && read->row_count == rows.count);
+    KVERN_ASSERT(!read->composition && read->row_count == rows->count);
     kvern_composition_retain(cache->composition);
     read->composition = cache->composition;
-    layer->ops->fill_read(layer, &rows, counts, read);
+    layer->ops->fill_read(layer, rows, counts, read);
 }
 
-// Takes all that the append can fail for besides its room.
-static kvern_status prepare_rest(kvern_cache *cache, const int64_t *counts,
-                                 kvern_settling *settling, kvern_read **read)
+// Takes all that the append can fail for besides its room. What both_ways has made goes with that.
+static kvern_status prepare_rest(kvern_cache *cache, const kvern_both_ways *both,
+                                 const int64_t *counts, kvern_settling *settling, kvern_read **read)
 {
-    kvern_status status = KVERN_OK;
-    if (settling)
+    kvern_status status = kvern_both_ways_prepare(cache, both, counts);
+    if (!status && settling)
         status = kvern_settling_prepare(cache, 1, counts, true, read != NULL, settling);
     if (status || !read)
         return status;
@@ -69,17 +74,20 @@ kvern_status kvern_cache_store(kvern_cache *cache, const kvern_lane_views *views
     KVERN_ASSERT(!cache->appended);
     kvern_status status = layer->ops->check_tokens(layer, views, counts, rows.count);
     if (!status)
+        status = kvern_both_ways_check(cache, &views->both, counts);
+    if (!status)
         status = layer->ops->prepare(layer, &rows, counts, 0, 0);
     if (status)
         return status;
-    if ((status = prepare_rest(cache, counts, settle ? &settling : NULL, read))) {
+    if ((status = prepare_rest(cache, &views->both, counts, settle ? &settling : NULL, read))) {
         layer->ops->cancel(layer, &rows);
         return status;
     }
     layer->ops->commit(layer, &rows);
     layer->ops->store(layer, &rows, views, counts);
+    kvern_both_ways_commit(cache, &views->both);
     if (read)
-        kvern_cache_fill_read(cache, counts, *read);
+        kvern_cache_fill_read(cache, &rows, counts, *read);
     if (settle)
         kvern_settling_commit(&settling);
     return KVERN_OK;
@@ -111,9 +119,11 @@ kvern_status kvern_cache_read_donor(const kvern_cache *cache, const int64_t *cou
     if (!status)
         status = kvern_read_create(kvern_cache_context(cache), cache->batch->reservation,
                                    cache->batch->row_count, read);
-    if (!status)
-        kvern_cache_fill_read(cache, counts, *read);
-    return status;
+    if (status)
+        return status;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_cache_fill_read(cache, &rows, counts, *read);
+    return KVERN_OK;
 }
 
 // In canonical arithmetic every query of a window is computed like a decode at its position, which
@@ -123,6 +133,8 @@ kvern_status kvern_cache_append_lanes(kvern_cache *cache, kvern_phase phase,
                                       kvern_read **read)
 {
     kvern_status status = kvern_batch_check_counts(cache->batch, phase, counts);
+    if (!status)
+        status = kvern_layer_check_phase(kvern_cache_planned(cache), phase);
     if (!status)
         status = kvern_cache_store(cache, views, counts, true, read);
     for (size_t r = 0; !status && r < cache->batch->row_count; r++)
@@ -146,6 +158,6 @@ kvern_status kvern_cache_append(kvern_cache *cache, kvern_phase phase, const kve
         status = kvern_layer_check_lane(kvern_cache_planned(cache), KVERN_LANE_K);
     if (status)
         return status;
-    const kvern_lane_views views = kvern_tokens_views(&known);
+    const kvern_lane_views views = kvern_tokens_views(&known, phase);
     return kvern_cache_append_lanes(cache, phase, &views, known.counts, read);
 }

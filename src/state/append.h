@@ -10,8 +10,8 @@
 // What sizes the tokens of callers have.
 extern const kvern_sized kvern_tokens_sizes;
 
-// The lanes of keys and values.
-kvern_lane_views kvern_tokens_views(const kvern_tokens *tokens);
+// The lanes of keys and values, in an append of that phase.
+kvern_lane_views kvern_tokens_views(const kvern_tokens *tokens, kvern_phase phase);
 
 // Stores tokens of checked counts. The rows are settled afterwards: by the append itself when
 // `settle`, else by the caller.
@@ -32,7 +32,9 @@ KVERN_CHECK kvern_status kvern_step_check_append(const kvern_state *state, size_
 KVERN_CHECK kvern_status kvern_step_append_lanes(kvern_state *state, size_t layer,
                                                  const kvern_lane_views *views, kvern_read **read);
 
-// Fills in a read of the rows as they are, whose last counts[r] positions have queries.
-void kvern_cache_fill_read(const kvern_cache *cache, const int64_t *counts, kvern_read *read);
+// Fills in a read of the rows as they are, the cache's or others in their place, whose last
+// counts[r] positions have queries.
+void kvern_cache_fill_read(const kvern_cache *cache, const kvern_layer_rows *rows,
+                           const int64_t *counts, kvern_read *read);
 
 #endif

@@ -166,11 +166,24 @@ kvern_status kvern_batch_check_idle(const kvern_batch *batch)
     return kvern_batch_check_no_round(batch);
 }
 
+// Flags are for a row's first tokens, of which one alone has none to see.
+static kvern_status check_flagged(const kvern_batch *batch, size_t row, int64_t count)
+{
+    if (count > 0 && batch->lengths[row] > 0)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "row %zu: a bidirectional append at position %" PRId64
+                          ": it is a row's first",
+                          row, batch->lengths[row]);
+    if (count == 1)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu: a bidirectional append of one token", row);
+    return KVERN_OK;
+}
+
 kvern_status kvern_batch_check_counts(const kvern_batch *batch, kvern_phase phase,
                                       const int64_t *counts)
 {
     const int64_t most = phase == KVERN_PHASE_DECODE ? 1 : KVERN_MAX_POSITIONS;
-    if (phase != KVERN_PHASE_DECODE && phase != KVERN_PHASE_WINDOW && phase != KVERN_PHASE_KNOWN)
+    if ((unsigned)phase > KVERN_PHASE_ENCODER)
         return kvern_fail(KVERN_ERR_ARGUMENT, "phase %d is unknown", (int)phase);
     if (batch->row_count && !counts)
         return kvern_fail(KVERN_ERR_ARGUMENT, "counts is NULL");
@@ -182,6 +195,10 @@ kvern_status kvern_batch_check_counts(const kvern_batch *batch, kvern_phase phas
             return kvern_fail(KVERN_ERR_RANGE,
                               "row %zu: %" PRId64 " positions and %" PRId64 " more", r,
                               batch->lengths[r], counts[r]);
+        kvern_status status =
+            phase == KVERN_PHASE_BIDIRECTIONAL ? check_flagged(batch, r, counts[r]) : KVERN_OK;
+        if (status)
+            return status;
     }
     return KVERN_OK;
 }

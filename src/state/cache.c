@@ -254,7 +254,28 @@ kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row, int64_
                           "layer %zu, row %zu: trim %" PRId64 " positions, past the slack of its "
                           "window: %" PRId64 " can be",
                           cache->layer, row, tokens, most);
+    const kvern_row *r = &cache->rows[row];
+    const kvern_range *cut = kvern_ranges_cut(r->ranges, r->range_count, length - tokens);
+    if (cut)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu, row %zu: trim %" PRId64
+                          " positions, which cuts positions %" PRId64 " to %" PRId64
+                          " in two: they see each other both ways",
+                          cache->layer, row, tokens, cut->begin, cut->end - 1);
     return KVERN_OK;
+}
+
+int64_t kvern_cache_trim_length(const kvern_cache *cache, size_t row, int64_t length)
+{
+    const kvern_layer_rows rows = read_rows(cache);
+    if (row >= rows.count || length < 0)
+        return -1;
+    const kvern_row *r = &rows.rows[row];
+    const int64_t most = kvern_min_i64(length, r->length);
+    const int64_t least = r->length - kvern_cache_trimmable(cache, row);
+    const kvern_range *cut = kvern_ranges_cut(r->ranges, r->range_count, most);
+    const int64_t left = cut ? cut->begin : most;
+    return left >= least ? left : 0;
 }
 
 kvern_status kvern_cache_trim(kvern_cache *cache, size_t row, int64_t tokens)

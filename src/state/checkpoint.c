@@ -265,6 +265,8 @@ static void take_back(const kvern_row *kept, bool has_forms, kvern_row *row)
         .keep = (int64_t)kept->kept * KVERN_PAGE_POSITIONS,
         .held = kept->held,
         .floor = kept->floor,
+        .ranges = kept->ranges,
+        .range_count = kept->range_count,
     };
     row->spare = 0;
     kvern_row_truncate(row, 0);

@@ -39,9 +39,11 @@ kvern_status kvern_step_read_donor(kvern_state *state, size_t layer, kvern_read 
     const kvern_cache *donor = &state->caches[state->composition->layers[layer].donor->index];
     status = kvern_read_create(kvern_cache_context(donor), donor->batch->reservation,
                                donor->batch->row_count, read);
-    if (!status)
-        kvern_cache_fill_read(donor, state->batch.counts, *read);
-    return status;
+    if (status)
+        return status;
+    const kvern_layer_rows rows = kvern_cache_layer_rows(donor);
+    kvern_cache_fill_read(donor, &rows, state->batch.counts, *read);
+    return KVERN_OK;
 }
 
 size_t kvern_composition_last_layer(const kvern_composition *composition, kvern_layer_kind kind)

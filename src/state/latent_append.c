@@ -25,12 +25,14 @@ void kvern_latent_tokens_init(kvern_latent_tokens *tokens, size_t size, const kv
 
 static kvern_lane_views views_of(const kvern_latent_tokens *t)
 {
-    return (kvern_lane_views){{
-        [KVERN_LANE_LATENT] = {t->latent, t->latent_type, t->latent_token_stride, 0,
-                               t->latent_start},
-        [KVERN_LANE_ROPE] = {t->rope, t->rope_type, t->rope_token_stride, 0, t->rope_start},
-        [KVERN_LANE_INDEX] = {t->index, t->index_type, t->index_token_stride, 0, t->index_start},
-    }};
+    return (kvern_lane_views){
+        .lanes = {
+            [KVERN_LANE_LATENT] = {t->latent, t->latent_type, t->latent_token_stride, 0,
+                                   t->latent_start},
+            [KVERN_LANE_ROPE] = {t->rope, t->rope_type, t->rope_token_stride, 0, t->rope_start},
+            [KVERN_LANE_INDEX] = {t->index, t->index_type, t->index_token_stride, 0,
+                                  t->index_start},
+        }};
 }
 
 // What is missing is found where the lanes are read (kvern_layer_ops.check_tokens); where no row

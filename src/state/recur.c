@@ -153,6 +153,8 @@ kvern_status kvern_cache_recur(kvern_cache *cache, kvern_phase phase,
     if (!status)
         status = kvern_batch_check_counts(cache->batch, phase, known.counts);
     if (!status)
+        status = kvern_layer_check_phase(kvern_cache_planned(cache), phase);
+    if (!status)
         status = run(cache, &known, known.counts, false);
     if (!status)
         advance(cache, known.counts);
@@ -183,6 +185,8 @@ kvern_status kvern_cache_lanes(kvern_cache *cache, kvern_phase phase, const int6
     kvern_status status = check_cache(cache, true);
     if (!status)
         status = kvern_batch_check_counts(cache->batch, phase, counts);
+    if (!status)
+        status = kvern_layer_check_phase(kvern_cache_planned(cache), phase);
     if (!status && cache->batch->row_count && !lanes)
         status = kvern_fail(KVERN_ERR_ARGUMENT, "lanes is NULL");
     if (status)

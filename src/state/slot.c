@@ -249,7 +249,7 @@ kvern_status kvern_step_slots_done(kvern_state *state, size_t layer, kvern_read 
     if (rows.coded)
         kvern_residual_store(kvern_cache_planned(cache), &rows, counts);
     if (read)
-        kvern_cache_fill_read(cache, counts, *read);
+        kvern_cache_fill_read(cache, &rows, counts, *read);
     cache->appended = true;
     return KVERN_OK;
 }

@@ -220,6 +220,18 @@ static void cut_row(kvern_cache *cache, size_t row)
     layer->ops->truncate(layer, &rows, row, cache->batch->lengths[row]);
 }
 
+// Layers may have been given other ranges.
+int64_t kvern_state_trim_length(const kvern_state *state, size_t row, int64_t length)
+{
+    int64_t left = length, before;
+    do {
+        before = left;
+        for (size_t l = 0; l < state->composition->count && left > 0; l++)
+            left = kvern_cache_trim_length(&state->caches[l], row, left);
+    } while (left > 0 && left < before);
+    return row < kvern_state_rows(state) && length >= 0 ? left : -1;
+}
+
 kvern_status kvern_state_trim(kvern_state *state, size_t row, int64_t tokens)
 {
     kvern_status status = kvern_state_check_idle(state);

@@ -68,6 +68,12 @@ static kvern_status check_step(const kvern_state *state, kvern_phase phase, cons
     if (state->batch.step_open)
         return kvern_fail(KVERN_ERR_BUSY, "a step is open");
     kvern_status status = kvern_batch_check_counts(&state->batch, phase, counts);
+    for (size_t l = 0; l < state->composition->count && !status; l++)
+        status = kvern_layer_check_phase(&state->composition->layers[l], phase);
+    if (!status && state->batch.round_open && kvern_phase_is_both_ways(phase))
+        status = kvern_fail(KVERN_ERR_UNSUPPORTED,
+                            "a round of tokens that see each other both ways, which cannot be "
+                            "taken back one by one");
     return status ? status : check_round(state, counts);
 }
 
@@ -138,7 +144,7 @@ kvern_status kvern_step_append(kvern_state *state, size_t layer, const kvern_tok
         status = kvern_step_check_append(state, layer, KVERN_LANE_K, known.counts);
     if (status)
         return status;
-    const kvern_lane_views views = kvern_tokens_views(&known);
+    const kvern_lane_views views = kvern_tokens_views(&known, state->batch.phase);
     return kvern_step_append_lanes(state, layer, &views, read);
 }
 

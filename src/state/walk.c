@@ -87,6 +87,20 @@ static const char *walk_coded(const kvern_planned_layer *layer, const kvern_row 
     return NULL;
 }
 
+static const char *walk_ranges(const kvern_row *row)
+{
+    HOLDS(!row->ranges || row->ranges->references > 0, "ranges are held by nobody");
+    HOLDS(!row->ranges == (row->range_count == 0), "ranges are counted that are not there");
+    int64_t end = 0;
+    for (size_t i = 0; i < row->range_count; i++) {
+        const kvern_range *range = &row->ranges->list[i];
+        HOLDS(range->begin >= end && range->end > range->begin, "ranges do not ascend");
+        end = range->end;
+    }
+    HOLDS(end <= row->length, "a range reaches beyond the row");
+    return NULL;
+}
+
 static const char *walk_window(const kvern_planned_layer *layer, const kvern_row *row)
 {
     const kvern_window *window = &layer->window;
@@ -120,6 +134,8 @@ static const char *walk_row(const kvern_planned_layer *layer, const kvern_row *r
     const char *wrong = walk_table(row);
     if (!wrong)
         wrong = walk_whole(layer, row);
+    if (!wrong)
+        wrong = walk_ranges(row);
     if (!wrong)
         wrong = walk_window(layer, row);
     return wrong ? wrong : walk_pages(layer, row);

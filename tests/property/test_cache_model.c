@@ -9,6 +9,7 @@
 #include "tests/support/ledger.h"
 #include "tests/support/naive_cache.h"
 #include "tests/support/soundness.h"
+#include "tests/support/storages.h"
 
 #include <kvern/kvern.h>
 
@@ -169,15 +170,21 @@ static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *b
 
 static void append(world *w, pair *p)
 {
-    const kvern_phase phase = (kvern_phase)below(w, 3);
+    const bool causal = w->layer.kind == KVERN_LAYER_LATENT || naive_is_split(&w->layer);
+    const kvern_phase phase = (kvern_phase)below(w, causal || below(w, 3) ? 3 : 6);
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
     for (size_t r = 0; r < p->rows; r++) {
         base[r] = p->naive[r].length;
         counts[r] = random_count(w, phase == KVERN_PHASE_DECODE);
         if (base[r] + counts[r] > MOST_LENGTH)
             counts[r] = 0;
+        if (phase == KVERN_PHASE_BIDIRECTIONAL && (base[r] || counts[r] == 1))
+            counts[r] = 0;
     }
-    naive_tokens tokens = naive_append(&w->random, &w->layer, p->naive, p->rows, counts);
+    naive_tokens tokens =
+        is_both_ways(phase)
+            ? naive_append_both_ways(&w->random, &w->layer, p->naive, p->rows, phase, counts)
+            : naive_append(&w->random, &w->layer, p->naive, p->rows, counts);
     kvern_read *read = NULL;
     const bool wanted = below(w, 4) > 0;
     assert_ok(naive_cache_append(p->cache, phase, &tokens, wanted ? &read : NULL));
@@ -192,15 +199,51 @@ static void append(world *w, pair *p)
 static void read_donor(world *w, pair *p)
 {
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    bool refused = false;
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[r];
         const int64_t most = row->length - naive_row_least_donor(row, &w->layer);
         counts[r] = most > 0 ? (int64_t)below(w, (uint64_t)most + 1) : 0;
         base[r] = row->length - counts[r];
+        refused = refused || !naive_row_can_read(row, &w->layer, base[r]);
     }
     kvern_read *read;
+    if (refused) {
+        assert_status(KVERN_ERR_RANGE, kvern_cache_read_donor(p->cache, counts, &read));
+        assert_null(read);
+        return;
+    }
     assert_ok(kvern_cache_read_donor(p->cache, counts, &read));
     check_new_read(w, p, read, base);
+}
+
+// A read of what is stored now and of a block behind it, which nobody appends.
+static void read_block(world *w, pair *p)
+{
+    pair with = {.rows = p->rows};
+    int64_t counts[MOST_ROWS], base[MOST_ROWS];
+    for (size_t r = 0; r < p->rows; r++) {
+        naive_row_copy(&p->naive[r], &w->layer, &with.naive[r]);
+        counts[r] = below(w, 4) ? (int64_t)below(w, 130) : 0;
+        base[r] = p->naive[r].length;
+    }
+    naive_tokens tokens = naive_append(&w->random, &w->layer, with.naive, p->rows, counts);
+    kvern_read *read;
+    for (size_t r = 0; r < p->rows; r++) {
+        with.naive[r].block = base[r];
+        with.naive[r].groups++;
+        for (int64_t i = 0; i < counts[r]; i++)
+            with.naive[r].group[base[r] + i] = with.naive[r].groups;
+    }
+    if (kvern_cache_can(p->cache, KVERN_CAN_BLOCK)) {
+        assert_ok(kvern_cache_read_block(p->cache, &tokens.tokens, &read));
+        check_new_read(w, &with, read, base);
+    } else {
+        assert_status(KVERN_ERR_UNSUPPORTED,
+                      kvern_cache_read_block(p->cache, &tokens.tokens, &read));
+    }
+    naive_tokens_free(&tokens);
+    drop_pair(&with);
 }
 
 // Takes a row over into an empty one.
@@ -238,9 +281,14 @@ static void trim(world *w, pair *p)
 {
     const size_t r = below(w, p->rows);
     const uint64_t length = (uint64_t)p->naive[r].length;
+    int64_t wanted = (int64_t)below(w, length + 5), left = wanted;
+    left = left < (int64_t)length ? left : (int64_t)length;
+    while (!naive_row_may_trim(&p->naive[r], &w->layer, left))
+        left--;
+    assert_int_equal(kvern_cache_trim_length(p->cache, r, wanted), left);
     const int64_t tokens =
         (int64_t)(below(w, 2) ? below(w, length + 1) : below(w, (length < 9 ? length : 9) + 1));
-    if (tokens <= naive_row_trimmable(&p->naive[r], &w->layer) || tokens == (int64_t)length) {
+    if (naive_row_may_trim(&p->naive[r], &w->layer, (int64_t)length - tokens)) {
         assert_ok(kvern_cache_trim(p->cache, r, tokens));
         naive_row_trim(&p->naive[r], tokens);
     } else {
@@ -300,9 +348,12 @@ static void check_all_stored(world *w)
 static void operate(world *w)
 {
     pair *p = random_pair(w);
-    switch (below(w, 20)) {
+    switch (below(w, 21)) {
     case 16:
         read_donor(w, p);
+        break;
+    case 20:
+        read_block(w, p);
         break;
     case 17:
         adopt(w, p);

@@ -122,10 +122,19 @@ typedef struct step {
     bool appended[MOST_LAYERS];
 } step;
 
+// Whether the state can have a step of any phase now.
+static bool has_every_phase(const world *w)
+{
+    bool every = !w->drafts_left;
+    for (size_t l = 0; l < w->layers; l++)
+        every = every && w->plan[l].kind != KVERN_LAYER_LATENT && !naive_is_split(&w->plan[l]);
+    return every;
+}
+
 static void choose_step(world *w, const pair *p, step *s)
 {
     memset(s, 0, sizeof *s);
-    s->phase = (kvern_phase)below(w, 3);
+    s->phase = (kvern_phase)below(w, has_every_phase(w) && below(w, 2) ? 6 : 3);
     for (size_t r = 0; r < p->rows; r++) {
         s->base[r] = p->naive[0][r].length;
         const uint64_t most = s->phase == KVERN_PHASE_DECODE ? 2 : below(w, 5) ? 20 : 300;
@@ -134,6 +143,8 @@ static void choose_step(world *w, const pair *p, step *s)
             s->counts[r] = 0;
         if (w->drafts_left && s->counts[r] > w->drafts_left[r])
             s->counts[r] = w->drafts_left[r];
+        if (s->phase == KVERN_PHASE_BIDIRECTIONAL && (s->base[r] || s->counts[r] == 1))
+            s->counts[r] = 0;
     }
 }
 
@@ -192,7 +203,11 @@ static void check_or_keep(world *w, const pair *p, kvern_read *read, size_t laye
 static void append_layer(world *w, pair *p, step *s, size_t layer)
 {
     const kvern_layer *plan = &w->plan[layer];
-    naive_tokens t = naive_append(&w->random, plan, p->naive[layer], p->rows, s->counts);
+    naive_row *rows = p->naive[layer];
+    naive_tokens t =
+        is_both_ways(s->phase)
+            ? naive_append_both_ways(&w->random, plan, rows, p->rows, s->phase, s->counts)
+            : naive_append(&w->random, plan, rows, p->rows, s->counts);
     kvern_read *read = NULL;
     if (below(w, 2))
         t.tokens.counts = t.latents.counts = NULL; // the step knows them
@@ -230,7 +245,7 @@ static void read_shared(world *w, const pair *p, const step *s)
 
 // ---- Borrowed rows ----
 
-// The first position that the newest one sees without a gap.
+// The first position that the newest one sees without a gap by its place alone.
 static int64_t seen_from(const kvern_layer *layer, int64_t length)
 {
     const int64_t last = length - 1, recent = layer->window - layer->keep;
@@ -240,8 +255,9 @@ static int64_t seen_from(const kvern_layer *layer, int64_t length)
 }
 
 static void check_range(const kvern_read *read, const kvern_layer *layer, size_t row,
-                        int64_t length)
+                        const naive_row *naive)
 {
+    const int64_t length = naive->length;
     int64_t begin = -7, end = -7, kept = -7;
     assert_status(KVERN_ERR_RANGE, kvern_read_range(read, row, length > 0, &begin, &end, &kept));
     assert_true(begin == -7 && end == -7 && kept == -7);
@@ -249,7 +265,7 @@ static void check_range(const kvern_read *read, const kvern_layer *layer, size_t
         return;
     assert_ok(kvern_read_range(read, row, 0, &begin, &end, &kept));
     assert_int_equal(end, length);
-    assert_int_equal(begin, seen_from(layer, length));
+    assert_int_equal(begin, naive_row_first_seen(naive, layer, length - 1));
     assert_int_equal(kept, layer->keep < length ? layer->keep : length);
 }
 
@@ -312,9 +328,9 @@ static void borrow(world *w, const pair *p)
     bool possible = true;
     for (size_t r = 0; r < p->rows; r++) {
         const naive_row *row = &p->naive[layer][r];
-        counts[r] = row->length > 0;
+        counts[r] = row->length > 0 && below(w, 8); // without a query it may be copied all the same
         base[r] = row->length - counts[r];
-        possible = possible && (counts[r] == 0 || base[r] >= naive_row_least_donor(row, plan));
+        possible = possible && naive_row_can_read(row, plan, base[r]);
     }
     if (!possible) {
         assert_status(KVERN_ERR_RANGE, kvern_state_read_donors(p->state, &layer, 1, counts, &read));
@@ -328,8 +344,10 @@ static void borrow(world *w, const pair *p)
         return;
     }
     assert_ok(kvern_state_read_donors(p->state, &layer, 1, counts, &read));
-    for (size_t r = 0; r < p->rows; r++)
-        check_range(read, plan, r, p->naive[layer][r].length);
+    for (size_t r = 0; r < p->rows; r++) {
+        if (counts[r] || p->naive[layer][r].length == 0)
+            check_range(read, plan, r, &p->naive[layer][r]);
+    }
     check_newest(w, read, plan, p->naive[layer], p->rows);
     check_or_keep(w, p, read, layer, base);
 }
@@ -410,9 +428,15 @@ static bool can_take_back(const naive_row *row, const kvern_layer *layer, int64_
     plain.residual = plain.precise_sinks = later.coded = 0;
     later.length = length;
     later.converted = true;
+    later.group = calloc((size_t)length + 1, sizeof *later.group);
+    assert_non_null(later.group);
+    if (row->length)
+        memcpy(later.group, row->group, (size_t)row->length * sizeof *later.group);
     naive_row_settle(&later, &plain, count);
     const bool bounded = later.held == 0 || count <= layer->slack; // memory is, by the slack
-    return bounded && naive_row_trimmable(&later, &plain) >= count;
+    const bool can = bounded && naive_row_trimmable(&later, &plain) >= count;
+    free(later.group);
+    return can;
 }
 
 static bool choose_drafts(world *w, const pair *p, int64_t *counts)
@@ -466,6 +490,14 @@ static void run_round(world *w, pair *p)
 
 // ---- Row operations ----
 
+static bool may_trim(const world *w, const pair *p, size_t r, int64_t length)
+{
+    bool may = true;
+    for (size_t l = 0; l < w->layers; l++)
+        may = may && naive_row_may_trim(&p->naive[l][r], &w->plan[l], length);
+    return may;
+}
+
 static void trim(world *w, pair *p)
 {
     const size_t r = below(w, p->rows);
@@ -479,9 +511,14 @@ static void trim(world *w, pair *p)
         most = layer < most ? layer : most;
         least = reusable > least ? reusable : least;
     }
+    const int64_t wanted = (int64_t)below(w, length + 5);
+    int64_t left = wanted < (int64_t)length ? wanted : (int64_t)length;
+    while (!may_trim(w, p, r, left))
+        left--;
+    assert_int_equal(kvern_state_trim_length(p->state, r, wanted), left);
     assert_int_equal(kvern_state_trimmable(p->state, r), most);
     assert_int_equal(kvern_state_min_reusable(p->state, r), least);
-    if (tokens <= most || tokens == (int64_t)length) {
+    if (may_trim(w, p, r, (int64_t)length - tokens)) {
         assert_ok(kvern_state_trim(p->state, r, tokens));
         for (size_t l = 0; l < w->layers; l++)
             naive_row_trim(&p->naive[l][r], tokens);

@@ -60,10 +60,14 @@ static float score(const reference_stream *k, const reference_query *query, int6
 
 static bool sees(const reference_query *query, int64_t p)
 {
-    if (query->chunk && p / query->chunk != query->position / query->chunk)
+    const bool before = query->block && p < query->block;
+    const int64_t position = before ? query->block : query->position;
+    if (query->groups && (p >= query->length ||
+                          (query->groups[p] && query->groups[p] == query->groups[query->position])))
+        return p < query->length;
+    if (query->chunk && p / query->chunk != position / query->chunk)
         return false;
-    return p <= query->position &&
-           (!query->recent || p < query->keep || p > query->position - query->recent);
+    return p <= position && (!query->recent || p < query->keep || p > position - query->recent);
 }
 
 static bool sees_any(const reference_query *query, int64_t begin, int64_t count)
@@ -170,7 +174,8 @@ void reference_attend(const reference_head *head, const reference_query *query, 
 {
     triple total = {.m = -INFINITY};
     bool begun = false;
-    for (int64_t span = 0; span <= query->position; span += SPAN) {
+    const int64_t last = query->groups ? query->length - 1 : query->position;
+    for (int64_t span = 0; span <= last; span += SPAN) {
         if (!sees_any(query, span, SPAN))
             continue;
         const triple part = reduce_span(head, query, span);

@@ -12,7 +12,12 @@ typedef struct reference_query {
     int64_t recent;   // of them the newest `recent` ones, 0: all
     int64_t keep;     // and the first `keep` ones
     int64_t chunk;    // of them those of its own chunk of so many; 0: there are no chunks
-    const float *q;   // [k_dim]
+    // Per position of the row, which has `length` of them: those of one group that is not 0 see
+    // each other; NULL: there are none.
+    const int64_t *groups;
+    int64_t length;
+    int64_t block;  // not 0: of the positions in front of it, the query sees what that one does
+    const float *q; // [k_dim]
     float scale, softcap;
     const float *sink; // NULL: none
 } reference_query;

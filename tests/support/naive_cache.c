@@ -44,6 +44,8 @@ static void make_room(naive_row *row, const kvern_layer *layer, int64_t length)
     row->index = resize(row->index, (size_t)row->capacity * layer->index_dim);
     row->coded_k = resize(row->coded_k, (size_t)row->capacity * k_floats(layer));
     row->coded_v = resize(row->coded_v, (size_t)row->capacity * v_floats(layer));
+    row->group = realloc(row->group, (size_t)row->capacity * sizeof *row->group);
+    assert_non_null(row->group);
 }
 
 // ---- What is kept precise (kvern_layer.residual) ----
@@ -105,6 +107,32 @@ int64_t naive_row_least_donor(const naive_row *row, const kvern_layer *layer)
     return least > precise ? least : precise;
 }
 
+// The first position of a query's group, or its own.
+static int64_t first_of_group(const naive_row *row, int64_t query)
+{
+    int64_t first = query;
+    for (int64_t p = query; p-- > 0 && row->group[query];) {
+        if (row->group[p] == row->group[query])
+            first = p;
+    }
+    return first;
+}
+
+bool naive_row_can_read(const naive_row *row, const kvern_layer *layer, int64_t base)
+{
+    bool can = base == row->length || base >= naive_row_least_donor(row, layer);
+    for (int64_t q = base; row->groups && row->held && q < row->length && can; q++)
+        can = !row->group[q] || first_of_group(row, q) >= row->held;
+    return can;
+}
+
+int64_t naive_row_first_seen(const naive_row *row, const kvern_layer *layer, int64_t query)
+{
+    const int64_t recent = layer_first_seen(layer, query);
+    const int64_t first = row->group[query] == row->flagged ? query : first_of_group(row, query);
+    return first < recent ? first : recent;
+}
+
 static bool is_latent(const kvern_layer *layer)
 {
     return layer->kind == KVERN_LAYER_LATENT;
@@ -152,7 +180,21 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
         append_latent(row, layer, k, index);
     else
         append_heads(row, layer, k, v);
-    row->length++;
+    row->group[row->length++] = 0;
+}
+
+bool naive_row_sees(const naive_row *row, const kvern_layer *layer, int64_t query, int64_t position)
+{
+    if (row->block && query >= row->block && position < row->block)
+        return layer_sees(layer, row->block, position);
+    return layer_sees(layer, query, position) ||
+           (row->group[query] && row->group[query] == row->group[position]);
+}
+
+bool naive_row_may_trim(const naive_row *row, const kvern_layer *layer, int64_t length)
+{
+    return length == 0 || (length >= row->length - naive_row_trimmable(row, layer) &&
+                           both_ways_may_cut(row->group, row->length, length));
 }
 
 kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int stream)
@@ -202,8 +244,11 @@ void naive_row_settle(naive_row *row, const kvern_layer *layer, int64_t count)
 
 int64_t naive_row_trimmable(const naive_row *row, const kvern_layer *layer)
 {
-    const int64_t least = least_length(row, layer);
-    return row->length - (row->coded > least ? row->coded : least);
+    int64_t least = least_length(row, layer);
+    least = row->coded > least ? row->coded : least;
+    while (!both_ways_may_cut(row->group, row->length, least))
+        least++;
+    return row->length - least;
 }
 
 int64_t naive_row_min_reusable(const naive_row *row, const kvern_layer *layer)
@@ -223,7 +268,8 @@ void naive_row_trim(naive_row *row, int64_t tokens)
 
 void naive_row_reset(naive_row *row)
 {
-    row->length = row->held = row->floor = row->boundary = row->coded = 0;
+    row->length = row->held = row->floor = row->boundary = row->coded = row->groups = 0;
+    row->flagged = 0;
     row->converted = false;
 }
 
@@ -245,6 +291,7 @@ void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *
 {
     *to = *from;
     to->k = to->v = to->index = to->coded_k = to->coded_v = NULL;
+    to->group = NULL;
     to->capacity = 0;
     make_room(to, layer, from->length);
     if (from->length) {
@@ -253,6 +300,7 @@ void naive_row_copy(const naive_row *from, const kvern_layer *layer, naive_row *
         memcpy(to->index, from->index, (size_t)from->length * layer->index_dim * sizeof(float));
         memcpy(to->coded_k, from->coded_k, (size_t)from->length * k_floats(layer) * sizeof(float));
         memcpy(to->coded_v, from->coded_v, (size_t)from->length * v_floats(layer) * sizeof(float));
+        memcpy(to->group, from->group, (size_t)from->length * sizeof *to->group);
     }
 }
 
@@ -263,6 +311,7 @@ void naive_row_free(naive_row *row)
     free(row->index);
     free(row->coded_k);
     free(row->coded_v);
+    free(row->group);
     memset(row, 0, sizeof *row);
 }
 
@@ -289,9 +338,10 @@ void naive_row_free(naive_row *row)
 //    s_p, at most 87: E once for the score and once for m.
 //  - acc is a chain of fma over at most 1024 positions of a span, then one fma and one product per
 //    merge: g(1024 + 2 spans) relative to sum w'_p |v_p|. Affine codes add a sum per run of visible
-//    positions (17 runs in a span with kept positions, 16 otherwise), the 8 roundings of that sum,
+//    positions (17 runs in a span with kept positions, 16 otherwise, and 32 a block where positions
+//    are flagged), the 8 roundings of that sum,
 //    which outweigh the one of weight times scale, and the rounding of the stored value that is
-//    compared with: g(1024 + 26 + 2 spans), relative to the sizes of scale * code and bias.
+//    compared with: g(1024 + runs + 9 + 2 spans), relative to the sizes of scale * code and bias.
 //    L is a tree per block (8 roundings), 16 blocks, and the merges: g(24 + 2 spans).
 //  - Where positions are kept precise there are twice as many spans at most, and the larger of the
 //    bounds for both codecs holds.
@@ -381,10 +431,10 @@ typedef struct scored {
 static scored score_all(const naive_row *row, const kvern_layer *layer, const naive_query *query)
 {
     scored all = {.largest = query->sink ? (double)*query->sink : -INFINITY};
-    all.s = malloc((size_t)(query->position + 1) * sizeof *all.s);
+    all.s = malloc((size_t)row->length * sizeof *all.s);
     assert_non_null(all.s);
-    for (int64_t p = 0; p <= query->position; p++) {
-        if (!layer_sees(layer, query->position, p))
+    for (int64_t p = 0; p < row->length; p++) {
+        if (!naive_row_sees(row, layer, query->position, p))
             continue;
         double error;
         const kvern_codec codec = codec_read(row, layer, 0, query->position, p);
@@ -393,8 +443,8 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
         all.largest = fmax(all.largest, all.s[p]);
         all.error = fmax(all.error, error);
     }
-    for (int64_t p = 0; p <= query->position; p++) {
-        if (!layer_sees(layer, query->position, p))
+    for (int64_t p = 0; p < row->length; p++) {
+        if (!naive_row_sees(row, layer, query->position, p))
             continue;
         all.sum += exp(all.s[p] - all.largest);
         all.deepest = fmax(all.deepest, fmin(all.largest - all.s[p], 87));
@@ -405,12 +455,13 @@ static scored score_all(const naive_row *row, const kvern_layer *layer, const na
 }
 
 // The factor of A above.
-static double relative_bound(const scored *all, const kvern_layer *layer, int64_t position)
+static double relative_bound(const scored *all, const kvern_layer *layer, const naive_row *row)
 {
     const kvern_codec *codec = &layer->v_codec;
-    const double codes = codec->group ? 26 : is_rotated(codec) ? 1 : 0;
+    const double runs = row->groups ? 32 * 16 : 17;
+    const double codes = codec->group ? runs + 9 : is_rotated(codec) ? 1 : 0;
     const double chain = 1024 + codes + rotations(codec, layer->v_dim);
-    const double spans = (naive_is_split(layer) ? 2 : 1) * (1 + (double)(position / 1024));
+    const double spans = (naive_is_split(layer) ? 2 : 1) * (1 + (double)((row->length - 1) / 1024));
     const double weight = expm1(2 * all->error + U * all->deepest + 3 * U * (18 + spans));
     if (weight >= 1) // scores so large that rounding decides: nothing can be said
         return INFINITY;
@@ -423,11 +474,11 @@ void naive_row_attend(const naive_row *row, const kvern_layer *layer, const naiv
                       double *out, double *bound)
 {
     scored all = score_all(row, layer, query);
-    const double relative = relative_bound(&all, layer, query->position);
+    const double relative = relative_bound(&all, layer, row);
     double size[MOST_DIM] = {0}, lost[MOST_DIM] = {0};
     memset(out, 0, layer->v_dim * sizeof *out);
-    for (int64_t p = 0; p <= query->position; p++) {
-        if (!layer_sees(layer, query->position, p))
+    for (int64_t p = 0; p < row->length; p++) {
+        if (!naive_row_sees(row, layer, query->position, p))
             continue;
         const kvern_codec codec = codec_read(row, layer, 1, query->position, p);
         const float *v = v_read(row, layer, query->position, p) + query->kv_head * layer->v_dim;
@@ -781,6 +832,31 @@ static void view_latents(test_random *random, const kvern_layer *layer, size_t r
     }
 }
 
+naive_tokens naive_append_both_ways(test_random *random, const kvern_layer *layer, naive_row *rows,
+                                    size_t row_count, kvern_phase phase, const int64_t *counts)
+{
+    naive_tokens made = naive_append(random, layer, rows, row_count, counts);
+    int64_t **groups = new_numbers(row_count, sizeof *groups);
+    for (size_t r = 0; r < row_count; r++)
+        groups[r] = counts[r] ? rows[r].group + rows[r].length - counts[r] : NULL;
+    for (size_t r = 0; r < row_count; r++)
+        both_ways_choose(random, phase, counts[r], groups[r]);
+    made.both = both_ways_of(phase, row_count, counts, groups, &made.tokens);
+    for (size_t r = 0; r < row_count; r++) {
+        int64_t last = rows[r].groups;
+        for (int64_t i = 0; i < counts[r]; i++) {
+            if (groups[r][i])
+                groups[r][i] += rows[r].groups;
+            last = groups[r][i] > last ? groups[r][i] : last;
+        }
+        if (phase == KVERN_PHASE_BIDIRECTIONAL && last > rows[r].groups)
+            rows[r].flagged = last;
+        rows[r].groups = last;
+    }
+    free(groups);
+    return made;
+}
+
 naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
                           size_t row_count, const int64_t *counts)
 {
@@ -820,6 +896,7 @@ void naive_tokens_free(naive_tokens *tokens)
         batch_view_destroy(&tokens->views[lane]);
     free(tokens->views);
     free(tokens->counts);
+    both_ways_free(&tokens->both);
     memset(tokens, 0, sizeof *tokens);
 }
 

@@ -6,6 +6,7 @@
 // types, and attention over it in double precision. Random operations on a real cache are compared
 // with the same operations on this one.
 
+#include "tests/support/both_ways.h"
 #include "tests/support/random.h"
 
 #include <kvern/kvern.h>
@@ -26,7 +27,11 @@ typedef struct naive_row {
     // as the planned codecs store it; read so by every query below `coded`.
     float *coded_k, *coded_v;
     int64_t coded;
-    float *index; // [length][index_dim]
+    float *index;    // [length][index_dim]
+    int64_t *group;  // [length]: positions of one group see each other both ways; 0: of none
+    int64_t groups;  // the last group that was made
+    int64_t flagged; // the group whose positions were flagged, so that they may be no neighbours
+    int64_t block;   // the position of a block that all see each other; 0: there is none
 } naive_row;
 
 // The codec that the row stores keys (0) or values (1) in now, all of them, or what is precise.
@@ -36,6 +41,19 @@ kvern_codec naive_row_codec(const naive_row *row, const kvern_layer *layer, int 
 // a query.
 bool naive_is_split(const kvern_layer *layer);
 int64_t naive_row_least_donor(const naive_row *row, const kvern_layer *layer);
+
+// Whether a donor read may have queries from `base` on: all that they see is held.
+bool naive_row_can_read(const naive_row *row, const kvern_layer *layer, int64_t base);
+
+// The first position of the stretch that a query sees with its own.
+int64_t naive_row_first_seen(const naive_row *row, const kvern_layer *layer, int64_t query);
+
+// Whether a query at `query` sees `position`.
+bool naive_row_sees(const naive_row *row, const kvern_layer *layer, int64_t query,
+                    int64_t position);
+
+// Whether the row can be trimmed to that length.
+bool naive_row_may_trim(const naive_row *row, const kvern_layer *layer, int64_t length);
 
 // The keys and values of position p, of all heads, as a query at `position` reads them.
 const float *naive_row_keys(const naive_row *row, const kvern_layer *layer, int64_t position,
@@ -64,7 +82,7 @@ void naive_row_free(naive_row *row);
 
 // One query vector.
 typedef struct naive_query {
-    int64_t position; // sees the positions up to this one
+    int64_t position; // what it sees follows from that
     size_t kv_head;
     const float *q; // [k_dim]
     float scale, softcap;
@@ -112,11 +130,16 @@ typedef struct naive_tokens {
     kvern_latent_tokens latents; // of a layer of latents
     bool is_latent;
     struct batch_view *views; // of k and v, or of latents, rotated keys and index keys
+    both_ways both;
     int64_t *counts;
 } naive_tokens;
 
 naive_tokens naive_append(test_random *random, const kvern_layer *layer, naive_row *rows,
                           size_t row_count, const int64_t *counts);
+
+// The same in a phase whose tokens see each other both ways, chosen at random.
+naive_tokens naive_append_both_ways(test_random *random, const kvern_layer *layer, naive_row *rows,
+                                    size_t row_count, kvern_phase phase, const int64_t *counts);
 void naive_tokens_free(naive_tokens *tokens);
 
 // Appends them: to a cache that stands alone, and to a layer of the open step.

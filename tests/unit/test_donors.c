@@ -314,6 +314,8 @@ static void a_shared_layer_answers_for_its_donor(void **state)
         for (size_t r = 0; r < ROWS; r++) {
             assert_int_equal(kvern_cache_length(cache, r), kvern_cache_length(donor, r));
             assert_int_equal(kvern_cache_trimmable(cache, r), kvern_cache_trimmable(donor, r));
+            assert_int_equal(kvern_cache_trim_length(cache, r, 7),
+                             kvern_cache_trim_length(donor, r, 7));
             assert_int_equal(kvern_cache_max_append(cache, r), kvern_cache_max_append(donor, r));
             assert_int_equal(kvern_cache_min_reusable(cache, r),
                              kvern_cache_min_reusable(donor, r));

@@ -50,6 +50,8 @@ static void numbers_of_the_interface(void **state)
     assert_int_equal(KVERN_PHASE_DECODE, 0);
     assert_int_equal(KVERN_PHASE_WINDOW, 1);
     assert_int_equal(KVERN_PHASE_KNOWN, 2);
+    assert_int_equal(KVERN_PHASE_RANGES, 3);
+    assert_int_equal(KVERN_PHASE_ENCODER, 5);
     assert_int_equal(KVERN_CAN_DECODE, 0);
     assert_int_equal(KVERN_CAN_RECUR, 8);
     assert_int_equal(KVERN_PAGE_POSITIONS, 64);
@@ -174,7 +176,8 @@ static void capabilities_are_those_that_work(void **state)
         const kvern_capability capability = (kvern_capability)i;
         const bool present = capability == KVERN_CAN_DECODE || capability == KVERN_CAN_WINDOW ||
                              capability == KVERN_CAN_KNOWN || capability == KVERN_CAN_TRIM ||
-                             capability == KVERN_CAN_FORK;
+                             capability == KVERN_CAN_FORK ||
+                             capability == KVERN_CAN_BIDIRECTIONAL || capability == KVERN_CAN_BLOCK;
         assert_int_equal(kvern_composition_can(c, 0, capability), present);
         assert_int_equal(kvern_cache_can(cache, capability), present);
         assert_false(kvern_composition_can(c, LAYERS, capability));

@@ -88,6 +88,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 // left out. How far it can be trimmed follows from what it holds (kvern_cache_trimmable); what was
 // trimmed or converted before counts as not reusable (kvern_cache_min_reusable).
 //
+// Which positions see each other both ways (kvern_range) is not part of planes: a row that comes
+// from them can be trimmed anywhere.
+//
 // Uses reserved room, unless the row was not converted and is now. Nothing changes on failure.
 // Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not exist, a stream in no or in both
 // forms, a plane of a stream that the layer does not have), KVERN_ERR_RANGE (a width or a left

@@ -264,9 +264,12 @@ int64_t kvern_attention_trimmable(const kvern_planned_layer *layer, const kvern_
 {
     const kvern_row *r = &rows->rows[row];
     const int64_t held = kvern_attention_held(layer, rows, row);
-    const int64_t least = kvern_window_least_length(&layer->window, held);
-    KVERN_ASSERT(least <= r->length);
-    return r->length - (rows->coded ? kvern_max_i64(least, r->held) : least);
+    int64_t least = kvern_window_least_length(&layer->window, held);
+    if (rows->coded)
+        least = kvern_max_i64(least, r->held);
+    const kvern_range *cut = kvern_ranges_cut(r->ranges, r->range_count, least);
+    KVERN_ASSERT(least <= r->length && (!cut || cut->end <= r->length));
+    return r->length - (cut ? cut->end : least);
 }
 
 int64_t kvern_attention_min_reusable(const kvern_planned_layer *layer, const kvern_layer_rows *rows,

@@ -187,7 +187,10 @@ kvern_status kvern_attention_check_donor(const kvern_planned_layer *layer,
     if (count < 0 || count > r->length)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " queries at %" PRId64 " positions",
                           row, count, r->length);
-    const kvern_read_row seen = {.base = r->length - count, .length = r->length};
+    const kvern_read_row seen = {.base = r->length - count,
+                                 .length = r->length,
+                                 .ranges = r->ranges,
+                                 .range_count = r->range_count};
     if (rows->coded && count > 0 && !kvern_layer_row_waits(layer, rows, row) &&
         kvern_coded_end(&layer->window, seen.base) < r->held)
         return kvern_fail(KVERN_ERR_RANGE,
@@ -210,11 +213,14 @@ void kvern_attention_fill_read(const kvern_planned_layer *layer, const kvern_lay
         const kvern_row *row = &rows->rows[r];
         KVERN_ASSERT(counts[r] <= row->length);
         kvern_table_retain(row->table);
+        kvern_ranges_retain(row->ranges);
         read->rows[r] = (kvern_read_row){
             .table = row->table,
             .geometry = kvern_attention_form(layer, row).geometry,
             .base = row->length - counts[r],
             .length = row->length,
+            .ranges = row->ranges,
+            .range_count = row->range_count,
         };
         if (rows->coded && rows->coded[r].length > 0 && !kvern_layer_row_waits(layer, rows, r)) {
             read->rows[r].coded = rows->coded[r].table;
