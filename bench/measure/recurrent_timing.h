@@ -26,8 +26,8 @@ typedef struct recurrent_result {
     // and every number of S one for each thing that is done to it: the decay, m (delta), the outer
     // product, y.
     double bytes, fma;
-    roofline limits;
-    double share; // of the roofline, at the median
+    roofline limits; // its bytes are read and written, in place, as those of S are
+    double share;    // of the roofline, at the median
 } recurrent_result;
 
 // Results further apart are not the same computation.

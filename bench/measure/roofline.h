@@ -28,14 +28,23 @@ void roofline_close(roofline_buffer *buffer);
 roofline roofline_measure(const roofline_buffer *buffer, const kvern_executor *executor,
                           uint32_t features);
 
+// Measures once the bytes per second, read and written alike, of a loop that changes all numbers of
+// the buffer in place: what a pass over a state can reach. Reads alone are no measure for it: a
+// processor may write back what it has changed while it reads on.
+double roofline_measure_updates(const roofline_buffer *buffer, const kvern_executor *executor,
+                                uint32_t features);
+
 // The share of the roofline that a run of `seconds` reached: the larger of the two shares.
 double roofline_share(const roofline *limits, double bytes, double fma, double seconds);
 
-// Kernels by instruction set: read all floats of a range (the result depends on all of them), and
-// run `rounds` rounds of independent chains of fma; the latter returns how many fma one round is.
+// Kernels by instruction set: read all floats of a range (the result depends on all of them);
+// multiply each of a range by a factor, in place; and run `rounds` rounds of independent chains of
+// fma, which returns how many fma one round is.
 typedef float roofline_read_fn(const float *data, size_t count);
+typedef void roofline_update_fn(float factor, float *data, size_t count);
 typedef size_t roofline_fma_fn(size_t rounds, float *result);
 roofline_read_fn roofline_read_plain, roofline_read_avx2, roofline_read_avx512;
+roofline_update_fn roofline_update_plain, roofline_update_avx2, roofline_update_avx512;
 roofline_fma_fn roofline_fma_plain, roofline_fma_avx2, roofline_fma_avx512;
 
 #endif

@@ -26,6 +26,16 @@ float roofline_read_avx2(const float *data, size_t count)
     return sum_of(_mm256_xor_ps(_mm256_xor_ps(a, b), _mm256_xor_ps(c, d)));
 }
 
+void roofline_update_avx2(float factor, float *data, size_t count)
+{
+    const __m256 f = _mm256_set1_ps(factor);
+    for (size_t i = 0; i + 32 <= count; i += 32) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 32; j += 8)
+            _mm256_store_ps(data + i + j, _mm256_mul_ps(_mm256_load_ps(data + i + j), f));
+    }
+}
+
 // Twelve chains: enough for two units of four or five cycles of latency, within sixteen registers.
 size_t roofline_fma_avx2(size_t rounds, float *result)
 {

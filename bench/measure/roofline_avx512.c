@@ -18,6 +18,16 @@ float roofline_read_avx512(const float *data, size_t count)
     return (float)_mm512_reduce_add_epi32(a);
 }
 
+void roofline_update_avx512(float factor, float *data, size_t count)
+{
+    const __m512 f = _mm512_set1_ps(factor);
+    for (size_t i = 0; i + 64 <= count; i += 64) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 64; j += 16)
+            _mm512_store_ps(data + i + j, _mm512_mul_ps(_mm512_load_ps(data + i + j), f));
+    }
+}
+
 size_t roofline_fma_avx512(size_t rounds, float *result)
 {
     __m512 s[12];

@@ -13,6 +13,12 @@ float roofline_read_plain(const float *data, size_t count)
     return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
+void roofline_update_plain(float factor, float *data, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        data[i] *= factor;
+}
+
 // The plain kernels call fmaf one by one, so their peak is measured the same way.
 size_t roofline_fma_plain(size_t rounds, float *result)
 {

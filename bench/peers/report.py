@@ -43,7 +43,8 @@ METHOD = """## How it is measured
   directly behind another one, so that threads are awake; a process that has run waits until its threads sleep.
 - The roofline is the larger of bytes / bandwidth and multiply-adds / peak, both measured on the same threads between
   the runs of each cell: reading a buffer of 512 MB, and chains of FMA in registers, with the widest instructions that
-  the library uses.
+  the library uses. A recurrent layer writes as much as it reads: its bandwidth, `limit_bytes_per_s`, is that of a loop
+  that multiplies the numbers of that buffer in place, both directions counted.
 - Latents, recurrent layers and selections (`kvern bench attention --kind latent`, `bench recurrent`, `bench select`)
   are measured the same way beside one peer at a time. ggml: `ggml_flash_attn_ext` whose values are a view of the keys,
   `ggml_gated_delta_net` behind `ggml_ssm_conv`, `ggml_lightning_indexer` before `ggml_top_k`. MLX, on one thread, in
