@@ -289,6 +289,14 @@ static const float *s_before(const kvern_recurrence_shape *shape, const float *b
     return before && before != state ? before + at : NULL;
 }
 
+// S of the next head before `end`, as it was before the first token: NULL where there is none.
+static const float *then_of(const kvern_recurrence_shape *shape, const float *before, size_t head,
+                            size_t end)
+{
+    const bool any = before && head + 1 < end;
+    return any ? before + kvern_recurrence_head_offset(shape, head + 1) : NULL;
+}
+
 static size_t whole_lines(size_t floats)
 {
     return (floats + 15) / 16 * 16;
@@ -353,6 +361,7 @@ static void run_head(const run *r, size_t head)
         .beta_stride = 1,
         .skip = r->weights->skip ? r->weights->skip + head : NULL,
         .from = r->first == 0 ? s_before(r->shape, r->before, r->state, head) : NULL,
+        .then = then_of(r->shape, r->before, head, r->end_head),
         .ahead = look_ahead(r, head - r->group.first_head),
     };
     if (r->tokens->y) {
@@ -438,6 +447,7 @@ void kvern_recurrence_replay(uint32_t features, const kvern_recurrence_shape *sh
             .decay_stride = at.floats,
             .beta_stride = at.floats,
             .from = s_before(shape, before, state, head),
+            .then = then_of(shape, before, head, first_head + heads),
         };
         take_steps(kernels, shape->rule, &steps, state + kvern_recurrence_head_offset(shape, head));
     }

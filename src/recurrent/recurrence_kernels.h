@@ -39,6 +39,7 @@ typedef struct kvern_recurrence_steps {
     size_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
     const float *skip; // SSD: D of this head; NULL: none
     const float *from; // S before the first token; NULL: it is in place
+    const float *then; // S of the head that follows, before its first token; NULL: not known
     kvern_recurrence_ahead ahead;
 } kvern_recurrence_steps;
 

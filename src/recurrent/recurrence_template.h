@@ -12,7 +12,9 @@
 // A block of S, [k_dim][32], is taken through all tokens before the next one. At k_dim 128 it is 16
 // KiB, so it stays in the first-level cache, and what a token leaves to do to an element (the outer
 // product, y) is done in one pass with what the next token begins with (the decay, m): an element
-// is loaded and stored once per token for four operations.
+// is loaded and stored once per token for four operations. A token that comes alone is bound by
+// memory: it reads S twice, the second time from the first-level cache, stores it once, and asks
+// for the next blocks meanwhile.
 
 #include "src/recurrent/recurrence_kernels.h"
 
@@ -132,6 +134,32 @@ LANES_INLINE void ask_ahead(const kvern_recurrence_steps *steps, size_t t, size_
     }
 }
 
+// While a single token passes through S, which comes from memory: requests for the blocks that
+// follow, in steps, for the second-level cache.
+typedef struct requests {
+    const float *at;
+    size_t step; // floats for every key channel, a multiple of 16
+} requests;
+
+// Those of one of `passes` over the blocks from value `first` on. Where nothing is known to follow,
+// what is at hand is asked for again and again.
+LANES_INLINE requests requests_of(const kvern_recurrence_steps *steps, size_t first,
+                                  const float *from, int pass, int passes, int n)
+{
+    const bool is_last = first + 16 * (size_t)n >= steps->v_dim;
+    const float *next = is_last ? steps->then : from + 16 * (size_t)n * steps->k_dim;
+    const size_t step = (size_t)(16 * n / passes);
+    return next ? (requests){next + (size_t)pass * steps->k_dim * step, step} : (requests){from, 0};
+}
+
+LANES_INLINE void request(requests *r, int lines)
+{
+    KVERN_UNROLL
+    for (int j = 0; j < lines; j++)
+        __builtin_prefetch(r->at + 16 * j, 0, 2);
+    r->at += r->step;
+}
+
 // Outputs of token t, which will be stored: stores leave in order, and one that waits for its line
 // holds up those of S.
 LANES_INLINE void ask_outputs(const kvern_recurrence_steps *steps, size_t t, size_t first, int n)
@@ -190,10 +218,62 @@ LANES_INLINE void delta_pass(const kvern_recurrence_steps *steps, size_t t, cons
     *m = sum_m;
 }
 
+// ---- Delta, one token: S comes from memory and goes back to it ----
+
+// m, without a store: the second pass decays S again. Memory is read in both.
+LANES_INLINE values recall(const kvern_recurrence_steps *steps, size_t first, const float *from,
+                           bool channels, int n)
+{
+    requests next = requests_of(steps, first, from, 0, 2, n);
+    values m = values_zero(n);
+    for (size_t i = 0; i < steps->k_dim; i++) {
+        request(&next, n / 2);
+        const values x = values_scale(values_load(from + i * BLOCK, steps->k_dim, n),
+                                      lanes_set(steps->decay[channels ? i : 0]), n);
+        m = values_fma(x, lanes_set(steps->k[i]), m, n);
+    }
+    return m;
+}
+
+LANES_INLINE values renew(const kvern_recurrence_steps *steps, size_t first, const float *from,
+                          float *s, values d, bool outputs, bool channels, int n)
+{
+    requests next = requests_of(steps, first, from, 1, 2, n);
+    values y = values_zero(n);
+    for (size_t i = 0; i < steps->k_dim; i++) {
+        request(&next, n / 2);
+        values x = values_scale(values_load(from + i * BLOCK, steps->k_dim, n),
+                                lanes_set(steps->decay[channels ? i : 0]), n);
+        x = values_fma(d, lanes_set(steps->k[i]), x, n);
+        if (outputs)
+            y = values_fma(x, lanes_set(steps->q[i]), y, n);
+        values_store(s + i * BLOCK, steps->k_dim, x, n);
+    }
+    return y;
+}
+
+LANES_INLINE void delta_once(const kvern_recurrence_steps *steps, size_t first, float *s,
+                             bool outputs, bool channels, int n)
+{
+    const float *from = before(steps, first, s);
+    const values m = recall(steps, first, from, channels, n);
+    const values d = difference(steps, 0, first, m, n);
+    ask_ahead(steps, 0, first, n);
+    const values y = renew(steps, first, from, s, d, outputs, channels, n);
+    if (outputs)
+        values_store_part(steps->y + first, y, steps->v_dim - first, n);
+}
+
+// ---- Delta, several tokens ----
+
 LANES_INLINE void delta_blocks(const kvern_recurrence_steps *steps, size_t first, float *s,
                                bool outputs, bool channels, int n)
 {
     values y, m, d = values_zero(n);
+    if (steps->count == 1) {
+        delta_once(steps, first, s, outputs, channels, n);
+        return;
+    }
     delta_pass(steps, 0, before(steps, first, s), s, d, &y, &m, false, true, false, channels, n);
     for (size_t t = 0; t < steps->count; t++) {
         d = difference(steps, t, first, m, n);
@@ -247,6 +327,7 @@ LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size
                              const float *from, float *s, bool outputs, int tokens, int n)
 {
     const size_t left = steps->v_dim - first, k_dim = steps->k_dim;
+    requests next = requests_of(steps, first, from, 0, 1, n);
     const float *k[RECURRENCE_SSD_TOKENS], *q[RECURRENCE_SSD_TOKENS];
     values d[RECURRENCE_SSD_TOKENS], y[RECURRENCE_SSD_TOKENS];
     lanes decay[RECURRENCE_SSD_TOKENS];
@@ -261,6 +342,8 @@ LANES_INLINE void ssd_tokens(const kvern_recurrence_steps *steps, size_t t, size
         y[j] = values_zero(n);
     }
     for (size_t i = 0; i < k_dim; i++) {
+        if (tokens == 1)
+            request(&next, n);
         values e = values_load(from + i * BLOCK, k_dim, n);
         KVERN_UNROLL
         for (int j = 0; j < tokens; j++) {

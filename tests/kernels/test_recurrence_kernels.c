@@ -29,7 +29,8 @@ typedef struct head {
     float q[MOST_TOKENS * (MOST_K + 3)], k[MOST_TOKENS * (MOST_K + 3)];
     float v[MOST_TOKENS * (MOST_V + 3)], decay[MOST_TOKENS * (MOST_K + 3)];
     float beta[MOST_TOKENS * 4], skip;
-    bool outputs, has_skip, elsewhere; // the last: S is not in place
+    bool outputs, has_skip;
+    bool elsewhere, has_then; // S is not in place; a head follows
     float s[MOST_S];
 } head;
 
@@ -59,7 +60,8 @@ static float random_decay(test_random *random)
 static void fill_head(test_random *random, head *h, bool spoiled)
 {
     kvern_recurrence_steps *s = &h->steps;
-    *s = (kvern_recurrence_steps){.count = test_random_below(random, MOST_TOKENS + 1),
+    const size_t count = test_random_below(random, MOST_TOKENS + 1);
+    *s = (kvern_recurrence_steps){.count = test_random_below(random, 3) ? count : 1,
                                   .k_dim = 1 + test_random_below(random, MOST_K),
                                   .v_dim = 1 + test_random_below(random, MOST_V)};
     s->q_stride = s->k_dim + test_random_below(random, 3);
@@ -70,6 +72,7 @@ static void fill_head(test_random *random, head *h, bool spoiled)
     h->outputs = test_random_below(random, 4) != 0;
     h->has_skip = test_random_below(random, 2) != 0;
     h->elsewhere = s->count && test_random_below(random, 2);
+    h->has_then = test_random_below(random, 2) != 0;
     h->skip = test_random_signed(random);
     fill(random, h->q, MOST_TOKENS * (MOST_K + 3), 1, spoiled);
     fill(random, h->k, MOST_TOKENS * (MOST_K + 3), 1, spoiled);
@@ -151,6 +154,8 @@ static void run(const arena *a, uint32_t features, rule rule, const head *h, res
         steps.from = place(&a->from, h->s, s_floats(h));
         memset(s, 0x55, s_floats(h) * sizeof(float));
     }
+    if (h->has_then) // unreadable: it is asked for, not read
+        steps.then = (steps.from ? steps.from : s) + s_floats(h);
     memset(out->y, 0x55, sizeof out->y);
     float *y = place(&a->y, out->y, h->outputs ? y_floats : 0);
     if (h->outputs) {
