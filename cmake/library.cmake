@@ -5,6 +5,24 @@
 include(GNUInstallDirs)
 
 file(GLOB_RECURSE KVERN_GLOB CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
+
+# Files need two libraries: jansson, and of xxHash the header alone.
+set(KVERN_PC_REQUIRES "")
+if(KVERN_FILES)
+    if(NOT PKG_CONFIG_FOUND)
+        message(FATAL_ERROR "KVERN_FILES needs pkg-config (Debian: pkg-config) to find jansson and "
+                            "xxHash; -DKVERN_FILES=OFF does without files")
+    endif()
+    pkg_check_modules(JANSSON QUIET IMPORTED_TARGET jansson)
+    pkg_check_modules(XXHASH QUIET IMPORTED_TARGET libxxhash)
+    if(NOT JANSSON_FOUND OR NOT XXHASH_FOUND)
+        message(FATAL_ERROR "KVERN_FILES needs jansson (Debian: libjansson-dev) and xxHash "
+                            "(Debian: libxxhash-dev); -DKVERN_FILES=OFF does without files")
+    endif()
+    set(KVERN_PC_REQUIRES jansson)
+else()
+    list(FILTER KVERN_GLOB EXCLUDE REGEX "/src/(file/(disk|safetensors|container)|store)/")
+endif()
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)
@@ -21,6 +39,9 @@ set_target_properties(kvern_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(kvern_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
                                          PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(kvern_objects PRIVATE kvern_flags)
+if(KVERN_FILES)
+    target_include_directories(kvern_objects PRIVATE ${JANSSON_INCLUDE_DIRS} ${XXHASH_INCLUDE_DIRS})
+endif()
 
 foreach(kind STATIC SHARED)
     string(TOLOWER ${kind} suffix)
@@ -32,6 +53,10 @@ foreach(kind STATIC SHARED)
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(kvern_${suffix} PRIVATE Threads::Threads m)
+    if(KVERN_FILES)
+        target_link_libraries(kvern_${suffix} PRIVATE
+            $<BUILD_INTERFACE:${JANSSON_LINK_LIBRARIES}> $<INSTALL_INTERFACE:jansson>)
+    endif()
 endforeach()
 if(BUILD_SHARED_LIBS)
     add_library(kvern::kvern ALIAS kvern_shared)

@@ -5,6 +5,9 @@
 if(NOT KVERN_HAS_CMOCKA)
     message(FATAL_ERROR "The tests need cmocka and pkg-config; -DKVERN_TESTS=OFF does without")
 endif()
+if(NOT KVERN_FILES)
+    message(FATAL_ERROR "The tests need KVERN_FILES; -DKVERN_TESTS=OFF does without")
+endif()
 find_library(MPFR_LIBRARY mpfr)
 
 # Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
