@@ -181,7 +181,7 @@ void stored_values(const kvern_codec *codec, bool key, const float *x, size_t di
         return;
     }
     if (codec->kind == KVERN_CODEC_AFFINE) {
-        float scales[KVERN_MAX_HEAD_DIM / 32], biases[KVERN_MAX_HEAD_DIM / 32];
+        float scales[KVERN_MAX_LATENT_DIM / 32], biases[KVERN_MAX_LATENT_DIM / 32];
         stored_codes(codec, x, dim, out, scales, biases);
         for (size_t d = 0; d < dim; d++)
             out[d] = fmaf(scales[d / codec->group], out[d], biases[d / codec->group]);
