@@ -231,9 +231,13 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_read_donor(const kvern_cache *cac
 // appended. The queries of row r belong to the block's tokens, whose positions begin at the row's
 // length. Each of them sees the whole block, both ways, and of the stored positions those that a
 // token at the row's length sees: all, or, with a sliding window, the kept ones and as many newest
-// ones as make window - 1 with them. The block is stored as the row stores its positions now, in
-// pages that the read alone holds; lengths, bytes and the form of the row stay as they are,
-// whatever the block's length. To keep a block that was accepted, append it.
+// ones as make window - 1 with them. The block is stored as the row stores its newest positions
+// now, in memory that the read alone holds; lengths, bytes and the form of the row stay as they
+// are, whatever the block's length. To keep a block that was accepted, append it.
+//
+// That memory returns to the context with the read, and the next block read uses it again: a loop
+// that reads blocks of equal length and releases each read before the next few takes nothing from
+// the allocator once it has warmed up. No reservation or plan counts it.
 //
 // The cache may belong to a state, within a step too, and other layers may attend the read.
 // `tokens` is borrowed for the call. On failure nothing changed and *read is NULL. Errors:

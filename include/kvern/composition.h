@@ -423,7 +423,7 @@ typedef enum kvern_capability {
     KVERN_CAN_LATENT = 7, // appends of latents (kvern/latent.h), and none of keys and values
     KVERN_CAN_RECUR = 8,  // recurrent steps (kvern/recurrent.h), and no appends
     // Read what another layer keeps (kvern/donor.h), and no appends. What such a layer can do
-    // besides is what its donor can.
+    // besides is what its donor can, but for block reads.
     KVERN_CAN_SHARE = 9
 } kvern_capability;
 

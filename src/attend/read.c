@@ -7,6 +7,7 @@
 #include "src/base/size.h"
 #include "src/base/sized.h"
 #include "src/math/fpenv.h"
+#include "src/rows/block_row.h"
 
 #include <inttypes.h>
 #include <kvern/donor.h>
@@ -56,11 +57,15 @@ static void end(kvern_read *read, void (*give)(kvern_context *context, void *mem
     kvern_context *context = read->context;
     kvern_reservation *reservation = read->reservation;
     for (size_t r = 0; r < read->row_count; r++) {
-        kvern_table_release(read->rows[r].table);
+        if (read->rows[r].block)
+            kvern_block_row_end(read->rows[r].table);
+        else
+            kvern_table_release(read->rows[r].table);
         kvern_table_release(read->rows[r].coded);
         kvern_ranges_release(read->rows[r].ranges);
     }
     kvern_composition_release(read->composition);
+    give(context, read->blocks);
     give(context, read);
     kvern_reservation_release(context, reservation);
     kvern_context_release(context);

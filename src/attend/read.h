@@ -13,6 +13,7 @@ struct kvern_read {
     const kvern_geometry *geometry; // of the planned codecs
     const kvern_geometry *first;    // of rows before `start`; without streams when there are none
     kvern_window window;
+    void *blocks; // what the tables of block reads lie in, from the buffers; NULL: there are none
     size_t row_count;
     kvern_read_row rows[];
 };

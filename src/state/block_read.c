@@ -1,66 +1,86 @@
 // SPDX-License-Identifier: MIT
 // Block reads: a read of a row and of a block behind it that is not appended. The block is stored
-// in a share of the row, as an append would store it, and the share is given up when the read has
-// been made; so its pages belong to the read, and the row does not notice.
+// as an append would store it, in memory that the read alone holds (src/rows/block_row.h) and that
+// the next one uses again.
 #include "src/base/assert.h"
 #include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/layer/attention/attention.h"
+#include "src/rows/block_row.h"
 #include "src/state/append.h"
 
-#include <string.h>
+#include <inttypes.h>
 
-// The shares of a cache's rows, for the length of a call.
-typedef struct shares {
-    const kvern_cache *cache;
-    kvern_layer_rows rows;
-} shares;
-
-static kvern_status take_shares(const kvern_cache *cache, shares *out)
+// The pool of what a row stores now.
+static kvern_pool *pool_of(const kvern_cache *cache, size_t row)
 {
-    const size_t count = cache->batch->row_count;
-    const size_t bytes = (count + 1) * (sizeof(kvern_row) + sizeof(kvern_row_change));
-    void *memory;
-    kvern_status status = kvern_buffer_take(kvern_cache_context(cache), cache->batch->reservation,
-                                            KVERN_OBJECT, bytes, &memory);
-    if (status)
-        return status;
-    memset(memory, 0, bytes);
-    out->cache = cache;
-    out->rows = (kvern_layer_rows){.count = count, .rows = memory};
-    out->rows.changes = (kvern_row_change *)(out->rows.rows + count + 1);
-    for (size_t r = 0; r < count; r++)
-        kvern_row_share(&cache->rows[r], &out->rows.rows[r]);
-    return KVERN_OK;
+    return kvern_attention_form(kvern_cache_planned(cache), &cache->rows[row]).pool;
 }
 
-static void give_shares(shares *s, bool failed)
+// In front of the block rows: what they are made of, and the other rows as they are.
+static size_t rows_bytes(const kvern_cache *cache)
 {
-    for (size_t r = 0; r < s->rows.count; r++)
-        kvern_row_reset(&s->rows.rows[r]);
-    if (failed)
-        kvern_buffer_undo(kvern_cache_context(s->cache), s->rows.rows);
-    else
-        kvern_buffer_give(kvern_cache_context(s->cache), s->rows.rows);
+    const size_t bytes = (cache->batch->row_count + 1) * sizeof(kvern_row);
+    return kvern_ceil_div(bytes, KVERN_HEAP_ALIGNMENT) * KVERN_HEAP_ALIGNMENT;
 }
 
-// Stores the block and makes the read, or neither.
-static kvern_status read_shares(shares *s, const kvern_lane_views *views, const int64_t *counts,
-                                kvern_read **read)
+static bool row_bytes(const kvern_cache *cache, size_t row, int64_t count, size_t *bytes)
 {
-    const kvern_planned_layer *layer = kvern_cache_planned(s->cache);
-    kvern_status status = layer->ops->prepare(layer, &s->rows, counts, 0, 0);
-    if (status)
-        return status;
-    status = kvern_read_create(layer->context, s->cache->batch->reservation, s->rows.count, read);
-    if (status) {
-        layer->ops->cancel(layer, &s->rows);
-        return status;
+    *bytes = 0;
+    return count == 0 ||
+           kvern_block_row_bytes(pool_of(cache, row), &cache->rows[row], count, bytes);
+}
+
+// Memory for the block rows. No reservation counts it, nor is any used up by it.
+static kvern_status take_memory(const kvern_cache *cache, const int64_t *counts, void **memory)
+{
+    size_t all = rows_bytes(cache);
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
+        size_t bytes;
+        if (!row_bytes(cache, r, counts[r], &bytes) || !kvern_size_add(all, bytes, &all))
+            return kvern_fail(KVERN_ERR_OVERFLOW,
+                              "row %zu: a block of %" PRId64 " tokens does not fit memory", r,
+                              counts[r]);
     }
-    layer->ops->commit(layer, &s->rows);
-    layer->ops->store(layer, &s->rows, views, counts);
-    kvern_cache_fill_read(s->cache, &s->rows, counts, *read);
-    for (size_t r = 0; r < s->rows.count; r++)
-        (*read)->rows[r].block = counts[r] > 0;
-    return KVERN_OK;
+    return kvern_buffer_take(kvern_cache_context(cache), NULL, KVERN_SCRATCH, all, memory);
+}
+
+static void make_rows(const kvern_cache *cache, const int64_t *counts, char *memory,
+                      kvern_row *rows)
+{
+    char *at = memory + rows_bytes(cache);
+    for (size_t r = 0; r < cache->batch->row_count; r++) {
+        size_t bytes;
+        const bool fits = row_bytes(cache, r, counts[r], &bytes);
+        KVERN_ASSERT(fits);
+        (void)fits;
+        if (counts[r])
+            kvern_block_row_make(pool_of(cache, r), &cache->rows[r], counts[r], at, &rows[r]);
+        else
+            rows[r] = cache->rows[r];
+        at += bytes;
+    }
+}
+
+// Where some positions are kept precise, the block is: the coded rows do not follow.
+static void fill(const kvern_cache *cache, const kvern_lane_views *views, const int64_t *counts,
+                 void *memory, kvern_read *read)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_row *const coded = rows.coded;
+    rows.rows = memory;
+    rows.coded = NULL;
+    make_rows(cache, counts, memory, rows.rows);
+    layer->ops->store(layer, &rows, views, counts);
+    rows.coded = coded;
+    kvern_cache_fill_read(cache, &rows, counts, read);
+    read->blocks = memory;
+    for (size_t r = 0; r < rows.count; r++) {
+        read->rows[r].block = counts[r] > 0;
+        if (counts[r])
+            kvern_table_release(rows.rows[r].table); // the read holds it
+    }
 }
 
 static kvern_status check(const kvern_cache *cache, const kvern_tokens *tokens)
@@ -105,13 +125,17 @@ kvern_status kvern_cache_read_block(const kvern_cache *cache, const kvern_tokens
         return status;
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_lane_views views = kvern_tokens_views(&known, KVERN_PHASE_WINDOW);
-    shares s;
+    void *memory;
     status = layer->ops->check_tokens(layer, &views, known.counts, cache->batch->row_count);
     if (!status)
-        status = take_shares(cache, &s);
+        status = take_memory(cache, known.counts, &memory);
     if (status)
         return status;
-    status = read_shares(&s, &views, known.counts, read);
-    give_shares(&s, status != KVERN_OK);
+    status =
+        kvern_read_create(layer->context, cache->batch->reservation, cache->batch->row_count, read);
+    if (status)
+        kvern_buffer_undo(layer->context, memory);
+    else
+        fill(cache, &views, known.counts, memory, *read);
     return status;
 }

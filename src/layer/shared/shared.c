@@ -77,6 +77,8 @@ kvern_status kvern_shared_plan(const kvern_planned_layer *layers, kvern_planned_
 
 static bool can(const kvern_planned_layer *layer, kvern_capability capability)
 {
+    if (capability == KVERN_CAN_BLOCK) // it has none of its own to store: its donor's read is read
+        return false;
     return capability == KVERN_CAN_SHARE || layer->donor->ops->can(layer->donor, capability);
 }
 
