@@ -416,8 +416,9 @@ typedef enum kvern_capability {
     // layers with a residual do not have it: how many they can drop, kvern_cache_trimmable says.
     KVERN_CAN_TRIM = 3,
     KVERN_CAN_FORK = 4, // share positions with another cache
-    // Tokens that see each other both ways (KVERN_PHASE_RANGES and the two behind it), of attention
-    // without a residual or precise_sinks; and kvern_cache_read_block, of that without chunks.
+    // Tokens that see each other both ways (KVERN_PHASE_RANGES and the two behind it), of
+    // attention; and kvern_cache_read_block, of attention without chunks that keeps its own keys
+    // and values.
     KVERN_CAN_BIDIRECTIONAL = 5,
     KVERN_CAN_BLOCK = 6,
     KVERN_CAN_LATENT = 7, // appends of latents (kvern/latent.h), and none of keys and values

@@ -54,8 +54,9 @@ static size_t numbers_of(const kvern_geometry *g)
 // Of a tile of the row's queries, at most.
 static size_t most_spans(const kvern_window *window, const kvern_read_row *row)
 {
+    const size_t passes = window->is_split ? KVERN_PASSES : 1;
     if (row->ranges || row->block)
-        return kvern_ceil_div((size_t)row->length, KVERN_SPAN_POSITIONS);
+        return passes * kvern_ceil_div((size_t)row->length, KVERN_SPAN_POSITIONS);
     return kvern_most_visible_spans(window, row->length, TILE_REACH);
 }
 

@@ -6,12 +6,13 @@
 _Static_assert(KVERN_BLOCK_POSITIONS == KVERN_PAGE_POSITIONS, "a block is what a page holds");
 _Static_assert(KVERN_SPAN_POSITIONS % KVERN_BLOCK_POSITIONS == 0, "spans are whole blocks");
 
-// A block's queries all see of what is stored what the first of them does.
+// A block's queries all see of what is stored what the first of them does, in the form that it has.
 static void widen_block(kvern_visibility *v, const kvern_window *window, const kvern_read_row *row)
 {
     v->kept = kvern_min_i64(window->keep, row->length);
     v->begin = kvern_window_begin(window, row->base);
     v->end = row->length;
+    v->coded_end = kvern_coded_end_of(window, row, row->base - 1);
 }
 
 void kvern_visibility_widen(kvern_visibility *v, const kvern_window *window,

@@ -170,7 +170,7 @@ static void check_new_read(world *w, pair *p, kvern_read *read, const int64_t *b
 
 static void append(world *w, pair *p)
 {
-    const bool causal = w->layer.kind == KVERN_LAYER_LATENT || naive_is_split(&w->layer);
+    const bool causal = w->layer.kind == KVERN_LAYER_LATENT;
     const kvern_phase phase = (kvern_phase)below(w, causal || below(w, 3) ? 3 : 6);
     int64_t counts[MOST_ROWS], base[MOST_ROWS];
     for (size_t r = 0; r < p->rows; r++) {
@@ -230,7 +230,7 @@ static void read_block(world *w, pair *p)
     naive_tokens tokens = naive_append(&w->random, &w->layer, with.naive, p->rows, counts);
     kvern_read *read;
     for (size_t r = 0; r < p->rows; r++) {
-        with.naive[r].block = base[r];
+        with.naive[r].block = counts[r];
         with.naive[r].groups++;
         for (int64_t i = 0; i < counts[r]; i++)
             with.naive[r].group[base[r] + i] = with.naive[r].groups;

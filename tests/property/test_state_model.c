@@ -127,7 +127,7 @@ static bool has_every_phase(const world *w)
 {
     bool every = !w->drafts_left;
     for (size_t l = 0; l < w->layers; l++)
-        every = every && w->plan[l].kind != KVERN_LAYER_LATENT && !naive_is_split(&w->plan[l]);
+        every = every && w->plan[l].kind != KVERN_LAYER_LATENT;
     return every;
 }
 

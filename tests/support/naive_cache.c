@@ -86,6 +86,8 @@ static bool reads_coded(const naive_row *row, const kvern_layer *layer, int64_t 
 {
     if (!naive_is_split(layer) || !has_started(row, layer) || p < front_of(layer))
         return false;
+    if (row->block && position >= row->length - row->block) // in the form that there is
+        position = row->length - row->block - 1;
     return p < row->coded || p < coded_end(layer, position);
 }
 
@@ -185,8 +187,9 @@ void naive_row_append(naive_row *row, const kvern_layer *layer, const float *k, 
 
 bool naive_row_sees(const naive_row *row, const kvern_layer *layer, int64_t query, int64_t position)
 {
-    if (row->block && query >= row->block && position < row->block)
-        return layer_sees(layer, row->block, position);
+    const int64_t base = row->length - row->block; // of the block, if there is one
+    if (query >= base && position < base)
+        return layer_sees(layer, base, position);
     return layer_sees(layer, query, position) ||
            (row->group[query] && row->group[query] == row->group[position]);
 }

@@ -31,7 +31,7 @@ typedef struct naive_row {
     int64_t *group;  // [length]: positions of one group see each other both ways; 0: of none
     int64_t groups;  // the last group that was made
     int64_t flagged; // the group whose positions were flagged, so that they may be no neighbours
-    int64_t block;   // the position of a block that all see each other; 0: there is none
+    int64_t block;   // so many of the last positions are a block that was read; 0: there is none
 } naive_row;
 
 // The codec that the row stores keys (0) or values (1) in now, all of them, or what is precise.

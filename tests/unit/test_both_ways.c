@@ -174,25 +174,38 @@ static void other_layers_refuse_by_name(void **state)
     bed_destroy(b);
 }
 
-// Nor have layers that keep positions precise.
-static void residuals_refuse_by_name(void **state)
+// Layers that keep positions precise have all of it; a row that is precise as a whole reads as one
+// in bf16 does.
+static void precise_positions_see_both_ways(void **state)
 {
     (void)state;
-    static const int64_t two = 2;
-    kvern_layer layer = storage_layer(&storages[6], 1, DIM);
-    layer.residual = 64;
-    bed *b = bed_create(layer, 1);
-    kvern_read *read;
-    feed f = feed_create(b->cache, &id, &two, HEADS);
-    assert_false(kvern_cache_can(b->cache, KVERN_CAN_BIDIRECTIONAL));
-    assert_false(kvern_cache_can(b->cache, KVERN_CAN_BLOCK));
-    REFUSED(KVERN_ERR_UNSUPPORTED,
-            kvern_cache_append(b->cache, KVERN_PHASE_ENCODER, &f.tokens, &read),
-            "see each other both ways");
-    REFUSED(KVERN_ERR_UNSUPPORTED, kvern_cache_read_block(b->cache, &f.tokens, &read),
-            "which reads no blocks");
-    feed_destroy(&f);
-    bed_destroy(b);
+    static const kvern_phase phases[] = {KVERN_PHASE_RANGES, KVERN_PHASE_BIDIRECTIONAL,
+                                         KVERN_PHASE_ENCODER};
+    static const int64_t count = 90;
+    for (size_t i = 0; i < 2 * COUNT(phases); i++) {
+        float out[2][90 * HEADS * DIM];
+        for (int split = 0; split < 2; split++) {
+            kvern_layer layer = storage_layer(&storages[split ? 6 : 0], 1, DIM);
+            if (split && i < COUNT(phases))
+                layer.residual = 400;
+            else if (split)
+                layer.precise_sinks = 300;
+            bed *b = bed_create(layer, 1);
+            assert_true(kvern_cache_can(b->cache, KVERN_CAN_BIDIRECTIONAL));
+            assert_true(kvern_cache_can(b->cache, KVERN_CAN_BLOCK));
+            append(b->cache, phases[i % COUNT(phases)], count, (kvern_range){10, 80}, out[split]);
+            feed f = feed_create(b->cache, &id, &count, HEADS);
+            kvern_read *read;
+            assert_ok(kvern_cache_read_block(b->cache, &f.tokens, &read));
+            assert_ok(kvern_read_attend(read, &f.queries));
+            for (size_t n = 0; n < f.out_count; n++)
+                out[split][n] += 2 * f.out[n]; // both are compared
+            kvern_read_release(read);
+            feed_destroy(&f);
+            bed_destroy(b);
+        }
+        check_same_bytes(out[0], out[1], sizeof out[0], "all is precise");
+    }
 }
 
 static void selections_refuse_them(void **state)
@@ -690,7 +703,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_that_cannot_be),
         cmocka_unit_test(other_layers_refuse_by_name),
-        cmocka_unit_test(residuals_refuse_by_name),
+        cmocka_unit_test(precise_positions_see_both_ways),
         cmocka_unit_test(selections_refuse_them),
         cmocka_unit_test(trims_cut_no_range),
         cmocka_unit_test(trimmable_ends_behind_a_range),

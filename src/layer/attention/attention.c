@@ -153,13 +153,12 @@ static bool can(const kvern_planned_layer *layer, kvern_capability capability)
     case KVERN_CAN_WINDOW:
     case KVERN_CAN_KNOWN:
     case KVERN_CAN_FORK:
-        return true;
     case KVERN_CAN_BIDIRECTIONAL:
-        return !layer->window.is_split;
+        return true;
     case KVERN_CAN_TRIM:
         return layer->plan.kind == KVERN_LAYER_FULL && !layer->window.is_split;
     case KVERN_CAN_BLOCK:
-        return layer->plan.kind != KVERN_LAYER_CHUNKED && !layer->window.is_split;
+        return layer->plan.kind != KVERN_LAYER_CHUNKED;
     case KVERN_CAN_LATENT:
     case KVERN_CAN_RECUR:
     case KVERN_CAN_SHARE:
