@@ -119,7 +119,7 @@ static const struct argp_option CODEC_OPTIONS[] = {
      .key = OPTIONS_KEY_KV,
      .arg = "CODEC",
      .doc = "Store keys and values as bf16 (default), f16, f32, or in 8, 6, 5, 4, 3 or 2 bits: q8, "
-            "q6, q5, q4, q3, q2; rq4 is q4 of rotated heads, and tq4, tq3, tq2, tq1 are TurboQuant "
+            "q6, q5, q4, q3, q2; rq4 is q4 of rotated heads, and tq6 to tq1 are TurboQuant "
             "codes; q8/q4 is q8 for keys and q4 for values. Or by a recipe, from the "
             "largest to the smallest: " STORAGE_PRESETS ". A model with latents "
             "(MLA) stores f32 unless told otherwise; there q8/q4 is q8 for latents and q4 for the "

@@ -12,7 +12,7 @@
 
 // What messages call the codecs that kvern_codec_parse knows.
 #define STORAGE_CODECS                                                                             \
-    "bf16, f16, f32, q8, q6, q5, q4, q3, q2 (or q4g32: groups of 32, 64 or 128), rq8 to rq2, tq4 " \
+    "bf16, f16, f32, q8, q6, q5, q4, q3, q2 (or q4g32: groups of 32, 64 or 128), rq8 to rq2, tq6 " \
     "to tq1"
 
 // What messages call the presets of kvern_storage_preset.

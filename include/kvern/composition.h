@@ -45,8 +45,8 @@ KVERN_API size_t kvern_type_bytes(kvern_type type);
 //     f32   bf16, f16   q8, rq8   q6, rq6   q5, rq5   q4, rq4   q3, rq3   q2, rq2
 //     32    16          8.5       6.5       5.5       4.5       3.5       2.5
 //
-//     tq4     tq3     tq2     tq1
-//     4.125   3.125   2.125   1.125
+//     tq6     tq5     tq4     tq3     tq2     tq1
+//     6.125   5.125   4.125   3.125   2.125   1.125
 //
 // A later release may add kinds; their numbers never change.
 typedef enum kvern_codec_kind {
@@ -64,7 +64,7 @@ typedef enum kvern_codec_kind {
 // a kind does not have are 0, and so are reserved ones (KVERN_ERR_UNSUPPORTED otherwise).
 typedef struct kvern_codec {
     kvern_codec_kind kind;
-    uint32_t bits;     // affine, rotated: bits of a code: 2, 3, 4, 5, 6 or 8; turbo: 1, 2, 3 or 4
+    uint32_t bits;     // affine, rotated: bits of a code: 2, 3, 4, 5, 6 or 8; turbo: 1 to 6
     uint32_t group;    // affine, rotated: consecutive values that share a scale: 32, 64 or 128
     kvern_type scales; // the same: the type of scales and biases, which values are rounded to first
     // Parameters of kinds to come. A word that is not 0 is refused.

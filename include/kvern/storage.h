@@ -92,7 +92,7 @@ KVERN_API const char *kvern_storage_preset_name(size_t index);
 // Finds a codec by its name, as users type it: "f32", "bf16" and "f16" are dense; "q8", "q6", "q5",
 // "q4", "q3" and "q2" are affine codes of so many bits, with groups of `group` and scales in bf16;
 // "q4g32" names its group itself. With an r in front, as in "rq4" and "rq4g32", they are those of
-// rotated vectors, and "tq4", "tq3", "tq2" and "tq1" turbo codes, which have no groups. *out is
+// rotated vectors, and "tq6" to "tq1" turbo codes, which have no groups. *out is
 // unchanged on failure. KVERN_ERR_ARGUMENT: another name, NULL, or a group that is not 32, 64 or
 // 128 for codes with groups.
 KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t group,

@@ -22,16 +22,16 @@
 #define MOST_FLOATS (MOST_DIM + MOST_DIM / 32) // of a prepared query
 #define MOST_VECTORS 67
 #define SENTINEL 12345.0f
-#define CODECS 10
+#define CODECS 12
 
 static const kvern_type types[] = {KVERN_F32, KVERN_BF16, KVERN_F16};
 
 static kvern_codec codec_of(size_t index)
 {
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
-    if (index < 4)
+    if (index < 6)
         return kvern_codec_turbo((uint32_t)index + 1);
-    kvern_codec codec = kvern_codec_rotated(bits[index - 4], groups[index % 3]);
+    kvern_codec codec = kvern_codec_rotated(bits[index - 6], groups[index % 3]);
     codec.scales = types[index / 2 % 3];
     return codec;
 }
@@ -307,9 +307,9 @@ static void plain_turbo_kernels_follow_the_stated_order(void **state)
 {
     (void)state;
     test_random random = test_random_seed(check_seed() + 3);
-    for (size_t i = 0; i < 40; i++) {
-        const kvern_codec codec = kvern_codec_turbo(1 + (uint32_t)(i % 4));
-        const size_t dim = dim_of(&random, &codec, i / 4);
+    for (size_t i = 0; i < 60; i++) {
+        const kvern_codec codec = kvern_codec_turbo(1 + (uint32_t)(i % 6));
+        const size_t dim = dim_of(&random, &codec, i / 6);
         block k = block_create(&random, codec, KVERN_STREAM_K, dim);
         block v = block_create(&random, codec, KVERN_STREAM_V, dim);
         float q[MOST_DIM], w[SLOTS], scores[SLOTS], wanted[SLOTS], acc[MOST_DIM] = {0};

@@ -31,7 +31,7 @@ static void check_codes(uint32_t bits, size_t dim, const float *x, kvern_stream 
     const kernel_variants variants = kernel_variants_here();
     assert_true(type->block_bytes(&codec, dim) <= sizeof block);
     for (size_t v = 0; v < variants.count; v++) {
-        uint32_t got[MOST_DIM / 8];
+        uint32_t got[MOST_DIM * 6 / 32];
         uint16_t got_scale;
         const kvern_affine_arrays to = {.words = got, .scales = &got_scale};
         char what[96];
@@ -70,8 +70,8 @@ static void rotations_and_codes_are_those_of_numpy(void **state)
         memcpy(got, x, sizeof got);
         kvern_rotate_plain(dim, got);
         check_same_floats(rotated, got, dim, "rotated");
-        for (uint32_t bits = 1; bits <= 4; bits++) {
-            uint32_t words[MOST_DIM / 8];
+        for (uint32_t bits = 1; bits <= 6; bits++) {
+            uint32_t words[MOST_DIM * 6 / 32];
             uint16_t scales[2];
             take(file, words, (dim * bits + 31) / 32 * sizeof *words);
             take(file, scales, sizeof scales);

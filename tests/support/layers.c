@@ -10,7 +10,7 @@ static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most, b
     const uint64_t kind = rotated ? test_random_below(random, 3) : 0;
     if (kind == 1) {
         *dim = (*dim + 15) / 16 * 16;
-        return kvern_codec_turbo(1 + (uint32_t)test_random_below(random, 4));
+        return kvern_codec_turbo(1 + (uint32_t)test_random_below(random, 6));
     }
     const uint32_t group = groups[test_random_below(random, 3)];
     kvern_codec codec = kvern_codec_affine(bits[test_random_below(random, 6)], group);

@@ -14,6 +14,7 @@ const storage storages[] = {
     {"8 bits from 0 on", STORAGE_AFFINE(8, 64), STORAGE_AFFINE(8, 64), 0, 0, 0},
     {"4 bits from 70 on", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), 70, 0, 0},
     {"turbo 4 bits", STORAGE_TURBO(4), STORAGE_TURBO(4), KVERN_NO_START, 0, 0},
+    {"turbo 6 and 5 bits", STORAGE_TURBO(6), STORAGE_TURBO(5), KVERN_NO_START, 0, 0},
     {"turbo 3 and 1 bits", STORAGE_TURBO(3), STORAGE_TURBO(1), KVERN_NO_START, 0, 0},
     {"rotated 4 bits", STORAGE_ROTATED(4, 64), STORAGE_ROTATED(4, 64), KVERN_NO_START, 0, 0},
     {"rotated 3 and turbo 2 bits", STORAGE_ROTATED(3, 32), STORAGE_TURBO(2), KVERN_NO_START, 0, 0},

@@ -26,7 +26,7 @@ static size_t all_codecs(kvern_codec codecs[MOST_CODECS])
             }
         }
     }
-    for (uint32_t bits = 1; bits <= 4; bits++)
+    for (uint32_t bits = 1; bits <= 6; bits++)
         codecs[count++] = kvern_codec_turbo(bits);
     return count;
 }
@@ -37,7 +37,7 @@ static void test_names_and_equality_agree(void **state)
     kvern_codec codecs[MOST_CODECS];
     char names[MOST_CODECS][KVERN_CODEC_NAME_BYTES];
     const size_t count = all_codecs(codecs);
-    assert_int_equal(count, 3 * (1 + 2 * 6 * 3) + 4);
+    assert_int_equal(count, 3 * (1 + 2 * 6 * 3) + 6);
     for (size_t i = 0; i < count; i++) {
         memset(names[i], 'x', sizeof names[i]);
         assert_non_null(kvern_codec_type_of(&codecs[i]));
@@ -79,9 +79,9 @@ static void test_listed_names_are_names(void **state)
     (void)state;
     kvern_codec codec;
     assert_status(KVERN_ERR_ARGUMENT, kvern_codec_parse("q7", 64, &codec));
-    static const char *const names[] = {"f32", "bf16", "f16",   "q8",  "q6",  "q5",  "q4",
-                                        "q3",  "q2",   "q4g32", "rq8", "rq6", "rq5", "rq4",
-                                        "rq3", "rq2",  "tq4",   "tq3", "tq2", "tq1"};
+    static const char *const names[] = {"f32", "bf16",  "f16", "q8",  "q6",  "q5",  "q4",  "q3",
+                                        "q2",  "q4g32", "rq8", "rq6", "rq5", "rq4", "rq3", "rq2",
+                                        "tq6", "tq5",   "tq4", "tq3", "tq2", "tq1"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_non_null(strstr(kvern_error_detail(), names[i]));
         assert_ok(kvern_codec_parse(names[i], 64, &codec));

@@ -39,7 +39,7 @@ static void fault_C3_growth_with_unequal_dims(void **state)
 }
 
 typedef struct arrays {
-    uint32_t words[17 * 2 * 144 / 8];
+    uint32_t words[17 * 2 * 144 * 6 / 32];
     uint16_t scales[17 * 2 * 4], biases[17 * 2 * 4];
 } arrays;
 
@@ -57,7 +57,7 @@ static void export_all(const kvern_cache *cache, arrays *k, arrays *v)
 static void fault_C4_single_token_packing(void **state)
 {
     (void)state;
-    for (uint32_t bits = 1; bits <= 4; bits++) {
+    for (uint32_t bits = 1; bits <= 6; bits++) {
         const kvern_layer layer = stored_as(2, 144, kvern_codec_turbo(bits));
         bed *a = bed_create(layer, 1), *b = bed_create(layer, 1);
         arrays k[2], v[2];
@@ -80,7 +80,7 @@ static void fault_C6_every_width_is_read_as_such(void **state)
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8};
     const int64_t counts[] = {64, 1, 63, 5};
     for (uint32_t i = 0; i < 6; i++) {
-        naive_check_appends(stored_as(2, 128, kvern_codec_turbo(1 + i % 4)), counts, 4);
+        naive_check_appends(stored_as(2, 128, kvern_codec_turbo(1 + i % 6)), counts, 4);
         naive_check_appends(stored_as(1, 128, kvern_codec_rotated(bits[i], 32)), counts, 4);
     }
 }
@@ -94,7 +94,7 @@ static void fault_C9_scratch(void **state)
     const int64_t counts[] = {1, 3, 65, 1, 3};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         naive_check_appends(stored_as(1, dims[i], kvern_codec_rotated(bits[i], 32)), counts, 5);
-        naive_check_appends(stored_as(1, dims[i], kvern_codec_turbo(4 - (uint32_t)i % 4)), counts,
+        naive_check_appends(stored_as(1, dims[i], kvern_codec_turbo(6 - (uint32_t)i % 6)), counts,
                             5);
     }
 }
@@ -135,7 +135,7 @@ static void fault_C12_head_dims_that_are_no_power_of_two(void **state)
     static const size_t dims[] = {16, 48, 80, 96, 112, 160, 176, 240, 320};
     const int64_t counts[] = {70, 1, 3};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        naive_check_appends(stored_as(2, dims[i], kvern_codec_turbo(1 + (uint32_t)i % 4)), counts,
+        naive_check_appends(stored_as(2, dims[i], kvern_codec_turbo(1 + (uint32_t)i % 6)), counts,
                             3);
     kvern_context *context;
     kvern_composition *composition;

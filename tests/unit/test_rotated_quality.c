@@ -89,12 +89,21 @@ static double distortion(kvern_codec codec, shape kind, size_t dim, int count, u
 
 // ---- Squared error of turbo codes ----
 
-static const double levels[4][8] = {
+static const double levels[6][32] = {
     {0.797884560803},
     {0.452780034636, 1.510417608500},
     {0.245094178944, 0.756005281206, 1.343909278500, 2.151945704540},
     {0.128395029851, 0.388048299490, 0.656759118532, 0.942340456487, 1.256231197350, 1.618046386020,
-     2.069017226530, 2.732589571000}};
+     2.069017226530, 2.732589571000},
+    {0.065889659771, 0.198051829669, 0.331378305760, 0.466699522977, 0.604933624009, 0.747135703688,
+     0.894565117388, 1.048783319923, 1.211804380609, 1.386340339587, 1.576228078612, 1.787233217703,
+     2.028728399396, 2.317739404195, 2.691119577377, 3.260732493401},
+    {0.033409506370, 0.100278289304, 0.167296903369, 0.234566985336, 0.302192846372, 0.370282645259,
+     0.438949671659, 0.508313780898, 0.578503030519, 0.649655581064, 0.721921940570, 0.795467655841,
+     0.870476586544, 0.947154944743, 1.025736349077, 1.106488239537, 1.189720141861, 1.275794486434,
+     1.365141019810, 1.458276374698, 1.555831224705, 1.658588900424, 1.767541882991, 1.883977240523,
+     2.009611042594, 2.146810217056, 2.298981209760, 2.471304797618, 2.672273835255, 2.917406790723,
+     3.240437055012, 3.744101270895}};
 
 // The same of directions that are drawn at random instead of rotated, in float64, with the scale of
 // the least error.
@@ -129,9 +138,10 @@ static double expected(uint32_t bits, size_t dim, int count, uint64_t seed)
 static void squared_errors_are_those_of_the_codebook(void **state)
 {
     (void)state;
-    static const double exact[] = {0.3633802, 0.1174818, 0.0345478, 0.0095010};
+    static const double exact[] = {0.3633802, 0.1174818, 0.0345478,
+                                   0.0095010, 0.0025047, 0.0006442};
     const int count = 6000;
-    for (uint32_t bits = 1; bits <= 4; bits++) {
+    for (uint32_t bits = 1; bits <= 6; bits++) {
         for (size_t i = 0; i < DIMS; i++) {
             const double wanted = expected(bits, dims[i], count, 100 + i);
             const double got = distortion(kvern_codec_turbo(bits), NORMAL, dims[i], count, 200 + i);
@@ -148,8 +158,9 @@ static void squared_errors_are_those_of_the_codebook(void **state)
 static void no_vector_degenerates(void **state)
 {
     (void)state;
-    static const double exact[] = {0.3633802, 0.1174818, 0.0345478, 0.0095010};
-    for (uint32_t bits = 1; bits <= 4; bits++)
+    static const double exact[] = {0.3633802, 0.1174818, 0.0345478,
+                                   0.0095010, 0.0025047, 0.0006442};
+    for (uint32_t bits = 1; bits <= 6; bits++)
         for (size_t i = 0; i < DIMS; i++)
             for (shape kind = OUTLIERS; kind < SHAPES; kind++) {
                 const double got = distortion(kvern_codec_turbo(bits), kind, dims[i], 500, 300 + i);
@@ -190,9 +201,9 @@ static spread score_errors(kvern_codec codec, size_t dim, int count)
 static void scores_of_turbo_keys_have_no_bias(void **state)
 {
     (void)state;
-    static const double wanted[] = {0, 0.311, 0.164, 0.084}; // times sqrt(dim)
+    static const double wanted[] = {0, 0.311, 0.164, 0.084, 0.0433, 0.0220}; // times sqrt(dim)
     const int count = 8000;
-    for (uint32_t bits = 1; bits <= 4; bits++) {
+    for (uint32_t bits = 1; bits <= 6; bits++) {
         const spread s = score_errors(kvern_codec_turbo(bits), 128, count);
         assert_true(fabs(s.bias) <= 4 * s.deviation / sqrt((double)count));
         if (bits > 1)
@@ -282,7 +293,7 @@ static void more_bits_lose_less(void **state)
     (void)state;
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8};
     loss before = read_loss(kvern_codec_turbo(1));
-    for (uint32_t b = 2; b <= 4; b++) {
+    for (uint32_t b = 2; b <= 6; b++) {
         const loss now = read_loss(kvern_codec_turbo(b));
         assert_true(now.divergence < 0.6 * before.divergence && now.error < 0.75 * before.error);
         before = now;
@@ -304,7 +315,7 @@ static void zeros_nan_and_sizes_beyond_f16(void **state)
     static const kvern_stream streams[] = {KVERN_STREAM_K, KVERN_STREAM_V};
     test_random random = test_random_seed(3);
     for (uint32_t i = 0; i < 8; i++) {
-        const kvern_codec codec = kvern_codec_turbo(1 + i % 4);
+        const kvern_codec codec = kvern_codec_turbo(1 + i % 6);
         const size_t dim = dims[i];
         float x[MOST_DIM] = {0}, y[MOST_DIM], z[MOST_DIM];
         stored(codec, streams[i % 2], dim, x, y);

@@ -30,21 +30,48 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
                    _mm256_permutevar8x32_ps(codes, shifted.high)};
 }
 
-// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
-// has 16 entries, and repeats itself where codes are shorter.
+// table[code] of eight codes for tables of 8, 16, 32 and 64 entries: the upper half where the
+// code's highest bit is set, which a shift makes a sign. Not by loads, which a slot without a
+// vector yet would send anywhere in the table.
+LANES_INLINE __m256 codes_of_8_(const float *table, __m256i codes)
+{
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
+}
+
+LANES_INLINE __m256 codes_choose_(__m256 below, __m256 above, __m256i codes, int bit)
+{
+    return _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 31 - bit)));
+}
+
+LANES_INLINE __m256 codes_of_16_(const float *table, __m256i codes)
+{
+    return codes_choose_(codes_of_8_(table, codes), codes_of_8_(table + 8, codes), codes, 3);
+}
+
+LANES_INLINE __m256 codes_of_32_(const float *table, __m256i codes)
+{
+    return codes_choose_(codes_of_16_(table, codes), codes_of_16_(table + 16, codes), codes, 4);
+}
+
+LANES_INLINE __m256 codes_of_64_(const float *table, __m256i codes)
+{
+    return codes_choose_(codes_of_32_(table, codes), codes_of_32_(table + 32, codes), codes, 5);
+}
+
+LANES_INLINE __m256 codes_of_(int bits, const float *table, __m256i codes)
+{
+    return bits < 4    ? codes_of_8_(table, codes)
+           : bits == 4 ? codes_of_16_(table, codes)
+           : bits == 5 ? codes_of_32_(table, codes)
+                       : codes_of_64_(table, codes);
+}
+
+// table[code] for the code that begins at bit `shift` of each word, of up to six bits. The table
+// has an entry for each, and at least 16: it repeats itself where codes are shorter.
 LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
 {
-    const lanes all = lanes_load(table);
     const lanes_int from = shift ? lanes_int_shr_logical(words, shift) : words;
-    const lanes below = {_mm256_permutevar8x32_ps(all.low, from.low),
-                         _mm256_permutevar8x32_ps(all.low, from.high)};
-    if (bits < 4)
-        return below;
-    const lanes above = {_mm256_permutevar8x32_ps(all.high, from.low),
-                         _mm256_permutevar8x32_ps(all.high, from.high)};
-    const lanes upper = lanes_from_bits(lanes_int_shl(words, 28 - shift)); // bit 3 as a sign
-    return (lanes){_mm256_blendv_ps(below.low, above.low, upper.low),
-                   _mm256_blendv_ps(below.high, above.high, upper.high)};
+    return (lanes){codes_of_(bits, table, from.low), codes_of_(bits, table, from.high)};
 }
 
 // count + 1 where the mask is true.

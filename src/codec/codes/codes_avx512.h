@@ -38,13 +38,19 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
                                   lanes_add(codes_table(4), lanes_set(16)));
 }
 
-// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
-// has 16 entries, and repeats itself where codes are shorter.
+// table[code] for the code that begins at bit `shift` of each word, of up to six bits. The table
+// has an entry for each, and at least 16: it repeats itself where codes are shorter.
 LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
 {
-    (void)bits;
-    return _mm512_permutexvar_ps(shift ? lanes_int_shr_logical(words, shift) : words,
-                                 lanes_load(table));
+    const lanes_int from = shift ? lanes_int_shr_logical(words, shift) : words;
+    if (bits <= 4)
+        return _mm512_permutexvar_ps(from, lanes_load(table));
+    const lanes below = _mm512_permutex2var_ps(lanes_load(table), from, lanes_load(table + 16));
+    if (bits == 5)
+        return below;
+    const lanes above =
+        _mm512_permutex2var_ps(lanes_load(table + 32), from, lanes_load(table + 48));
+    return _mm512_mask_mov_ps(below, _mm512_test_epi32_mask(from, lanes_int_set(32)), above);
 }
 
 // count + 1 where the mask is true.

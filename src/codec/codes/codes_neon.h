@@ -14,24 +14,33 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
     return lanes_from_int(lanes_int_and(lanes_int_shr_logical(words, shift), mask));
 }
 
-// Four bytes of the table for each code.
-LANES_INLINE float32x4_t codes_lookup_(uint8x16x4_t table, int32x4_t codes)
-{
-    const int32x4_t bytes = vmlaq_n_s32(vdupq_n_s32(0x03020100), codes, 0x04040404);
-    return vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_s32(bytes)));
-}
-
-// table[code] for the code that begins at bit `shift` of each word, of up to four bits. The table
-// has 16 entries, and repeats itself where codes are shorter.
-LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
+LANES_INLINE uint8x16x4_t codes_sixteen_(const float *table)
 {
     const uint8_t *at = (const uint8_t *)table;
-    const uint8x16x4_t all = {
-        {vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)}};
+    return (uint8x16x4_t){{vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)}};
+}
+
+// Four bytes of the table for each code. A look into 16 of its entries leaves a lane as it is whose
+// index, a byte that wraps around, is not among their 64 bytes.
+LANES_INLINE float32x4_t codes_lookup_(int bits, const float *table, int32x4_t codes)
+{
+    const int32x4_t bytes = vmlaq_n_s32(vdupq_n_s32(0x03020100), codes, 0x04040404);
+    const uint8x16_t from = vreinterpretq_u8_s32(bytes);
+    uint8x16_t found = vqtbl4q_u8(codes_sixteen_(table), from);
+    for (int i = 1; i < (1 << bits) / 16; i++)
+        found = vqtbx4q_u8(found, codes_sixteen_(table + 16 * i),
+                           vsubq_u8(from, vdupq_n_u8((uint8_t)(64 * i))));
+    return vreinterpretq_f32_u8(found);
+}
+
+// table[code] for the code that begins at bit `shift` of each word, of up to six bits. The table
+// has an entry for each, and at least 16.
+LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
+{
     const lanes_int codes =
         lanes_int_and(lanes_int_shr_logical(words, shift), lanes_int_set((1 << bits) - 1));
-    return (lanes){codes_lookup_(all, codes.a), codes_lookup_(all, codes.b),
-                   codes_lookup_(all, codes.c), codes_lookup_(all, codes.d)};
+    return (lanes){codes_lookup_(bits, table, codes.a), codes_lookup_(bits, table, codes.b),
+                   codes_lookup_(bits, table, codes.c), codes_lookup_(bits, table, codes.d)};
 }
 
 // count + 1 where the mask is true.

@@ -33,7 +33,8 @@ static void name(const kvern_codec *codec, char text[KVERN_CODEC_NAME_BYTES])
 static bool parse(const char *text, uint32_t group, kvern_codec *out)
 {
     (void)group;
-    if (strncmp(text, "tq", 2) != 0 || text[2] < '1' || text[2] > '4' || text[3])
+    if (strncmp(text, "tq", 2) != 0 || text[2] < '1' || text[2] > '0' + KVERN_TURBO_MOST_BITS ||
+        text[3])
         return false;
     *out = kvern_codec_turbo((uint32_t)(text[2] - '0'));
     return true;
@@ -115,12 +116,12 @@ static const kvern_affine_access access = {export_slot, import_slot, clear_vecto
 // By instruction set and bits.
 #define PLAIN &kvern_turbo_plain
 #define ENTER(set, SET)                                                                            \
-    [KVERN_ISA_##SET] = {[1] = &kvern_turbo_1_##set,                                               \
-                         [2] = &kvern_turbo_2_##set,                                               \
-                         [3] = &kvern_turbo_3_##set,                                               \
-                         [4] = &kvern_turbo_4_##set},
+    [KVERN_ISA_##SET] = {                                                                          \
+        [1] = &kvern_turbo_1_##set, [2] = &kvern_turbo_2_##set, [3] = &kvern_turbo_3_##set,        \
+        [4] = &kvern_turbo_4_##set, [5] = &kvern_turbo_5_##set, [6] = &kvern_turbo_6_##set},
 static const kvern_codec_kernels *const kernels[][KVERN_TURBO_MOST_BITS + 1] = {
-    [KVERN_ISA_PLAIN] = {[1] = PLAIN, [2] = PLAIN, [3] = PLAIN, [4] = PLAIN},
+    [KVERN_ISA_PLAIN] =
+        {[1] = PLAIN, [2] = PLAIN, [3] = PLAIN, [4] = PLAIN, [5] = PLAIN, [6] = PLAIN},
     KVERN_VECTOR_ISAS(ENTER)};
 
 static const kvern_codec_kernels *kernels_of(const kvern_codec *codec, uint32_t features)
@@ -133,7 +134,7 @@ const kvern_codec_type kvern_codec_type_turbo = {
     .exists = exists,
     .name = name,
     .parse = parse,
-    .user_names = "tq4, tq3, tq2, tq1",
+    .user_names = "tq6, tq5, tq4, tq3, tq2, tq1",
     .dim_unit = dim_unit,
     .block_bytes = block_bytes,
     .query_floats = query_floats,

@@ -3,7 +3,7 @@
 #define KVERN_CODEC_TURBO_TURBO_H
 
 // The TurboQuant codec: a vector is rotated, so that its numbers are about normally distributed
-// whatever they were, and each becomes a code of 1 to 4 bits for the nearest of 2^bits centroids,
+// whatever they were, and each becomes a code of 1 to 6 bits for the nearest of 2^bits centroids,
 // those with the least mean squared error for a normal distribution. One scale per vector
 // (docs/arithmetic.md, "Turbo codes").
 //
@@ -23,11 +23,12 @@
 // Of what the centroids and boundaries are: names carry it.
 #define KVERN_TURBO_CODEBOOK_VERSION 1
 
-#define KVERN_TURBO_MOST_BITS 4
+#define KVERN_TURBO_MOST_BITS 6
 
 // The quantizer of Lloyd and Max for a normal distribution of variance 1, by bits: what codes mean
-// before their scale, once more for indices with other bits above a code's, so that there are 16.
-static const float kvern_turbo_levels[KVERN_TURBO_MOST_BITS + 1][16] = {
+// before their scale. Up to 4 bits they are there once more for indices with other bits above a
+// code's, so that there are 16.
+static const float kvern_turbo_levels[KVERN_TURBO_MOST_BITS + 1][64] = {
     [1] = {-0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f,
            0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f,
            -0.797884560803f, 0.797884560803f, -0.797884560803f, 0.797884560803f, -0.797884560803f,
@@ -44,14 +45,44 @@ static const float kvern_turbo_levels[KVERN_TURBO_MOST_BITS + 1][16] = {
            -0.656759118532f, -0.388048299490f, -0.128395029851f, 0.128395029851f, 0.388048299490f,
            0.656759118532f, 0.942340456487f, 1.256231197350f, 1.618046386020f, 2.069017226530f,
            2.732589571000f},
+    [5] = {-3.260732493401f, -2.691119577377f, -2.317739404195f, -2.028728399396f, -1.787233217703f,
+           -1.576228078612f, -1.386340339587f, -1.211804380609f, -1.048783319923f, -0.894565117388f,
+           -0.747135703688f, -0.604933624009f, -0.466699522977f, -0.331378305760f, -0.198051829669f,
+           -0.065889659771f, 0.065889659771f,  0.198051829669f,  0.331378305760f,  0.466699522977f,
+           0.604933624009f,  0.747135703688f,  0.894565117388f,  1.048783319923f,  1.211804380609f,
+           1.386340339587f,  1.576228078612f,  1.787233217703f,  2.028728399396f,  2.317739404195f,
+           2.691119577377f,  3.260732493401f},
+    [6] = {-3.744101270895f, -3.240437055012f, -2.917406790723f, -2.672273835255f, -2.471304797618f,
+           -2.298981209760f, -2.146810217056f, -2.009611042594f, -1.883977240523f, -1.767541882991f,
+           -1.658588900424f, -1.555831224705f, -1.458276374698f, -1.365141019810f, -1.275794486434f,
+           -1.189720141861f, -1.106488239537f, -1.025736349077f, -0.947154944743f, -0.870476586544f,
+           -0.795467655841f, -0.721921940570f, -0.649655581064f, -0.578503030519f, -0.508313780898f,
+           -0.438949671659f, -0.370282645259f, -0.302192846372f, -0.234566985336f, -0.167296903369f,
+           -0.100278289304f, -0.033409506370f, 0.033409506370f,  0.100278289304f,  0.167296903369f,
+           0.234566985336f,  0.302192846372f,  0.370282645259f,  0.438949671659f,  0.508313780898f,
+           0.578503030519f,  0.649655581064f,  0.721921940570f,  0.795467655841f,  0.870476586544f,
+           0.947154944743f,  1.025736349077f,  1.106488239537f,  1.189720141861f,  1.275794486434f,
+           1.365141019810f,  1.458276374698f,  1.555831224705f,  1.658588900424f,  1.767541882991f,
+           1.883977240523f,  2.009611042594f,  2.146810217056f,  2.298981209760f,  2.471304797618f,
+           2.672273835255f,  2.917406790723f,  3.240437055012f,  3.744101270895f},
 };
 
 // Where a level above 0 ends and the next one begins; levels below 0 mirror them.
-static const float kvern_turbo_edges[KVERN_TURBO_MOST_BITS + 1][7] = {
+static const float kvern_turbo_edges[KVERN_TURBO_MOST_BITS + 1][31] = {
     [2] = {0.981598821568f},
     [3] = {0.500549730075f, 1.049957279860f, 1.747927491520f},
     [4] = {0.258221664671f, 0.522403709011f, 0.799549787510f, 1.099285826920f, 1.437138791680f,
            1.843531806280f, 2.400803398760f},
+    [5] = {0.131970744720f, 0.264715067715f, 0.399038914368f, 0.535816573493f, 0.676034663849f,
+           0.820850410538f, 0.971674218656f, 1.130293850266f, 1.299072360098f, 1.481284209099f,
+           1.681730648158f, 1.907980808549f, 2.173233901795f, 2.504429490786f, 2.975926035389f},
+    [6] = {0.066843897837f, 0.133787596336f, 0.200931944353f, 0.268379915854f, 0.336237745815f,
+           0.404616158459f, 0.473631726278f, 0.543408405708f, 0.614079305791f, 0.685788760817f,
+           0.758694798205f, 0.832972121193f, 0.908815765644f, 0.986445646910f, 1.066112294307f,
+           1.148104190699f, 1.232757314147f, 1.320467753122f, 1.411708697254f, 1.507053799702f,
+           1.607210062565f, 1.713065391708f, 1.825759561757f, 1.946794141558f, 2.078210629825f,
+           2.222895713408f, 2.385143003689f, 2.571789316437f, 2.794840312989f, 3.078921922868f,
+           3.492269162954f},
 };
 
 // ---- Where things are ----
@@ -119,7 +150,7 @@ extern const kvern_codec_kernels kvern_turbo_plain; // the same for all widths
 
 #define KVERN_TURBO_DECLARE(set)                                                                   \
     extern const kvern_codec_kernels kvern_turbo_1_##set, kvern_turbo_2_##set,                     \
-        kvern_turbo_3_##set, kvern_turbo_4_##set;
+        kvern_turbo_3_##set, kvern_turbo_4_##set, kvern_turbo_5_##set, kvern_turbo_6_##set;
 KVERN_TURBO_DECLARE(avx2)
 KVERN_TURBO_DECLARE(avx512)
 KVERN_TURBO_DECLARE(neon)
