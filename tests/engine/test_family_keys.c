@@ -89,6 +89,9 @@ static void expect_gguf(const change *c)
 
 #define KDA(layers) "{\"num_heads\": 3, \"head_dim\": 16, \"kda_layers\": " layers "}"
 
+#define KIMI_TYPES(first, third)                                                                   \
+    "[\"" first "_attention\", \"linear_attention\", \"" third "_attention\", "                    \
+    "\"linear_attention\"]"
 #define WINDOWS(last)                                                                              \
     "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\", "      \
     "\"sliding_attention\", \"" last "\"]"
@@ -213,6 +216,19 @@ static const change DIRECTORIES[] = {
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4], \"gate_lower_bound\": -5.0"), REFUSED,
      "linear_attn_config.gate_lower_bound"}, // a decay with a lower bound
     {"kimi-linear", "linear_attn_config", KDA("[1, 2, 4]"), KVERN_OK, ""},
+    {"kimi-linear", "layer_types", KIMI_TYPES("linear", "full"), KVERN_OK, ""},
+    {"kimi-linear", "layer_types", KIMI_TYPES("full", "full"), KVERN_ERR_FORMAT,
+     "layer_types and kda_layers"},
+    {"kimi-linear", "mlp_layer_types", "[\"sparse\", \"sparse\", \"sparse\", \"sparse\"]",
+     KVERN_ERR_FORMAT, "mlp_layer_types"},
+    {"kimi-linear", "linear_num_heads", "4", KVERN_ERR_FORMAT, "linear_num_heads"},
+    {"kimi-linear-5", "layer_types", KIMI_TYPES("sliding", "full"), KVERN_ERR_FORMAT,
+     "layer_types must be a list"},
+    {"kimi-linear-5", "layer_types", "[\"linear_attention\"]", KVERN_ERR_FORMAT,
+     "layer_types must be a list"},
+    {"kimi-linear-5", "layer_types", NULL, REFUSED, "mla_use_nope must be true"},
+    {"kimi-linear-5", "mla_use_nope", "false", REFUSED, "mla_use_nope must be true"},
+    {"kimi-linear-5", "linear_num_heads", NULL, LACKING, "linear_attn_config.num_heads"},
     {"glm-moe-dsa-shared", "indexer_types", "[\"full\", \"full\", \"full\"]", KVERN_ERR_FORMAT,
      "indexer_types must be a list of 4"},
     {"glm-moe-dsa-shared", "indexer_types", "[\"full\", \"half\", \"full\", \"shared\"]",

@@ -182,6 +182,7 @@ static const published MODELS[] = {
      NULL},
     {"Qwen3.5-35B-A3B", "qwen35moe", QWEN35, NULL},
     {"Kimi-Linear-48B-A3B", "kimi-linear", KIMI, NULL},
+    {"Kimi Linear of Transformers", "kimi-linear-5", TRANSFORMERS5 "\"pretraining_tp\": 1", NULL},
     {"gpt-oss-20b", "gptoss", GPT_OSS, NULL},
     // The small model has no blocks; engine/safetensors_blocks has one that does.
     {"gpt-oss-20b as its weights are", "gptoss", GPT_OSS ", " MXFP4, "quantization_config"},

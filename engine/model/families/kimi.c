@@ -66,12 +66,18 @@ static const key_row HF_KEYS[] = {
     {"linear_attn_config.short_conv_kernel_size", .rule = KEY_USED, .canonical = "ssm.conv_kernel"},
     {"linear_attn_config.kda_layers", .rule = KEY_USED, .canonical = "delta_layers"},
     {"linear_attn_config.full_attn_layers", .rule = KEY_USED, .canonical = "full_layers"},
+    {"linear_num_heads", .rule = KEY_USED, .canonical = "ssm.time_step_rank"},
+    {"linear_head_dim", .rule = KEY_USED, .canonical = "ssm.state_size"},
+    {"linear_conv_kernel_dim", .rule = KEY_USED, .canonical = "ssm.conv_kernel"},
+    {"layer_types", .rule = KEY_USED, .canonical = "layer_kinds"},
+    {"mlp_layer_types", .rule = KEY_USED, .canonical = "feed_forward_types"},
     {"mla_use_nope", .rule = KEY_USED, .canonical = "attention.nope"},
     {"q_lora_rank", .rule = KEY_NEUTRAL, .neutral = KEY_NULL},
     {"kv_lora_rank", .rule = KEY_USED, .canonical = "attention.kv_lora_rank"},
     {"qk_rope_head_dim", .rule = KEY_USED, .canonical = "rope.dimension_count"},
     {"qk_nope_head_dim", .rule = KEY_USED, .canonical = "attention.key_length_nope"},
     {"v_head_dim", .rule = KEY_USED, .canonical = "attention.value_length_mla"},
+    {"qk_head_dim", .rule = KEY_WITHOUT_EFFECT, .why = "the parts of a head have their own"},
     {"num_key_value_heads", .rule = KEY_WITHOUT_EFFECT, .why = "all heads share a latent"},
     {"rope_theta", .rule = KEY_WITHOUT_EFFECT, .why = "nothing rotates"},
     {"rope_scaling*", .rule = KEY_WITHOUT_EFFECT, .why = "nothing rotates"},
@@ -93,6 +99,7 @@ static const key_row HF_KEYS[] = {
     {"linear_attn_config.gate_lower_bound", .rule = KEY_NEUTRAL, .neutral = KEY_NULL,
      .why = UNBOUNDED},
     {"hidden_act", .rule = KEY_NEUTRAL, .text = "silu"},
+    {"output_router_logits", .rule = KEY_WITHOUT_EFFECT, .why = "of training"},
     {"auto_map*", .rule = KEY_WITHOUT_EFFECT, .why = "its code is what this family computes"},
 };
 static const key_table kimi_hf_keys = {"", HF_KEYS, sizeof HF_KEYS / sizeof HF_KEYS[0],
@@ -124,13 +131,52 @@ static kvern_status read_list(facts_reader *reader, const config_value *list, si
                                "%s must be a list of layers from 1 to %zu", reader->key, layers);
 }
 
+// What each layer is by its name, as Transformers 5 has it. Beside a list of numbers, which comes
+// first there, it must say the same.
+static kvern_status check_kinds(facts_reader *reader, const config_value *kinds, bool numbered,
+                                size_t layers, bool *delta)
+{
+    bool right = kinds->count == layers, same = true;
+    for (size_t i = 0; i < layers && right; i++) {
+        text_view kind = config_element(kinds, i).text;
+        const bool linear = text_view_is(kind, "linear_attention");
+        right = linear || text_view_is(kind, "full_attention");
+        same = same && linear == delta[i];
+        delta[i] = linear;
+    }
+    if (right && (same || !numbered)) {
+        return KVERN_OK;
+    }
+    return engine_fail(reader->error, KVERN_ERR_FORMAT,
+                       right ? "%s and kda_layers do not say the same of all %zu layers"
+                             : "%s must be a list of linear_attention and full_attention for %zu "
+                               "layers",
+                       reader->key, layers);
+}
+
+static kvern_status read_delta_layers(facts_reader *reader, size_t layers, bool *delta)
+{
+    config_value list = facts_find(reader, "delta_layers");
+    config_value kinds = facts_find(reader, "layer_kinds");
+    const bool numbered = list.kind != CONFIG_ABSENT, named = kinds.kind != CONFIG_ABSENT;
+    kvern_status status = KVERN_OK;
+    if (numbered || !named) {
+        list = facts_find(reader, "delta_layers");
+        status = read_list(reader, &list, layers, delta);
+    }
+    if (status == KVERN_OK && named) {
+        kinds = facts_find(reader, "layer_kinds");
+        status = check_kinds(reader, &kinds, numbered, layers, delta);
+    }
+    return status;
+}
+
 // The list of the layers with attention is not needed; where there is one, the two must agree.
 static kvern_status read_kinds(facts_reader *reader, model_facts *facts)
 {
     bool delta[MODEL_MAX_LAYERS] = {false}, full[MODEL_MAX_LAYERS] = {false};
-    config_value list = facts_find(reader, "delta_layers");
-    kvern_status status = read_list(reader, &list, facts->layers, delta);
-    list = facts_find(reader, "full_layers");
+    kvern_status status = read_delta_layers(reader, facts->layers, delta);
+    config_value list = facts_find(reader, "full_layers");
     const bool both = list.kind != CONFIG_ABSENT;
     if (status == KVERN_OK && both) {
         status = read_list(reader, &list, facts->layers, full);
@@ -196,9 +242,10 @@ static kvern_status read_lengths(facts_reader *reader, model_latent *latent)
 }
 
 // Whether rotation would be that of DeepSeek, nobody says: no such model was published.
+// Transformers 5 rotates nothing and has no key for it; its configs name the layers.
 static kvern_status check_nope(facts_reader *reader)
 {
-    bool nope = false;
+    bool nope = facts_find(reader, "layer_kinds").kind != CONFIG_ABSENT;
     kvern_status status = facts_read_flag(reader, "attention.nope", &nope);
     return status != KVERN_OK || nope
                ? status

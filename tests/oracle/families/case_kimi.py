@@ -59,6 +59,36 @@ SCALES = {
 INERT = ("rope_theta",)
 
 
+# What Transformers 5 writes of it. Nothing of it rotates there, whatever the config says.
+KEPT = (
+    "model_type hidden_size num_hidden_layers intermediate_size num_attention_heads num_key_value_heads q_lora_rank"
+    " kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_experts num_experts_per_token num_shared_experts"
+    " moe_intermediate_size moe_renormalize routed_scaling_factor num_expert_group topk_group rms_norm_eps vocab_size"
+    " model_max_length hidden_act tie_word_embeddings"
+).split()
+CONFIG5 = {
+    **{key: CONFIG[key] for key in KEPT},
+    "head_dim": 16,
+    "qk_head_dim": 40,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    "linear_head_dim": 16,
+    "linear_num_heads": 3,
+    "linear_conv_kernel_dim": 4,
+    "attention_bias": False,
+    "output_router_logits": False,
+    "pretraining_tp": 1,
+    "transformers_version": "5.24.0",
+}
+
+
+def transformers5_network(config):
+    """mlx-lm's, which knows the published keys only."""
+    from mlx_lm.models.kimi_linear import Model, ModelArgs
+
+    return Model(ModelArgs.from_dict({**CONFIG, **{key: config[key] for key in KEPT}}))
+
+
 def published_experts(name, shape):
     """The tensors of a layer's experts, of which mlx-lm makes others."""
     before, part = name.split(".mlp.")
@@ -88,6 +118,7 @@ def published(network, config):
 
 CASES = [
     Case("kimi-linear", CONFIG, tensors=published, scales=SCALES, inert=INERT),
+    Case("kimi-linear-5", CONFIG5, network=transformers5_network, tensors=published, scales=SCALES),
     # As mlx-lm writes it; groups, no layer without experts, none that all share, heads of one length.
     Case(
         "kimi-linear-mlx",
