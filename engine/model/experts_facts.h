@@ -13,4 +13,9 @@
 // passes over (`interleave_moe_layer_step`), which have a feed-forward network.
 KVERN_CHECK kvern_status facts_read_experts(facts_reader *reader, model_facts *facts);
 
+// The same of models that are routed as DeepSeek V3 is. In a config.json scores are sigmoids and
+// weights are normalized; it must say the groups and the scale, and readers agree on two experts
+// for a token or more.
+KVERN_CHECK kvern_status facts_read_corrected_experts(facts_reader *reader, model_facts *facts);
+
 #endif

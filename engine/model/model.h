@@ -150,9 +150,11 @@ typedef struct model_facts {
     model_experts experts;
     model_delta delta;
     model_latent latent;
-    size_t layer_inputs;      // numbers that each layer gets of a token besides the stream; or 0
-    float layer_inputs_scale; // of their embeddings
-    size_t ropes;             // 0: nothing rotates
+    bool head_norms;     // heads of q and k have norms, where the family leaves that to a file,
+    bool input_biases;   // and their matrices and that of values biases
+    size_t layer_inputs; // numbers that each layer gets of a token besides the stream; or 0
+    float layer_inputs_scale;         // of their embeddings
+    size_t ropes;                     // 0: nothing rotates
     model_rope rope[MODEL_MAX_ROPES]; // [ropes]
     bool tied_output;                 // the output matrix is the token embedding
     uint64_t parameters;

@@ -66,6 +66,11 @@ typedef struct published {
     " \"tie_word_embeddings\": false, \"topk_group\": 1, \"topk_method\": \"noaux_tc\","           \
     " \"transformers_version\": \"5.0.2.dev0\", \"use_cache\": true, \"v_head_dim\": 256,"         \
     " \"vocab_size\": 154880"
+#define GLM45                                                                                      \
+    "\"architectures\": [\"Glm4MoeForCausalLM\"], \"attention_dropout\": 0.0,"                     \
+    " \"eos_token_id\": [151329, 151336, 151338], \"initializer_range\": 0.02,"                    \
+    " \"pad_token_id\": 151329, \"torch_dtype\": \"bfloat16\","                                    \
+    " \"transformers_version\": \"4.54.0\", \"use_cache\": true"
 #define GEMMA4                                                                                     \
     "\"architectures\": [\"Gemma4ForCausalLM\"], \"attention_dropout\": 0.0,"                      \
     " \"bos_token_id\": 2, \"dtype\": \"bfloat16\", \"eos_token_id\": 1,"                          \
@@ -171,6 +176,11 @@ static const published MODELS[] = {
     {"GLM-5.2", "glm-moe-dsa-shared",
      GLM ", \"index_topk_freq\": 4, \"index_skip_topk_offset\": 3, \"index_topk_pattern\": null,"
          " \"index_share_for_mtp_iteration\": true",
+     NULL},
+    {"GLM-4.5", "glm4-moe", GLM45, NULL},
+    {"GLM-4.5 of Transformers", "glm4-moe",
+     TRANSFORMERS5 "\"num_mtp_layers\": 1, \"rope_parameters\": {\"rope_theta\": 700.0,"
+                   " \"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}",
      NULL},
     {"Qwen3-30B-A3B", "qwen3moe",
      QWEN3 "\"architectures\": [\"Qwen3MoeForCausalLM\"], \"max_window_layers\": 48,"

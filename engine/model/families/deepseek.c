@@ -272,43 +272,10 @@ static kvern_status read_attention(facts_reader *reader, model_facts *facts)
     return status == KVERN_OK ? read_scale(reader, facts) : status;
 }
 
-// Of a config.json that does not say how experts are chosen and weighed readers think differently.
-static kvern_status check_router(facts_reader *reader)
-{
-    static const char *const keys[] = {"expert_weights_scale", "expert_group_count",
-                                       "expert_group_used_count"};
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == KVERN_OK; i++) {
-        status = facts_check_stated(reader, keys[i]);
-    }
-    return status;
-}
-
-// The weight of an only expert, divided by the sum of weights, is 1; some readers divide and others
-// do not.
-static kvern_status check_single_expert(facts_reader *reader, const model_facts *facts)
-{
-    if (facts->experts.used != 1 || !facts->experts.normalized) {
-        return KVERN_OK;
-    }
-    facts_find(reader, "expert_used_count");
-    return engine_fail(reader->error, KVERN_ERR_UNSUPPORTED,
-                       "%s is 1: readers differ on the weight of an only expert", reader->key);
-}
-
 static kvern_status read_facts(facts_reader *reader, model_facts *facts)
 {
-    const bool hf = reader->source->format->hf_names;
     kvern_status status = read_attention(reader, facts);
-    if (status == KVERN_OK) {
-        status = check_router(reader);
-    }
-    facts->experts.router = hf ? MODEL_ROUTER_SIGMOID : MODEL_ROUTER_SOFTMAX;
-    facts->experts.normalized = hf;
-    if (status == KVERN_OK) {
-        status = facts_read_experts(reader, facts);
-    }
-    return status == KVERN_OK ? check_single_expert(reader, facts) : status;
+    return status == KVERN_OK ? facts_read_corrected_experts(reader, facts) : status;
 }
 
 // The best of all experts, or of the groups whose best experts are best.

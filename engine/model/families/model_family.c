@@ -5,6 +5,7 @@
 #include "engine/model/families/gemma2.h"
 #include "engine/model/families/gemma3.h"
 #include "engine/model/families/gemma4.h"
+#include "engine/model/families/glm4moe.h"
 #include "engine/model/families/gptoss.h"
 #include "engine/model/families/kimi.h"
 #include "engine/model/families/llama.h"
@@ -29,7 +30,7 @@ static const model_family *const families[] = {
     &smollm3_family,     &qwen3next_family, &qwen35_family,      &qwen35moe_family,
     &gptoss_family,      &deepseek2_family, &deepseek_v2_family, &deepseek_v32_family,
     &glm_moe_dsa_family, &qwen2moe_family,  &olmo2_family,       &kimi_linear_family,
-    &gemma4_family,      &llama4_family,
+    &gemma4_family,      &llama4_family,    &glm4_moe_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])
