@@ -133,6 +133,8 @@ static void answer(const char *line, const char *mode, naive_case *c)
         printf(strcmp(mode, "babble") == 0 ? "soon\n" : "0.25\n");
     else if (sscanf(line, "output %d %d", &token, &head) == 2 && c->top_k)
         print_selection(c);
+    else if (sscanf(line, "output %d %d", &token, &head) == 2 && c->kv_heads == 0)
+        printf("0 0 0 0 0 0 0 0\n"); // of a recurrence of 8 dims, which it does not know
     else if (sscanf(line, "output %d %d", &token, &head) == 2)
         print_output(c, token, strcmp(mode, "wrong") == 0 ? 0 : head);
     else if (begins_with(line, "model "))
@@ -400,7 +402,8 @@ static void test_bad_peers_of_other_layers(void **state)
 {
     (void)state;
     set_mode("right");
-    program_expect_failure(&(program_call){.arguments = {RECURRENT}}, "stopped answering");
+    program_expect_failure(&(program_call){.arguments = {RECURRENT}},
+                           "does not compute the same thing");
     set_mode("wrong");
     program_expect_failure(&(program_call){.arguments = {LATENT, "--phase", "decode"}},
                            "does not compute the same thing");
