@@ -324,6 +324,7 @@ static void score_block(const scan *s, const scan_tile *tile, const kvern_stream
 {
     const kvern_index_queries *q = s->queries;
     const int64_t behind = position + KVERN_BLOCK_POSITIONS;
+    const size_t count = (size_t)(kvern_min_i64(behind, tile->end) - position);
     const void *block = index_block(s, tile, index, position);
     const void *next = behind < tile->end ? index_block(s, tile, index, behind) : NULL;
     const size_t vectors = tile->count * q->heads;
@@ -335,7 +336,7 @@ static void score_block(const scan *s, const scan_tile *tile, const kvern_stream
     for (size_t i = 0; i < tile->count; i++) {
         const int64_t token = q->start[tile->first.row] + tile->first.index + (int64_t)i;
         s->score(q->heads, q->weights + token * q->weight_token_stride,
-                 slot->dots + i * q->heads * KVERN_BLOCK_POSITIONS,
+                 slot->dots + i * q->heads * KVERN_BLOCK_POSITIONS, count,
                  tile->keys + i * s->size.most_positions + position);
     }
 }

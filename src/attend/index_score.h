@@ -15,10 +15,11 @@
 
 // The keys of one query in one block, from the products of its heads with the block's positions:
 //     s = +0; for h ascending: s = fma(weights[h], relu(dots[h * 64 + p]), s)
-// where relu(x) is 0 if x < 0, else x: NaN stays NaN. keys[p] is the order key of s, p from 0
-// to 63.
+// where relu(x) is 0 if x < 0, else x: NaN stays NaN. keys[p] is the order key of s, p from 0 to
+// count - 1, count from 1 to 64. keys has room for 64; those behind `count` are unspecified, as
+// dots may be there.
 typedef void kvern_index_score_fn(size_t heads, const float *weights, const float *dots,
-                                  uint32_t *keys);
+                                  size_t count, uint32_t *keys);
 
 // The best kernel within `features` (bits of kvern/cpu.h).
 kvern_index_score_fn *kvern_index_score_of(uint32_t features);

@@ -24,9 +24,10 @@ static uint32_t order_key(float s)
     return bits >> 31 ? ~bits : bits | UINT32_C(0x80000000);
 }
 
-void kvern_index_score_plain(size_t heads, const float *weights, const float *dots, uint32_t *keys)
+void kvern_index_score_plain(size_t heads, const float *weights, const float *dots, size_t count,
+                             uint32_t *keys)
 {
-    for (size_t p = 0; p < SLOTS; p++) {
+    for (size_t p = 0; p < count; p++) {
         float s = 0;
         for (size_t h = 0; h < heads; h++)
             s = fmaf(weights[h], relu(dots[h * SLOTS + p]), s);

@@ -22,8 +22,10 @@ LANES_INLINE lanes order_keys(lanes s)
     return lanes_clear(lanes_isnan(s), lanes_from_bits(lanes_int_xor(bits, flip)));
 }
 
-void INDEX_SCORE(size_t heads, const float *weights, const float *dots, uint32_t *keys)
+void INDEX_SCORE(size_t heads, const float *weights, const float *dots, size_t count,
+                 uint32_t *keys)
 {
+    (void)count; // vectors have lanes for what is not asked
     lanes sum[TILES];
     KVERN_UNROLL
     for (int t = 0; t < TILES; t++)
