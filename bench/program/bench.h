@@ -10,5 +10,6 @@ int bench_overhead(int argc, char **argv);
 int bench_recurrent(int argc, char **argv);
 int bench_select(int argc, char **argv);
 int bench_sharing(int argc, char **argv);
+int bench_store(int argc, char **argv);
 
 #endif

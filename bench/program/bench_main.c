@@ -30,6 +30,8 @@ static const measurement MEASUREMENTS[] = {
      bench_select},
     {"sharing", (char[]){"kvern bench sharing"}, "what rows gain that share a prefix",
      bench_sharing},
+    {"store", (char[]){"kvern bench store"}, "keeping prefixes, and finding them among many",
+     bench_store},
 };
 #define MEASUREMENT_COUNT (sizeof MEASUREMENTS / sizeof MEASUREMENTS[0])
 
@@ -54,9 +56,8 @@ static int fail_measurement(const char *word)
     }
     const char *meant = word ? nearest_name(word, names, MEASUREMENT_COUNT) : NULL;
     if (!word) {
-        report_error(
-            "no measurement given: attention, draft, model, overhead, recurrent, select or "
-            "sharing");
+        report_error("no measurement given: attention, draft, model, overhead, recurrent, select, "
+                     "sharing or store");
     } else {
         report_error("unknown measurement '%s'%s%s%s", word, meant ? ", did you mean '" : "",
                      meant ? meant : "", meant ? "'?" : "");

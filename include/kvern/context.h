@@ -18,8 +18,9 @@
 // and rows do not go from one to the other. Several contexts do no harm.
 //
 // Thread rule: a context may be used by several threads at once, and so may a composition, which
-// never changes. Every other object is used by one thread at a time, except reads, which may be
-// attended and released on any thread, also while their cache goes on being changed on another one.
+// never changes, and a store (kvern/store.h). Every other object is used by one thread at a time,
+// except reads, which may be attended and released on any thread, also while their cache goes on
+// being changed on another one.
 // Objects that share pages (forks, extracted and adopted rows, reads) need not know of each other.
 //
 // Stack: a call takes up to 128 KiB of its thread's stack, and so does a task of an executor. The

@@ -49,11 +49,12 @@
 //   sinks         learned logits that join a softmax (gpt-oss); not the kept positions
 //   donor         the layer whose KV another layer reads: cross-layer KV sharing
 //   known span    tokens that are decided already, computed as decodes
+//   store         prefix cache: rows of earlier requests, found by their tokens
 //   round         speculative decoding: draft, verify, accept or roll back
 //
 // examples/attend.c is a complete program of about thirty lines; examples/steps.c has a state of
 // several layers, examples/hybrid.c latents, a selection, a recurrent layer, rounds and
-// checkpoints.
+// checkpoints, examples/prefix.c a prefix that two prompts share.
 
 #include <kvern/cache.h>
 #include <kvern/checkpoint.h>
@@ -70,6 +71,7 @@
 #include <kvern/state.h>
 #include <kvern/status.h>
 #include <kvern/storage.h>
+#include <kvern/store.h>
 #include <kvern/version.h>
 
 #ifdef __cplusplus

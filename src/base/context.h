@@ -8,6 +8,7 @@
 #include "src/base/heap.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct kvern_context {
     _Atomic size_t references;
@@ -16,6 +17,7 @@ struct kvern_context {
     struct kvern_thread_pool *own_threads; // the default executor's pool, or NULL
     uint32_t cpu_features;
     _Atomic uint64_t page_bytes; // pages in use, for kvern_memory
+    _Atomic bool has_store;      // pages count for one store (src/store/claim.h)
 
     pthread_mutex_t lock; // guards the buffers; nothing is called while it is held
     kvern_buffer_cache buffers[KVERN_BUFFER_KINDS];

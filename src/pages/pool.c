@@ -229,7 +229,7 @@ static kvern_arena *push_page(kvern_page *page)
 {
     kvern_arena *arena = page->arena;
     kvern_pool *pool = arena->pool;
-    KVERN_ASSERT(arena->used > 0);
+    KVERN_ASSERT(arena->used > 0 && page->stored == 0);
     if (!arena->free)
         link_arena(arena);
     page->next = arena->free;

@@ -29,6 +29,7 @@ typedef struct kvern_page {
     void *data; // page_bytes bytes, aligned to a cache line
     kvern_arena *arena;
     struct kvern_page *next; // while it is free, or a row's room (src/rows/row.h)
+    size_t stored;           // tables of the context's store that have it (src/store/claim.h)
 } kvern_page;
 
 // Makes a pool of pages of `page_bytes` bytes (a positive multiple of 64); one reference for the

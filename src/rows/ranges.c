@@ -24,11 +24,17 @@ kvern_status kvern_ranges_create(kvern_heap *heap, size_t count, size_t flag_wor
     kvern_ranges *ranges = block;
     ranges->references = 1;
     ranges->heap = heap;
+    ranges->stored = 0;
     ranges->count = count;
     ranges->flag_words = flag_words;
     ranges->flags = (uint64_t *)(ranges->list + count);
     *out = ranges;
     return KVERN_OK;
+}
+
+size_t kvern_ranges_bytes(const kvern_ranges *ranges)
+{
+    return bytes_of(ranges->count, ranges->flag_words);
 }
 
 void kvern_ranges_retain(kvern_ranges *ranges)
@@ -40,8 +46,7 @@ void kvern_ranges_retain(kvern_ranges *ranges)
 void kvern_ranges_release(kvern_ranges *ranges)
 {
     if (ranges && atomic_fetch_sub(&ranges->references, 1) == 1)
-        kvern_heap_give(ranges->heap, ranges, bytes_of(ranges->count, ranges->flag_words),
-                        KVERN_HEAP_ALIGNMENT);
+        kvern_heap_give(ranges->heap, ranges, kvern_ranges_bytes(ranges), KVERN_HEAP_ALIGNMENT);
 }
 
 const kvern_range *kvern_ranges_find(const kvern_ranges *ranges, size_t count, int64_t position)

@@ -21,6 +21,7 @@
 typedef struct kvern_ranges {
     _Atomic size_t references;
     kvern_heap *heap;
+    size_t stored; // entries of the context's store that have it (src/store/claim.h)
     size_t count;
     size_t flag_words; // 0: no positions are flagged
     uint64_t *flags;   // a bit for each position: bit p % 64 of word p / 64
@@ -30,6 +31,7 @@ typedef struct kvern_ranges {
 // Makes a list whose ranges and flags are undefined, with one reference.
 KVERN_CHECK kvern_status kvern_ranges_create(kvern_heap *heap, size_t count, size_t flag_words,
                                              kvern_ranges **out);
+size_t kvern_ranges_bytes(const kvern_ranges *ranges);
 void kvern_ranges_retain(kvern_ranges *ranges);  // NULL is allowed
 void kvern_ranges_release(kvern_ranges *ranges); // likewise
 

@@ -34,6 +34,7 @@ kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table *
     kvern_pool_retain(pool);
     table->references = 1;
     table->pool = pool;
+    table->stored = 0;
     table->capacity = capacity;
     table->count = 0;
     table->kept = table->gap = 0;
@@ -46,6 +47,7 @@ kvern_status kvern_table_create(kvern_pool *pool, size_t capacity, kvern_table *
 static void free_table(kvern_table *table)
 {
     kvern_pool *pool = table->pool;
+    KVERN_ASSERT(table->stored == 0);
     kvern_heap_give(&kvern_pool_context(pool)->heap, table, kvern_table_bytes(table->capacity),
                     KVERN_HEAP_ALIGNMENT);
     kvern_pool_release(pool);

@@ -30,6 +30,7 @@
 typedef struct kvern_table {
     _Atomic size_t references;
     kvern_pool *pool;
+    size_t stored; // entries of the context's store that have it (src/store/claim.h)
     size_t capacity;
     size_t count; // pages
     size_t kept;  // the first pages of the row, which stay

@@ -6,7 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
-#include "src/rows/row_image.h"
+#include "src/state/kept_row.h"
 #include "src/state/walk.h"
 
 #include <inttypes.h>
@@ -247,33 +247,6 @@ int64_t kvern_state_checkpoint_below(const kvern_state *state, size_t row, int64
     return at ? at->position : 0;
 }
 
-// Whether rows of a set change their form at a start.
-static bool has_forms(const kvern_state *state, size_t set)
-{
-    const kvern_composition *composition = state->composition;
-    return set < composition->count && composition->layers[set].first_pool &&
-           !composition->layers[set].window.is_split;
-}
-
-// The row becomes what it was; its room stays.
-static void take_back(const kvern_row *kept, bool has_forms, kvern_row *row)
-{
-    const kvern_row_image image = {
-        .converted = kept->converted,
-        .is_other_form = has_forms && kept->converted != row->converted,
-        .length = kept->length,
-        .keep = (int64_t)kept->kept * KVERN_PAGE_POSITIONS,
-        .held = kept->held,
-        .floor = kept->floor,
-        .ranges = kept->ranges,
-        .range_count = kept->range_count,
-    };
-    row->spare = 0;
-    kvern_row_truncate(row, 0);
-    kvern_row_image_share(row, &image, kept->table);
-    kvern_row_give_back(row);
-}
-
 kvern_status kvern_state_return(kvern_state *state, size_t row, int64_t position)
 {
     kvern_status status = check_row(state, row);
@@ -289,10 +262,7 @@ kvern_status kvern_state_return(kvern_state *state, size_t row, int64_t position
                           row, position, below);
     kvern_checkpoints_drop(state->caches, row, position);
     batch->lengths[row] = position;
-    static const kvern_row empty = {0};
-    for (size_t s = 0; s < batch->sets; s++)
-        take_back(position ? &batch->checkpoints[row]->sets[s] : &empty, has_forms(state, s),
-                  &kvern_batch_rows(batch, s).rows[row]);
+    kvern_kept_row_take(state, row, position ? batch->checkpoints[row]->sets : NULL);
     KVERN_ASSERT(!kvern_state_walk(state));
     return KVERN_OK;
 }

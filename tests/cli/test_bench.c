@@ -557,6 +557,39 @@ static void test_sharing(void **state)
     program_free(&result);
 }
 
+static void test_store(void **state)
+{
+    (void)state;
+    json_t *run =
+        program_json(&(program_call){.arguments = {"bench", "store", "lookup", "--entries", "10,70",
+                                                   "--common", "5,300", "--runs", "3", "--json"}},
+                     0);
+    const json_t *cells = json_object_get(run, "lookup");
+    assert_int_equal(json_array_size(cells), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        static const char *const TIMES[] = {"found", "missed", "published"};
+        assert_true(json_number_at(cell, "entries") == (i < 2 ? 10 : 70));
+        assert_true(json_number_at(cell, "common") == (i % 2 ? 300 : 5));
+        assert_true(json_number_at(cell, "index_bytes") > 0);
+        for (size_t t = 0; t < 3; t++) {
+            const json_t *times = json_object_get(cell, TIMES[t]);
+            assert_true(json_number_at(times, "us") > 0);
+            assert_true(json_number_at(times, "us_low") <= json_number_at(times, "us_high"));
+        }
+    }
+    json_decref(run);
+    program_result result = program_run(&(program_call){
+        .arguments = {"bench", "store", "--entries", "3", "--common", "9", "--runs", "2"}});
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, "B/entry");
+    program_free(&result);
+    program_expect_usage(&(program_call){.arguments = {"bench", "store", "lokup"}},
+                         "unknown part 'lokup', did you mean 'lookup'?");
+    program_expect_usage(&(program_call){.arguments = {"bench", "store", "--entries", "0"}},
+                         "--entries takes");
+}
+
 static void test_select(void **state)
 {
     (void)state;
@@ -715,8 +748,8 @@ static void test_program_of_its_own(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const WHAT[] = {"attention", "draft",  "model",  "overhead",
-                                       "recurrent", "select", "sharing"};
+    static const char *const WHAT[] = {"attention", "draft",  "model",   "overhead",
+                                       "recurrent", "select", "sharing", "store"};
     for (size_t i = 0; i < sizeof WHAT / sizeof WHAT[0]; i++) {
         program_result result =
             program_run(&(program_call){.arguments = {"bench", WHAT[i], "--help"}});
@@ -724,7 +757,8 @@ static void test_help(void **state)
         snprintf(usage, sizeof usage, "Usage: kvern bench %s [OPTION...]", WHAT[i]);
         assert_int_equal(result.code, 0);
         program_expect_part(result.out, usage);
-        const bool once = strcmp(WHAT[i], "draft") == 0 || strcmp(WHAT[i], "overhead") == 0;
+        const bool once = strcmp(WHAT[i], "draft") == 0 || strcmp(WHAT[i], "overhead") == 0 ||
+                          strcmp(WHAT[i], "store") == 0;
         program_expect_part(result.out, once ? "-t, --threads=N " : "-t, --threads=LIST ");
         program_free(&result);
     }
@@ -757,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_model_peers),
         cmocka_unit_test(test_overhead),
         cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_store),
         cmocka_unit_test(test_select),
         cmocka_unit_test(test_recurrent),
         cmocka_unit_test(test_usage),
