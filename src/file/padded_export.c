@@ -100,8 +100,10 @@ static void export_row(const kvern_cache *cache, const kvern_padded_planes *plan
     KVERN_ASSERT(count <= row->length && (size_t)count <= width);
     for (size_t h = 0; h < heads; h++) {
         const size_t first = (r * heads + h) * width, left = width - (size_t)count;
-        for (size_t s = 0; s < set.count; s++)
-            export_head(cache, r, &set.planes[s], &c, h, first, left);
+        for (size_t s = 0; s < set.count; s++) {
+            if (set.planes[s].numbers || kvern_plane_has_codes(&set.planes[s]))
+                export_head(cache, r, &set.planes[s], &c, h, first, left);
+        }
     }
     if (planes->left_padding)
         planes->left_padding[r] = planes->width - count;

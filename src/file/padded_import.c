@@ -220,20 +220,23 @@ static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
     kvern_fp_leave(saved);
 }
 
-kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_planes *given)
+kvern_status kvern_cache_fill_padded(kvern_cache *cache, const kvern_padded_planes *planes)
 {
-    kvern_padded_planes known;
-    const kvern_padded_planes *planes = &known;
-    kvern_status status = kvern_cache_check_alone(cache);
-    if (!status)
-        status = kvern_planes_read(given, &known);
-    if (!status)
-        status = check_import(cache, planes);
+    kvern_status status = check_import(cache, planes);
     if (!status)
         status = prepare_import(cache, planes);
     if (!status)
         commit_import(cache, planes);
     return status;
+}
+
+kvern_status kvern_cache_import_padded(kvern_cache *cache, const kvern_padded_planes *given)
+{
+    kvern_padded_planes known;
+    kvern_status status = kvern_cache_check_alone(cache);
+    if (!status)
+        status = kvern_planes_read(given, &known);
+    return status ? status : kvern_cache_fill_padded(cache, &known);
 }
 
 // ---- states ----

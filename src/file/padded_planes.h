@@ -56,6 +56,11 @@ bool kvern_plane_has_codes(const kvern_plane *p);
 // Vector `index` of a plane, of [rows * kv_heads * width] ones, given as numbers.
 char *kvern_plane_numbers(const kvern_plane *p, size_t index);
 
+// Fills the empty rows of a cache from planes, as kvern_cache_import_padded does, also of a cache
+// of a state: one that nobody else knows yet. On failure nothing changed.
+KVERN_CHECK kvern_status kvern_cache_fill_padded(kvern_cache *cache,
+                                                 const kvern_padded_planes *planes);
+
 int64_t kvern_columns_position(const kvern_columns *c, int64_t column);
 
 #endif

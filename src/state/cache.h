@@ -8,6 +8,8 @@
 #include "src/state/batch.h"
 #include "src/state/composition.h"
 
+#include <kvern/recurrent.h>
+
 struct kvern_cache {
     kvern_composition *composition;
     size_t layer;       // in the composition
@@ -57,6 +59,12 @@ void kvern_cache_cancel(kvern_cache *cache);
 // Whether a row can be cut by `tokens` positions.
 KVERN_CHECK kvern_status kvern_cache_check_trim(const kvern_cache *cache, size_t row,
                                                 int64_t tokens);
+
+// The empty row of a recurrent layer becomes one of `length` positions with that state, all parts
+// of which are there; also in a cache of a state. Its walk is the caller's. On failure nothing
+// changed.
+KVERN_CHECK kvern_status kvern_cache_fill_recurrent(kvern_cache *cache, size_t row, int64_t length,
+                                                    const kvern_recur_state *content);
 
 // Whether the cache belongs to no state, so that its own calls may change it.
 KVERN_CHECK kvern_status kvern_cache_check_alone(const kvern_cache *cache);

@@ -248,6 +248,23 @@ kvern_status kvern_cache_export_recurrent(const kvern_cache *cache, size_t row,
     return KVERN_OK;
 }
 
+kvern_status kvern_cache_fill_recurrent(kvern_cache *cache, size_t row, int64_t length,
+                                        const kvern_recur_state *content)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    const kvern_layer_rows one = kvern_layer_row_alone(&rows, row);
+    kvern_status status = layer->ops->prepare(layer, &one, &length, 0, 0);
+    if (status)
+        return status;
+    layer->ops->commit(layer, &one);
+    kvern_recurrent_turn(&one, 0, length);
+    kvern_recurrent_import(layer, content, kvern_whole_row_page(&cache->rows[row]));
+    kvern_recurrent_close(&one, 0);
+    cache->batch->lengths[row] = length;
+    return KVERN_OK;
+}
+
 kvern_status kvern_cache_import_recurrent(kvern_cache *cache, size_t row, int64_t length,
                                           const kvern_recur_state *state)
 {
@@ -261,16 +278,7 @@ kvern_status kvern_cache_import_recurrent(kvern_cache *cache, size_t row, int64_
         return kvern_fail(KVERN_ERR_RANGE, "row %zu: %" PRId64 " positions", row, length);
     if (cache->rows[row].length)
         return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", row);
-    const kvern_planned_layer *layer = kvern_cache_planned(cache);
-    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    const kvern_layer_rows one = kvern_layer_row_alone(&rows, row);
-    if ((status = layer->ops->prepare(layer, &one, &length, 0, 0)))
-        return status;
-    layer->ops->commit(layer, &one);
-    kvern_recurrent_turn(&one, 0, length);
-    kvern_recurrent_import(layer, &content, kvern_whole_row_page(&cache->rows[row]));
-    kvern_recurrent_close(&one, 0);
-    cache->batch->lengths[row] = length;
+    status = kvern_cache_fill_recurrent(cache, row, length, &content);
     KVERN_ASSERT(!kvern_caches_walk(cache));
-    return KVERN_OK;
+    return status;
 }
