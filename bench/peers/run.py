@@ -32,10 +32,12 @@ MODELS = ("smollm2", "gemma3-270m")
 QUALITY_STORAGES = "bf16,f16,q8,q6,q5,q4,q4g32,q3,q2,q8/q4,q4/q8,rq4,rq3,tq4,tq3,rq4/tq4"
 QUALITY_WINDOWS = {"smollm2": 8, "gemma3-270m": 4}
 
-# Presets, and codecs beside them, in windows long enough for the positions that presets keep in bf16;
-# a step for each list. Speeds are measured behind SPEED_CONTEXT tokens.
-LONG_STORAGES = ("bf16,light,balanced,small", "q8,q4,rq4,tq4", "q3,rq3,tq3,rq4/tq4")
-LONG_WINDOW, SPEED_CONTEXT = "4096", "2048"
+# Presets, and codecs beside them, in windows long enough for the positions that presets keep in bf16,
+# and for a model with layers of short windows half as long again; a step for each list. Speeds are measured
+# behind SPEED_CONTEXT tokens.
+LONG_STORAGES = ("bf16,light,balanced,small", "q8,q4,rq4,tq4", "tq5,tq5/tq3,rq4/tq4,tq3")
+LONG_WINDOWS, SPEED_CONTEXT = {"gemma3-270m": "12288"}, "2048"
+LONG_WINDOW = "8192"
 QUALITY_PEER_STORAGES = ("f16-noflash", "q8_0", "q4_0")
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
@@ -236,7 +238,8 @@ class Session:
             self.options.program, "eval", file, "--text", self.options.text, "--kv", QUALITY_STORAGES,
             "--windows", str(QUALITY_WINDOWS.get(name, 4))])
         threads = self.options.threads.split(",")[-1]
-        window = ["--text", self.options.text, "--ctx", LONG_WINDOW, "--windows", "1", "-t", threads]
+        length = LONG_WINDOWS.get(name, LONG_WINDOW)
+        window = ["--text", self.options.text, "--ctx", length, "--windows", "1", "-t", threads]
         for part, storages in enumerate(LONG_STORAGES):
             self.step(f"storage-eval-{name}-{part}", ["eval", file, "--kv", storages, *window])
         for storage in QUALITY_PEER_STORAGES:

@@ -273,13 +273,22 @@ static kvern_status read_codecs(const storage_options *options, kvern_storage *s
         }
     }
     if (options->has_residual) {
-        storage->residual = options->residual;
+        storage->residual = storage->window_residual = options->residual;
     }
     if (options->has_sinks) {
         storage->precise_sinks = options->sinks;
     }
     kvern_status status = parse_codec(options, options->k, &storage->k, error);
-    return status == KVERN_OK ? parse_codec(options, options->v, &storage->v, error) : status;
+    if (status == KVERN_OK) {
+        status = parse_codec(options, options->v, &storage->v, error);
+    }
+    if (status == KVERN_OK && options->k[0]) {
+        storage->window_k = storage->k;
+    }
+    if (status == KVERN_OK && options->v[0]) {
+        storage->window_v = storage->v;
+    }
+    return status;
 }
 
 kvern_status storage_composition(const storage_options *options, const model_facts *facts,

@@ -55,6 +55,13 @@ typedef struct kvern_storage {
     // is no longer than the residual is in bf16 then, for all that its queries see is precise.
     int64_t residual;
     int64_t precise_sinks;
+    // Of layers with a window or a chunk, instead of k, v and residual, where windows_apart is 1;
+    // 0: they are stored as the others. All that such a layer holds is new, so that a residual
+    // takes much of it and coarse codes show; and the longer a row gets, the less of its memory it
+    // takes.
+    uint64_t windows_apart;
+    kvern_codec window_k, window_v;
+    int64_t window_residual;
 } kvern_storage;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer,
@@ -73,17 +80,18 @@ static inline kvern_storage kvern_storage_default(void)
 // smallest:
 //
 //     light      rotated codes, keys in 8 bits, values in 6; the newest 128 positions are in bf16
-//     balanced   TurboQuant codes, keys in 4 bits, values in 3; the newest 384 are in bf16
-//     small      TurboQuant codes of 3 bits; the newest 256 are in bf16
+//     balanced   TurboQuant codes, keys in 4 bits, values in 3; the newest 384 are in bf16. Windows
+//                and chunks have keys in 5 bits, values in 4, and the newest 64 in bf16
+//     small      TurboQuant codes, keys in 4 bits, values in 3; the newest 64 are in bf16
 //
 // In all of them the first 64 positions are in bf16, too. docs/PERF.md has what they cost. Head
 // dims must be multiples of 16 (balanced, small) or 64 (light).
 //
 // What a name stands for may change with a release, as better recipes are found; bytes and
-// signatures tell what it is. kvern_storage_preset replaces k, v, residual and precise_sinks and
-// leaves the rest: start, precise layers, exceptions, latents. *storage has been initialized, and
-// is unchanged on failure. Errors: KVERN_ERR_ARGUMENT (another name, NULL, or a size that has no
-// residual).
+// signatures tell what it is. kvern_storage_preset replaces k, v, residual, precise_sinks and what
+// is said of windows, and leaves the rest: start, precise layers, exceptions, latents. *storage has
+// been initialized, and is unchanged on failure. Errors: KVERN_ERR_ARGUMENT (another name, NULL, or
+// a size that has nothing of windows).
 KVERN_API KVERN_CHECK kvern_status kvern_storage_preset(const char *name, kvern_storage *storage);
 
 // The name of preset number `index`, from 0 on; NULL: there are no more.

@@ -20,6 +20,8 @@ void kvern_storage_init(kvern_storage *storage, size_t size)
         .latent = kvern_codec_dense(KVERN_F32),
         .rope = kvern_codec_dense(KVERN_F32),
         .index = kvern_codec_dense(KVERN_F32),
+        .window_k = kvern_codec_dense(KVERN_BF16),
+        .window_v = kvern_codec_dense(KVERN_BF16),
     };
     kvern_sized_init(&STORAGE_SIZES, &defaults, storage, size);
 }
@@ -29,12 +31,14 @@ void kvern_storage_init(kvern_storage *storage, size_t size)
 typedef struct preset {
     const char *name, *k, *v; // codecs
     int64_t residual, precise_sinks;
+    const char *window_k, *window_v;
+    int64_t window_residual;
 } preset;
 
 static const preset presets[] = {
-    {"light", "rq8", "rq6", 128, 64},
-    {"balanced", "tq4", "tq3", 384, 64},
-    {"small", "tq3", "tq3", 256, 64},
+    {"light", "rq8", "rq6", 128, 64, "rq8", "rq6", 128},
+    {"balanced", "tq4", "tq3", 384, 64, "tq5", "tq4", 64},
+    {"small", "tq4", "tq3", 64, 64, "tq4", "tq3", 64},
 };
 #define PRESETS (sizeof presets / sizeof presets[0])
 
@@ -45,16 +49,21 @@ const char *kvern_storage_preset_name(size_t index)
 
 static kvern_status set_preset(const preset *p, kvern_storage *storage)
 {
-    kvern_codec k, v;
-    kvern_status status = kvern_codec_parse(p->k, 64, &k);
-    if (!status)
-        status = kvern_codec_parse(p->v, 64, &v);
-    if (status)
-        return status;
-    storage->k = k;
-    storage->v = v;
+    const char *const names[] = {p->k, p->v, p->window_k, p->window_v};
+    kvern_codec codecs[4];
+    for (size_t i = 0; i < 4; i++) {
+        kvern_status status = kvern_codec_parse(names[i], 64, &codecs[i]);
+        if (status)
+            return status;
+    }
+    storage->k = codecs[0];
+    storage->v = codecs[1];
     storage->residual = p->residual;
     storage->precise_sinks = p->precise_sinks;
+    storage->windows_apart = 1;
+    storage->window_k = codecs[2];
+    storage->window_v = codecs[3];
+    storage->window_residual = p->window_residual;
     return KVERN_OK;
 }
 
@@ -62,7 +71,7 @@ kvern_status kvern_storage_preset(const char *name, kvern_storage *storage)
 {
     if (!name || !storage)
         return kvern_fail(KVERN_ERR_ARGUMENT, "name or storage is NULL");
-    if (storage->size < KVERN_SIZE_TO(kvern_storage, precise_sinks))
+    if (storage->size < KVERN_SIZE_TO(kvern_storage, window_residual))
         return kvern_fail(KVERN_ERR_ARGUMENT, "a kvern_storage of %zu bytes has no presets",
                           storage->size);
     for (size_t i = 0; i < PRESETS; i++) {
@@ -90,6 +99,13 @@ static kvern_status check(const kvern_storage *storage, size_t count)
 {
     if (kvern_codec_has_reserved(&storage->k) || kvern_codec_has_reserved(&storage->v))
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "a reserved word of k or v is not 0");
+    if (storage->windows_apart > 1)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "windows_apart is %" PRIu64 ", neither 0 nor 1",
+                          storage->windows_apart);
+    if (kvern_codec_has_reserved(&storage->window_k) ||
+        kvern_codec_has_reserved(&storage->window_v))
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "a reserved word of window_k or window_v is not 0");
     if (kvern_codec_has_reserved(&storage->latent) || kvern_codec_has_reserved(&storage->rope) ||
         kvern_codec_has_reserved(&storage->index))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
@@ -97,9 +113,11 @@ static kvern_status check(const kvern_storage *storage, size_t count)
     if (!storage->layers && storage->layer_count)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
                           storage->layer_count);
-    if (storage->residual < 0 || storage->precise_sinks < 0)
-        return kvern_fail(KVERN_ERR_RANGE, "a residual of %" PRId64 ", %" PRId64 " precise sinks",
-                          storage->residual, storage->precise_sinks);
+    if (storage->residual < 0 || storage->precise_sinks < 0 || storage->window_residual < 0)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "a residual of %" PRId64 ", %" PRId64 " precise sinks, in windows a "
+                          "residual of %" PRId64,
+                          storage->residual, storage->precise_sinks, storage->window_residual);
     for (size_t i = 0; i < storage->layer_count; i++) {
         kvern_status status = check_exception(&storage->layers[i], count);
         if (status)
@@ -124,7 +142,7 @@ static const kvern_layer *layer_at(const kvern_layer *layers, size_t index)
 
 static bool has_precise(const kvern_storage *storage)
 {
-    return storage->residual > 0 || storage->precise_sinks > 0;
+    return storage->residual > 0 || storage->precise_sinks > 0 || storage->window_residual > 0;
 }
 
 // Layers that are counted as the first and the last ones: shared layers keep nothing.
@@ -182,6 +200,18 @@ static bool is_all_precise(const kvern_layer *layer, int64_t residual)
     return layer->kind == KVERN_LAYER_CHUNKED && residual >= layer->chunk;
 }
 
+// Whether the storage of windows is the layer's.
+static bool is_apart(const kvern_storage *storage, const kvern_layer *layer)
+{
+    return storage->windows_apart &&
+           (layer->kind == KVERN_LAYER_WINDOW || layer->kind == KVERN_LAYER_CHUNKED);
+}
+
+static int64_t residual_of(const kvern_storage *storage, const kvern_layer *layer)
+{
+    return is_apart(storage, layer) ? storage->window_residual : storage->residual;
+}
+
 // Recurrent layers have one storage, and layers of latents fields of their own.
 static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t index, kvern_codec k,
                      kvern_codec v)
@@ -191,7 +221,8 @@ static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t i
         layer->kind == KVERN_LAYER_SHARED)
         return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
-    const bool all = is_all_precise(layer, storage->residual);
+    const int64_t residual = residual_of(storage, layer);
+    const bool all = is_all_precise(layer, residual);
     layer->k_codec = all ? bf16 : k;
     layer->v_codec = all ? bf16 : v;
     const bool precise =
@@ -199,7 +230,7 @@ static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t i
     layer->start = precise ? KVERN_NO_START : storage->start;
     if (layer->size < PRECISE_SIZE)
         return;
-    layer->residual = precise ? 0 : storage->residual;
+    layer->residual = precise ? 0 : residual;
     layer->precise_sinks = precise ? 0 : storage->precise_sinks;
 }
 
@@ -212,6 +243,8 @@ static void store_all(const kvern_storage *storage, kvern_layer *layers, size_t 
             continue;
         if (number < storage->precise_first || number >= owners - storage->precise_last)
             store_as(storage, layers, i, precise, precise);
+        else if (is_apart(storage, layer_at(layers, i)))
+            store_as(storage, layers, i, storage->window_k, storage->window_v);
         else
             store_as(storage, layers, i, storage->k, storage->v);
         number++;

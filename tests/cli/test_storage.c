@@ -2,6 +2,7 @@
 // --kv and its relatives: what they mean in every command that takes them.
 
 #include "tests/support/program_json.h"
+#include "tests/support/tiny_gemma3.h"
 #include "tests/support/tiny_llama.h"
 
 #include <math.h>
@@ -95,7 +96,7 @@ static void test_inspect(void **state)
         {{"--kv", "q4", "--kv-start", "100"}, "q4 from 100 on", 3 * 144},
         {{"--kv", "light"}, "light", 3 * (136 + 104)},
         {{"--kv", "balanced"}, "balanced", 3 * (68 + 52)},
-        {{"--kv", "small"}, "small", 3 * (52 + 52)},
+        {{"--kv", "small"}, "small", 3 * (68 + 52)},
         {{"--kv", "small", "--kv", "q8"}, "q8", 3 * 272},
         {{"--kv-k", "q8", "--kv", "small"}, "q8/small", 3 * (136 + 52)},
         {{"--kv", "q4", "--kv-residual", "70"}, "q4 behind the last 70", 3 * 144},
@@ -108,6 +109,38 @@ static void test_inspect(void **state)
         const json_t *kv = json_object_get(facts, "kv");
         assert_string_equal(json_string_at(kv, "storage"), cases[i].name);
         assert_int_equal(json_integer_at(kv, "bytes_per_token"), cases[i].bytes);
+        json_decref(facts);
+    }
+}
+
+// Recipes store windows in a way of their own, and what is said beside them holds there, too.
+static void test_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options[4];
+        json_int_t bytes; // 6 layers with a window of 100, 1 full; 2 KV heads of 64
+    } CASES[] = {
+        {{"--kv", "balanced"}, 6 * (84 + 68) + 68 + 52},
+        {{"--kv", "balanced", "--kv-k", "q8"}, 6 * (136 + 68) + 136 + 52},
+        {{"--kv", "balanced", "--kv-v", "q8"}, 6 * (84 + 136) + 68 + 136},
+        {{"--kv", "balanced", "--kv-residual", "128"}, 6 * 512 + 68 + 52},
+    };
+    tiny_gemma3 gemma = tiny_gemma3_default(GGUF_TYPE_F32);
+    gemma.head_dim = 64;
+    gemma.window = 100;
+    gguf_builder *builder = gguf_builder_create();
+    tiny_gemma3_add(&gemma, builder);
+    gguf_builder_save(builder, program_path("gemma.gguf"));
+    gguf_builder_destroy(builder);
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        program_call call = {.arguments = {"inspect", program_path("gemma.gguf"), "--json"}};
+        for (size_t k = 0; k < 4; k++) {
+            call.arguments[3 + k] = CASES[i].options[k];
+        }
+        json_t *facts = program_json(&call, 0);
+        const json_t *kv = json_object_get(facts, "kv");
+        assert_int_equal(json_integer_at(kv, "bytes_per_token"), CASES[i].bytes);
         json_decref(facts);
     }
 }
@@ -330,10 +363,10 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inspect), cmocka_unit_test(test_config),
-        cmocka_unit_test(test_logits),  cmocka_unit_test(test_start),
-        cmocka_unit_test(test_run),     cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_config),   cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_start),    cmocka_unit_test(test_run),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
 }

@@ -235,12 +235,58 @@ static void test_residual(void **state)
     assert_non_null(strstr(kvern_error_detail(), "has no residual"));
 }
 
-// Every preset has a name, stores in fewer bits than the one before it, and leaves the rest alone.
+// Windows and chunks can be stored in another way than other layers; what is precise wins over it,
+// and exceptions do.
+static void test_windows_apart(void **state)
+{
+    (void)state;
+    kvern_layer layers[5] = {kvern_layer_default(2, 64), kvern_layer_window(2, 64, 512),
+                             kvern_layer_chunked(2, 64, 512), kvern_layer_window(2, 64, 32),
+                             kvern_layer_window(2, 64, 512)};
+    const kvern_layer_storage other = {
+        .layer = 2, .k = kvern_codec_affine(2, 64), .v = kvern_codec_affine(2, 64)};
+    kvern_storage storage = kvern_storage_default();
+    storage.k = storage.v = kvern_codec_affine(4, 64);
+    storage.window_k = kvern_codec_affine(6, 64);
+    storage.window_v = kvern_codec_affine(5, 64);
+    storage.residual = 128;
+    storage.window_residual = 64;
+    assert_ok(kvern_storage_apply(&storage, layers, 5));
+    assert_layer(&layers[1], 4, 4, KVERN_NO_START); // not apart
+    assert_int_equal(layers[1].residual, 128);
+    storage.windows_apart = 1;
+    storage.precise_last = 1;
+    storage.layers = &other;
+    storage.layer_count = 1;
+    assert_ok(kvern_storage_apply(&storage, layers, 5));
+    assert_layer(&layers[0], 4, 4, KVERN_NO_START);
+    assert_layer(&layers[1], 6, 5, KVERN_NO_START);
+    assert_layer(&layers[2], 2, 2, KVERN_NO_START);
+    assert_layer(&layers[3], 0, 0, KVERN_NO_START); // its residual covers it
+    assert_layer(&layers[4], 0, 0, KVERN_NO_START);
+    assert_int_equal(layers[0].residual, 128);
+    assert_int_equal(layers[1].residual, 64);
+    assert_int_equal(layers[2].residual, 64);
+    assert_int_equal(layers[3].residual, 0);
+    storage.windows_apart = 2;
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_storage_apply(&storage, layers, 5));
+    storage.windows_apart = 1;
+    storage.window_residual = -1;
+    assert_status(KVERN_ERR_RANGE, kvern_storage_apply(&storage, layers, 5));
+    storage.window_residual = 0;
+    storage.window_k.reserved[0] = 1;
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_storage_apply(&storage, layers, 5));
+    assert_layer(&layers[1], 6, 5, KVERN_NO_START);
+}
+
+// Every preset has a name, takes less than the one before it, by its codes or by its residual, and
+// leaves the rest alone.
 static void test_presets(void **state)
 {
     (void)state;
     kvern_context *context;
     uint64_t before = kvern_type_bytes(KVERN_BF16) * 2 * 64;
+    int64_t residual = 0;
     size_t count = 0;
     assert_ok(kvern_context_create(NULL, &context));
     for (const char *name; (name = kvern_storage_preset_name(count)); count++) {
@@ -253,8 +299,10 @@ static void test_presets(void **state)
         assert_int_equal(storage.start, 77);
         assert_ok(kvern_storage_apply(&storage, &layer, 1));
         assert_ok(kvern_composition_create(context, &layer, 1, &composition));
-        assert_true(kvern_composition_bytes_per_token(composition) < before);
-        before = kvern_composition_bytes_per_token(composition);
+        const uint64_t bytes = kvern_composition_bytes_per_token(composition);
+        assert_true(bytes < before || (bytes == before && storage.residual < residual));
+        before = bytes;
+        residual = storage.residual;
         kvern_composition_release(composition);
     }
     assert_true(count >= 3);
@@ -330,15 +378,11 @@ static void test_composition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_other_names_are_refused),
-        cmocka_unit_test(test_default_is_bf16),
-        cmocka_unit_test(test_start),
-        cmocka_unit_test(test_precise_layers),
-        cmocka_unit_test(test_exceptions_win),
-        cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_refusals_change_nothing),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_other_names_are_refused),
+        cmocka_unit_test(test_default_is_bf16), cmocka_unit_test(test_start),
+        cmocka_unit_test(test_precise_layers),  cmocka_unit_test(test_exceptions_win),
+        cmocka_unit_test(test_residual),        cmocka_unit_test(test_windows_apart),
+        cmocka_unit_test(test_presets),         cmocka_unit_test(test_refusals_change_nothing),
         cmocka_unit_test(test_composition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
