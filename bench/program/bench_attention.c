@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // kvern bench attention: a grid of geometries, each cell against the roofline and a peer.
 
+#include "bench/measure/append.h"
 #include "bench/measure/attention.h"
 #include "bench/program/bench.h"
 #include "bench/program/bench_peers.h"
@@ -22,7 +23,7 @@ enum { KEY_PHASE = OPTIONS_KEY_COMMAND, KEY_NEW, KEY_CSV, KEY_KIND, KEY_ROPE };
 
 typedef struct attention_options {
     bench_grid grid;
-    bool decode, window, latent;
+    bool decode, window, append, latent;
     uint64_t new_tokens, rope_dim;
     const char *csv;
 } attention_options;
@@ -32,8 +33,9 @@ static void parse_phase(const struct argp_state *state, const char *text,
 {
     options->decode = strcmp(text, "decode") == 0 || strcmp(text, "both") == 0;
     options->window = strcmp(text, "window") == 0 || strcmp(text, "both") == 0;
-    if (!options->decode && !options->window)
-        options_fail(state, "--phase is decode, window or both, not '%s'", text);
+    options->append = strcmp(text, "append") == 0;
+    if (!options->decode && !options->window && !options->append)
+        options_fail(state, "--phase is decode, window, both or append, not '%s'", text);
 }
 
 static void parse_kind(const struct argp_state *state, const char *text, attention_options *options)
@@ -55,6 +57,7 @@ static void complete(const struct argp_state *state, attention_options *options)
     bench_grid *grid = &options->grid;
     static const number_list LATENT_DIMS = {1, {512}}, LATENT_GROUPS = {2, {16, 128}};
     static const number_list DIMS = {3, {64, 128, 256}}, GROUPS = {4, {1, 3, 4, 8}};
+    static const number_list ONE = {1, {1}};
     if (options->latent && grid->kv_heads > 1)
         options_fail(state, "latents have one KV head, not --kv-heads %llu",
                      (unsigned long long)grid->kv_heads);
@@ -62,8 +65,10 @@ static void complete(const struct argp_state *state, attention_options *options)
         options_fail(state, "--rope needs --kind latent");
     if (!options->latent)
         bench_check_head_dims(state, grid);
+    if (options->append && (options->latent || grid->bench.peer))
+        options_fail(state, "--phase append is of keys and values, and has no peer");
     set_default(&grid->head_dims, options->latent ? LATENT_DIMS : DIMS);
-    set_default(&grid->groups, options->latent ? LATENT_GROUPS : GROUPS);
+    set_default(&grid->groups, options->append ? ONE : options->latent ? LATENT_GROUPS : GROUPS);
     if (!grid->kv_heads)
         grid->kv_heads = options->latent ? 1 : 8;
     if (options->latent && !options->rope_dim)
@@ -98,8 +103,14 @@ static error_t parse_attention(int key, char *argument, struct argp_state *state
 }
 
 static const struct argp_option ATTENTION_OPTIONS[] = {
-    {.name = "phase", .key = KEY_PHASE, .arg = "NAME", .doc = "decode, window or both (default)"},
-    {.name = "new", .key = KEY_NEW, .arg = "N", .doc = "New tokens of a window; default: 512"},
+    {.name = "phase",
+     .key = KEY_PHASE,
+     .arg = "NAME",
+     .doc = "decode, window or both (default); append: what storing keys and values of bf16 costs"},
+    {.name = "new",
+     .key = KEY_NEW,
+     .arg = "N",
+     .doc = "New tokens of a window or an append; default: 512"},
     {.name = "csv", .key = KEY_CSV, .arg = "FILE", .doc = "Write the table as CSV too"},
     {.name = "kind",
      .key = KEY_KIND,
@@ -126,7 +137,8 @@ static const struct argp ATTENTION_ARGP = {
         "the same threads between the runs. Where all rows lie in the last-level cache (marked *), "
         "it is the share of the multiply-adds alone."
         "\vDefaults: --head-dim 64,128,256, --group 1,3,4,8, --positions 1024,8192,65536 for "
-        "decode and 2048,8192 for a window; with --kind latent: --head-dim 512, --group 16,128, "
+        "decode and 2048,8192 for a window or an append (--group 1); with --kind latent: "
+        "--head-dim 512, --group 16,128, "
         "--positions 8192. "
         "Times are medians of --runs runs (default: 11); the spread is that of the quartiles. "
         "Decode reads cycle through 512 MB of rows, at most 512 rows, so that they read from "
@@ -237,8 +249,11 @@ static int measure_cell(attention_run *run, const char *storage, const attention
 {
     attention_result r;
     progress_update(&run->bar, run->done++, run->total);
-    measure_fault fault = attention_measure(c, run->options->grid.bench.runs, &run->buffer,
-                                            COLD_BYTES, run->peers.of, run->peers.count, &r);
+    const size_t runs = run->options->grid.bench.runs;
+    measure_fault fault = run->options->append
+                              ? append_measure(c, runs, &run->buffer, &r)
+                              : attention_measure(c, runs, &run->buffer, COLD_BYTES, run->peers.of,
+                                                  run->peers.count, &r);
     progress_end(&run->bar);
     if (fault)
         return bench_peers_report(&run->options->grid.bench, &run->peers, fault);
@@ -276,7 +291,9 @@ static int measure_phase(attention_run *run, bool decode)
     for (size_t i = 0; i < cells && code == CLI_SUCCESS; i++) {
         size_t at = i;
         const size_t storage = bench_index(&at, grid->storages.count);
-        attention_case c = {.phase = decode ? "decode" : "window",
+        attention_case c = {.phase = decode                 ? "decode"
+                                     : run->options->append ? "append"
+                                                            : "window",
                             .storage = grid->codecs[storage],
                             .latent = run->options->latent,
                             .rope_dim = run->options->rope_dim};
@@ -304,12 +321,13 @@ static int measure_all(attention_run *run)
 {
     int code = CLI_SUCCESS;
     run->bar = progress_start("measuring", "cells");
+    const bool many = run->options->window || run->options->append;
     run->total = (run->options->decode ? cells_of(run->options, true) : 0) +
-                 (run->options->window ? cells_of(run->options, false) : 0);
+                 (many ? cells_of(run->options, false) : 0);
     print_head(run);
     if (run->options->decode)
         code = measure_phase(run, true);
-    if (run->options->window && code == CLI_SUCCESS)
+    if (many && code == CLI_SUCCESS)
         code = measure_phase(run, false);
     print_foot(run);
     return code;

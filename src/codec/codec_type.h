@@ -48,6 +48,11 @@ typedef void kvern_accumulate_fn(const kvern_codec *codec, const void *block, si
 typedef void kvern_encode_fn(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                              size_t slot, kvern_type type, const void *values);
 
+// The same for four vectors, in the slots slot to slot + 3, at values[0] to values[3].
+typedef void kvern_encode_four_fn(const kvern_codec *codec, kvern_stream stream, void *block,
+                                  size_t dim, size_t slot, kvern_type type,
+                                  const void *const values[4]);
+
 // The values of the dims [begin, end) of a block of keys, exactly as `decode` gives them and in the
 // order of a block of f32:
 //     to[(d - begin) * 64 + p] for all slots p
@@ -69,6 +74,7 @@ typedef void kvern_finish_fn(const kvern_codec *codec, size_t dim, float *sums);
 // The kernels that write and read a codec's blocks.
 typedef struct kvern_codec_kernels {
     kvern_encode_fn *encode;
+    kvern_encode_four_fn *encode_four; // NULL: it would be no faster
     kvern_score_fn *score;
     kvern_accumulate_fn *accumulate;
     kvern_decode_block_fn *decode_block;

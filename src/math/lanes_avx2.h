@@ -84,6 +84,21 @@ LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
 }
 
 // Into the first-level cache: a hint, at any address.
+// Numbers of 0 to 255, from bytes and as bytes.
+LANES_INLINE lanes_int lanes_int_load_bytes(const uint8_t *p)
+{
+    return (lanes_int){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)),
+                       _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))};
+}
+
+LANES_INLINE void lanes_int_store_bytes(uint8_t *p, lanes_int v)
+{
+    __m256i halves = _mm256_packus_epi32(v.low, v.high); // interleaves 128-bit parts
+    halves = _mm256_permute4x64_epi64(halves, 0xd8);
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(halves),
+                                                    _mm256_extracti128_si256(halves, 1)));
+}
+
 LANES_INLINE void lanes_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

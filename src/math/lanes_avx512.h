@@ -16,6 +16,10 @@ typedef __m512 lanes;
 typedef __m512i lanes_int;
 typedef __mmask16 lanes_mask;
 
+// The zero-masked forms below, with every lane kept, are the plain instructions: they only avoid
+// the "undefined" operand that makes gcc 12 warn of an uninitialized variable.
+#define LANES_ALL ((__mmask16)0xffff)
+
 // ---- Loading, storing, setting. No alignment is needed beyond that of the element. ----
 
 LANES_INLINE lanes lanes_load(const float *p)
@@ -51,6 +55,16 @@ LANES_INLINE lanes_int lanes_int_load(const int32_t *p)
 LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
 {
     _mm512_storeu_si512(p, v);
+}
+
+LANES_INLINE lanes_int lanes_int_load_bytes(const uint8_t *p)
+{
+    return _mm512_maskz_cvtepu8_epi32(LANES_ALL, _mm_loadu_si128((const __m128i *)p));
+}
+
+LANES_INLINE void lanes_int_store_bytes(uint8_t *p, lanes_int v)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_maskz_cvtepi32_epi8(LANES_ALL, v));
 }
 
 LANES_INLINE void lanes_prefetch(const void *p)
@@ -96,10 +110,6 @@ LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-
-// The zero-masked forms below, with every lane kept, are the plain instructions: they only avoid
-// the "undefined" operand that makes gcc 12 warn of an uninitialized variable.
-#define LANES_ALL ((__mmask16)0xffff)
 
 LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {

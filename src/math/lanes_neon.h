@@ -88,6 +88,25 @@ LANES_INLINE void lanes_int_store(int32_t *p, lanes_int v)
     vst1q_s32(p + 12, v.d);
 }
 
+LANES_INLINE lanes_int lanes_int_load_bytes(const uint8_t *p)
+{
+    const uint8x16_t bytes = vld1q_u8(p);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
+    return (lanes_int){vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+                       vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
+                       vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+                       vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))};
+}
+
+LANES_INLINE void lanes_int_store_bytes(uint8_t *p, lanes_int v)
+{
+    const uint32x4_t a = vreinterpretq_u32_s32(v.a), b = vreinterpretq_u32_s32(v.b);
+    const uint32x4_t c = vreinterpretq_u32_s32(v.c), d = vreinterpretq_u32_s32(v.d);
+    const uint16x8_t low = vcombine_u16(vmovn_u32(a), vmovn_u32(b));
+    const uint16x8_t high = vcombine_u16(vmovn_u32(c), vmovn_u32(d));
+    vst1q_u8(p, vcombine_u8(vmovn_u16(low), vmovn_u16(high)));
+}
+
 LANES_INLINE void lanes_prefetch(const void *p)
 {
     __builtin_prefetch(p);

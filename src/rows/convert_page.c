@@ -11,10 +11,12 @@ static void convert_block(const kvern_stream_plan *from, const kvern_stream_plan
                           const void *old, void *fresh, size_t slots)
 {
     const kvern_stream form = kvern_stream_form(from);
-    float values[KVERN_MAX_HEAD_DIM];
-    for (size_t slot = 0; slot < slots; slot++) {
-        from->type->decode(&from->codec, form, old, from->dim, slot, values);
-        to->kernels.encode(&to->codec, form, fresh, to->dim, slot, KVERN_F32, values);
+    float values[4][KVERN_MAX_HEAD_DIM];
+    for (size_t slot = 0; slot < slots; slot += 4) {
+        const size_t count = slots - slot < 4 ? slots - slot : 4;
+        for (size_t i = 0; i < count; i++)
+            from->type->decode(&from->codec, form, old, from->dim, slot + i, values[i]);
+        kvern_block_encode(to, fresh, slot, count, KVERN_F32, values, sizeof values[0]);
     }
 }
 

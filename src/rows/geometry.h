@@ -93,12 +93,30 @@ static inline void *kvern_page_block(const kvern_stream_plan *stream, void *page
     return (char *)page + stream->offset + head * stream->block_bytes;
 }
 
+// Stores `count` vectors of elements of `type`, `stride` bytes apart, in the slots from `slot` on
+// of a block.
+static inline void kvern_block_encode(const kvern_stream_plan *stream, void *block, size_t slot,
+                                      size_t count, kvern_type type, const void *values,
+                                      size_t stride)
+{
+    const kvern_codec_kernels *kernels = &stream->kernels;
+    const kvern_stream form = kvern_stream_form(stream);
+    const char *at = values;
+    const size_t end = slot + count;
+    KVERN_ASSERT(end <= KVERN_PAGE_POSITIONS);
+    for (; kernels->encode_four && slot + 4 <= end; slot += 4, at += 4 * stride) {
+        const void *const four[4] = {at, at + stride, at + 2 * stride, at + 3 * stride};
+        kernels->encode_four(&stream->codec, form, block, stream->dim, slot, type, four);
+    }
+    for (; slot < end; slot++, at += stride)
+        kernels->encode(&stream->codec, form, block, stream->dim, slot, type, at);
+}
+
 // Stores the numbers of one head, elements of `type`, in a slot of a page.
 static inline void kvern_stream_encode(const kvern_stream_plan *stream, void *page, size_t head,
                                        size_t slot, kvern_type type, const void *values)
 {
-    stream->kernels.encode(&stream->codec, kvern_stream_form(stream),
-                           kvern_page_block(stream, page, head), stream->dim, slot, type, values);
+    kvern_block_encode(stream, kvern_page_block(stream, page, head), slot, 1, type, values, 0);
 }
 
 // The numbers that are stored there, exactly.

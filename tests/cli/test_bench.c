@@ -218,6 +218,36 @@ static void test_attention_json(void **state)
     json_decref(run);
 }
 
+// Appends: bytes are what the caller hands over, whatever it is stored as.
+static void test_attention_appends(void **state)
+{
+    (void)state;
+    json_t *run = program_json(
+        &(program_call){.arguments = {"bench", "attention", "--phase", "append", "--head-dim",
+                                      "64,80", "--kv-heads", "2", "--new", "70", "--positions", "3",
+                                      "--runs", "2", "-t", "1", "--storage", "bf16,tq4", "--json"}},
+        0);
+    const json_t *cells = json_object_get(run, "cells");
+    assert_int_equal(json_array_size(cells), 4); // one group
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *cell = json_array_get(cells, i);
+        const double dim = i < 2 ? 64 : 80;
+        assert_string_equal(json_string_at(cell, "phase"), "append");
+        assert_string_equal(json_string_at(cell, "storage"), i % 2 ? "tq4" : "bf16");
+        assert_true(json_number_at(cell, "bytes") == 70 * 2 * 2 * dim * 2);
+        assert_true(json_number_at(cell, "fma") == 0);
+        assert_true(json_number_at(cell, "ms") > 0);
+        assert_true(json_number_at(cell, "roofline_share") > 0);
+    }
+    json_decref(run);
+    program_expect_usage(&(program_call){.arguments = {"bench", "attention", "--phase", "append",
+                                                       "--kind", "latent"}},
+                         "--phase append is of keys and values");
+    program_expect_usage(&(program_call){.arguments = {"bench", "attention", "--phase", "append",
+                                                       "--peer", own_program()}},
+                         "has no peer");
+}
+
 // Absorbed reads of latents: one KV head, and values that are part of the keys.
 static void test_attention_of_latents(void **state)
 {
@@ -696,7 +726,7 @@ static void test_usage(void **state)
         {"--storage", "q4g", "not 'q4g'"},
         {"--storage", "q4g48", "not 'q4g48'"},
         {"--storage", "q123456789", "not 'q123456789'"},
-        {"--phase", "sleep", "--phase is decode, window or both"},
+        {"--phase", "sleep", "--phase is decode, window, both or append"},
         {"--kind", "sliding", "--kind is full or latent"},
         {"--rope", "64", "--rope needs --kind latent"},
         {"--rope", "0", "--rope takes"},
@@ -778,6 +808,7 @@ int main(void)
         return be_peer(mode);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_json),
+        cmocka_unit_test(test_attention_appends),
         cmocka_unit_test(test_attention_of_latents),
         cmocka_unit_test(test_attention_of_long_latents),
         cmocka_unit_test(test_attention_from_cache),

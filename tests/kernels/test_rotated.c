@@ -153,6 +153,52 @@ static void vector_encoding_equals_the_plain_one(void **state)
     }
 }
 
+// Four vectors at once, every second time of a kind that has no place among ordinary ones: the
+// block is that of four calls of the plain kernel.
+static void check_four(test_random *random, kvern_codec codec, kvern_stream stream, size_t dim,
+                       uint32_t features)
+{
+    block b = block_create(random, codec, stream, dim);
+    const kvern_codec_kernels *kernels = b.type->kernels_of(&codec, features);
+    guarded copy = guarded_at_end(b.bytes), inputs[4];
+    memcpy(copy.data, b.memory.data, b.bytes);
+    for (size_t round = 0; round < 12 && kernels->encode_four; round++) {
+        const size_t slot = test_random_below(random, SLOTS - 3), odd = round % 8;
+        const kvern_type type = types[test_random_below(random, 3)];
+        const void *values[4];
+        for (size_t i = 0; i < 4; i++) {
+            float x[MOST_DIM];
+            inputs[i] = guarded_at_end(dim * kvern_type_bytes(type));
+            values[i] = inputs[i].data;
+            kernel_inputs_fill(random, ORDINARY, x, dim);
+            if (i == odd)
+                fill_vector(random, x, dim);
+            for (size_t d = 0; d < dim; d++)
+                element_set(type, inputs[i].data, d, x[d]);
+            plain_of(&b)->encode(&codec, stream, b.memory.data, dim, slot + i, type, values[i]);
+        }
+        kernels->encode_four(&codec, stream, copy.data, dim, slot, type, values);
+        check_same_bytes(b.memory.data, copy.data, b.bytes, b.name);
+        for (size_t i = 0; i < 4; i++)
+            guarded_free(&inputs[i]);
+    }
+    guarded_free(&copy);
+    guarded_free(&b.memory);
+}
+
+static void four_vectors_are_stored_as_each_alone(void **state)
+{
+    (void)state;
+    test_random random = test_random_seed(check_seed());
+    const kernel_variants variants = kernel_variants_here();
+    for (size_t i = 0; i < 12 * 2 * CODECS; i++) {
+        const kvern_codec codec = codec_of(i % CODECS);
+        for (size_t v = 0; v < variants.count; v++)
+            check_four(&random, codec, (kvern_stream)(i / CODECS % 2),
+                       dim_of(&random, &codec, i / CODECS / 2), variants.features[v]);
+    }
+}
+
 // ---- Reading ----
 
 typedef struct bench {
@@ -377,6 +423,7 @@ int main(void)
     (void)check_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vector_encoding_equals_the_plain_one),
+        cmocka_unit_test(four_vectors_are_stored_as_each_alone),
         cmocka_unit_test(vector_scores_equal_plain_ones),
         cmocka_unit_test(vector_sums_equal_plain_ones),
         cmocka_unit_test(plain_turbo_kernels_follow_the_stated_order),

@@ -14,16 +14,16 @@
 
 // To the nearest point of the grid, ties to even. A NaN, from 0 / 0 where the scale rounds to 0,
 // becomes 0.
-static uint32_t code_of(uint32_t bits, kvern_affine_line line, float value)
+static uint8_t code_of(uint32_t bits, kvern_affine_line line, float value)
 {
     const float most = (float)((1u << bits) - 1);
     const float code = rintf((value - line.bias) / line.scale);
-    return code > 0 ? (uint32_t)(code < most ? code : most) : 0;
+    return code > 0 ? (uint8_t)(code < most ? code : most) : 0;
 }
 
 // Codes of a group; returns its line.
 static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *values,
-                                      uint32_t *codes)
+                                      uint8_t *codes)
 {
     float lo = values[0], hi = values[0];
     KVERN_ASSERT(group > 0);
@@ -47,7 +47,7 @@ static kvern_affine_line encode_group(uint32_t bits, size_t group, const float *
 static void encode_wide(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                         size_t slot, float *wide)
 {
-    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    uint8_t codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(dim % codec->group == 0 && dim <= KVERN_MAX_STREAM_DIM);
     KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++)

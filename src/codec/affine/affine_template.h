@@ -379,7 +379,7 @@ LANES_INLINE lanes rounded(kvern_type scales, lanes v)
 }
 
 // Codes of a group; returns its line.
-LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, uint32_t *codes)
+LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, uint8_t *codes)
 {
     const lanes most = lanes_set((float)((1 << AFFINE_BITS) - 1));
     lanes hi = lanes_load(values), lo = lanes_neg(hi); // the least value is the largest negative
@@ -402,7 +402,7 @@ LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, u
     for (size_t i = 0; i < group; i += 16) {
         const lanes steps = lanes_div(lanes_sub(lanes_load(values + i), bias), scale);
         const lanes code = lanes_min(lanes_max(lanes_rint(steps), lanes_zero()), most);
-        lanes_int_store((int32_t *)codes + i, lanes_to_int(code));
+        lanes_int_store_bytes(codes + i, lanes_to_int(code));
     }
     return line;
 }
@@ -411,14 +411,14 @@ LANES_INLINE kvern_affine_line encode_group(size_t group, const float *values, u
 static void encode_wide(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                         size_t slot, const float *wide)
 {
-    _Alignas(64) uint32_t codes[KVERN_MAX_STREAM_DIM];
+    _Alignas(64) uint8_t codes[KVERN_MAX_STREAM_DIM];
     for (size_t g = 0; g < dim / codec->group; g++) {
         const size_t d = g * codec->group;
         kvern_affine_place_line(codec, block, slot, g,
                                 encode_group(codec->group, wide + d, codes + d));
     }
     uint32_t *words = kvern_affine_words(codec, block, dim);
-    kvern_codes_place(AFFINE_BITS, stream, words, dim, slot, codes);
+    place_codes(stream, words, dim, slot, codes);
 }
 
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,

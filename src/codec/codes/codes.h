@@ -27,6 +27,9 @@
 #include "src/base/assert.h"
 #include "src/codec/codec_type.h"
 #include "src/codec/slot_columns.h"
+#include "src/math/unroll.h"
+
+#include <string.h>
 
 // Codes of a column.
 #define KVERN_CODES_COLUMN 32
@@ -121,19 +124,58 @@ static inline uint32_t kvern_codes_find(uint32_t bits, kvern_stream stream, cons
 
 // ---- Storing a slot ----
 
-// The `bits` words of a column.
-static inline void kvern_codes_pack(uint32_t bits, const uint32_t *codes, uint32_t *words,
+// Fields of `width` bits, one at the lower end of every `room` bits, become half as many of twice
+// the width and room: of two neighbours, the upper one moves down to the lower one.
+static inline uint64_t kvern_codes_pair(uint64_t x, uint32_t width, uint32_t room)
+{
+    const uint64_t lower = ((UINT64_C(1) << width) - 1) * (room == 8    ? UINT64_C(0x1000100010001)
+                                                           : room == 16 ? UINT64_C(0x100000001)
+                                                                        : 1);
+    const uint64_t moved = x >> (room - width);
+    if (2 * width <= room) // they do not meet where they are not wanted
+        return (x | moved) & (lower | lower << width);
+    return (x & lower) | (moved & lower << width);
+}
+
+// Eight codes, a byte each, side by side in 8 * bits bits, the first one in the lowest.
+static inline uint64_t kvern_codes_squeeze(uint32_t bits, const uint8_t *codes)
+{
+    uint64_t x;
+    memcpy(&x, codes, sizeof x); // the processor is one that has the first byte lowest
+    x = kvern_codes_pair(x, bits, 8);
+    x = kvern_codes_pair(x, 2 * bits, 16);
+    return kvern_codes_pair(x, 4 * bits, 32);
+}
+
+// `count` bits from bit `from` on of the codes of a column, side by side in four parts.
+static inline uint32_t kvern_codes_cut(uint32_t bits, const uint64_t parts[4], uint32_t from,
+                                       uint32_t count)
+{
+    uint64_t out = 0;
+    KVERN_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t at = i * 8 * bits;
+        if (at < from + count && at + 8 * bits > from)
+            out |= at < from ? parts[i] >> (from - at) : parts[i] << (at - from);
+    }
+    return (uint32_t)out & UINT32_MAX >> (32 - count);
+}
+
+// The `bits` words of a column. Codes are bytes, the bits above them clear.
+static inline void kvern_codes_pack(uint32_t bits, const uint8_t *codes, uint32_t *words,
                                     size_t stride)
 {
     KVERN_ASSERT(bits >= 1 && bits <= 8);
-    const uint32_t per_word = 32 / bits;
-    const uint32_t rest = 32 % bits ? codes[30] | codes[31] << bits : 0;
-    for (uint32_t w = 0; w < bits; w++) {
-        uint32_t word = (rest >> 2 * w & 3) << 30;
-        for (uint32_t j = 0; j < per_word; j++)
-            word |= codes[w * per_word + j] << j * bits;
-        words[w * stride] = word;
-    }
+    const uint32_t whole = 32 / bits * bits;
+    uint64_t parts[4];
+    KVERN_UNROLL
+    for (size_t i = 0; i < 4; i++)
+        parts[i] = kvern_codes_squeeze(bits, codes + 8 * i);
+    const uint32_t rest = whole < 32 ? kvern_codes_cut(bits, parts, 30 * bits, 2 * bits) : 0;
+    KVERN_UNROLL
+    for (uint32_t w = 0; w < bits; w++)
+        words[w * stride] = kvern_codes_cut(bits, parts, w * whole, whole) | (rest >> 2 * w & 3)
+                                                                                 << 30;
 }
 
 // Hides from the compiler what a value is.
@@ -147,19 +189,18 @@ static inline uint32_t kvern_codes_unknown(uint32_t value)
 // ~mask makes ((a ^ b) & mask) ^ a of it, which is no faster, and of which valgrind's memcheck
 // believes that bits of slots that were never stored reach those of this one.
 static inline void kvern_codes_place_v(uint32_t bits, uint32_t *words, size_t dim, size_t slot,
-                                       const uint32_t *codes)
+                                       const uint8_t *codes)
 {
     const size_t half = slot / KVERN_CODES_COLUMN;
     for (uint32_t from = 0; from < bits;) {
         const kvern_codes_piece p = kvern_codes_piece_at(bits, slot % KVERN_CODES_COLUMN, from);
         const uint32_t mask = ((1u << p.width) - 1) << p.shift;
         const uint32_t others = kvern_codes_unknown(~mask);
-        for (size_t d = 0; d < dim; d += 16) { // 16 at a time: a loop that compilers vectorize
+        for (size_t d = 0; d < dim; d++) {
             const size_t first = d - d % KVERN_CODES_PANEL;
             uint32_t *at = words + kvern_codes_panel_at(bits, dim, first, half) +
                            p.word * kvern_codes_panel_width(dim, first) + (d - first);
-            for (size_t i = 0; i < 16; i++)
-                at[i] = (at[i] & others) | ((codes[d + i] >> from) << p.shift & mask);
+            *at = (*at & others) | ((uint32_t)codes[d] >> from << p.shift & mask);
         }
         from += p.width;
     }
@@ -167,23 +208,23 @@ static inline void kvern_codes_place_v(uint32_t bits, uint32_t *words, size_t di
 
 // The 16 codes of a half column, which shares its words with another slot's.
 static inline void kvern_codes_place_half(uint32_t bits, uint32_t *words, size_t slot,
-                                          const uint32_t *codes)
+                                          const uint8_t *codes)
 {
-    words += slot % KVERN_CODES_COLUMN;
-    for (uint32_t i = 0; i < 16; i++) {
-        for (uint32_t from = 0; from < bits;) {
-            const uint32_t row = i + (uint32_t)(slot / KVERN_CODES_COLUMN) * 16;
-            const kvern_codes_piece p = kvern_codes_piece_at(bits, row, from);
-            const uint32_t mask = ((1u << p.width) - 1) << p.shift;
-            uint32_t *at = words + p.word * KVERN_CODES_COLUMN;
-            *at = (*at & kvern_codes_unknown(~mask)) | ((codes[i] >> from) << p.shift & mask);
-            from += p.width;
-        }
+    const size_t first = slot / KVERN_CODES_COLUMN * 16;
+    uint8_t column[KVERN_CODES_COLUMN] = {0}, all[KVERN_CODES_COLUMN] = {0};
+    uint32_t packed[8], mask[8];
+    memcpy(column + first, codes, 16);
+    memset(all + first, (1 << bits) - 1, 16);
+    kvern_codes_pack(bits, column, packed, 1);
+    kvern_codes_pack(bits, all, mask, 1);
+    for (uint32_t w = 0; w < bits; w++) {
+        uint32_t *at = words + w * KVERN_CODES_COLUMN + slot % KVERN_CODES_COLUMN;
+        *at = (*at & kvern_codes_unknown(~mask[w])) | packed[w];
     }
 }
 
 static inline void kvern_codes_place_k(uint32_t bits, uint32_t *words, size_t dim, size_t slot,
-                                       const uint32_t *codes)
+                                       const uint8_t *codes)
 {
     const size_t whole = kvern_codes_whole(dim);
     for (size_t d = 0; d < whole; d += KVERN_CODES_COLUMN)
@@ -194,7 +235,7 @@ static inline void kvern_codes_place_k(uint32_t bits, uint32_t *words, size_t di
 
 // All codes of a slot.
 static inline void kvern_codes_place(uint32_t bits, kvern_stream stream, uint32_t *words,
-                                     size_t dim, size_t slot, const uint32_t *codes)
+                                     size_t dim, size_t slot, const uint8_t *codes)
 {
     KVERN_ASSERT(slot < KVERN_PAGE_POSITIONS);
     if (stream == KVERN_STREAM_K)
@@ -209,14 +250,14 @@ static inline void kvern_codes_gather(uint32_t bits, kvern_stream stream, size_t
                                       const uint32_t *words, const uint8_t *slots, size_t count,
                                       uint32_t *to, size_t at)
 {
-    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    uint8_t codes[KVERN_MAX_STREAM_DIM];
     const size_t whole = stream == KVERN_STREAM_K ? kvern_codes_whole(dim) : 0;
     KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM && at + count <= KVERN_PAGE_POSITIONS);
     kvern_gather_columns(sizeof words[0], whole / KVERN_CODES_COLUMN * bits, words, slots, count,
                          to, at);
     for (size_t i = 0; i < count && whole < dim; i++) {
         for (size_t d = whole; d < dim; d++)
-            codes[d] = kvern_codes_find(bits, stream, words, dim, slots[i], d);
+            codes[d] = (uint8_t)kvern_codes_find(bits, stream, words, dim, slots[i], d);
         if (stream == KVERN_STREAM_V)
             kvern_codes_place_v(bits, to, dim, at + i, codes);
         else

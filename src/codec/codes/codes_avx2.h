@@ -74,10 +74,11 @@ LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, i
     return (lanes){codes_of_(bits, table, from.low), codes_of_(bits, table, from.high)};
 }
 
-// count + 1 where the mask is true.
-LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+// count + step where the mask is true.
+LANES_INLINE lanes_int codes_add(lanes_int count, lanes_mask mask, int step)
 {
-    return lanes_int_sub(count, lanes_bits((lanes){mask.low, mask.high}));
+    const lanes_int all = lanes_bits((lanes){mask.low, mask.high});
+    return lanes_int_add(count, lanes_int_and(all, lanes_int_set(step)));
 }
 
 #define CODES_ROTATE kvern_rotate_avx2

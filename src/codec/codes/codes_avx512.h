@@ -53,10 +53,10 @@ LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, i
     return _mm512_mask_mov_ps(below, _mm512_test_epi32_mask(from, lanes_int_set(32)), above);
 }
 
-// count + 1 where the mask is true.
-LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+// count + step where the mask is true.
+LANES_INLINE lanes_int codes_add(lanes_int count, lanes_mask mask, int step)
 {
-    return _mm512_mask_add_epi32(count, mask, count, lanes_int_set(1));
+    return _mm512_mask_add_epi32(count, mask, count, lanes_int_set(step));
 }
 
 #define CODES_ROTATE kvern_rotate_avx512

@@ -43,13 +43,12 @@ LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, i
                    codes_lookup_(bits, table, codes.c), codes_lookup_(bits, table, codes.d)};
 }
 
-// count + 1 where the mask is true.
-LANES_INLINE lanes_int codes_count(lanes_int count, lanes_mask mask)
+// count + step where the mask is true.
+LANES_INLINE lanes_int codes_add(lanes_int count, lanes_mask mask, int step)
 {
-    return (lanes_int){vsubq_s32(count.a, vreinterpretq_s32_u32(mask.a)),
-                       vsubq_s32(count.b, vreinterpretq_s32_u32(mask.b)),
-                       vsubq_s32(count.c, vreinterpretq_s32_u32(mask.c)),
-                       vsubq_s32(count.d, vreinterpretq_s32_u32(mask.d))};
+    const lanes_int all = {vreinterpretq_s32_u32(mask.a), vreinterpretq_s32_u32(mask.b),
+                           vreinterpretq_s32_u32(mask.c), vreinterpretq_s32_u32(mask.d)};
+    return lanes_int_add(count, lanes_int_and(all, lanes_int_set(step)));
 }
 
 #define CODES_ROTATE kvern_rotate_neon

@@ -30,14 +30,14 @@ static inline void kvern_codes_to_stream(uint32_t bits, kvern_stream stream, con
 static inline void kvern_codes_from_stream(uint32_t bits, kvern_stream stream, uint32_t *words,
                                            size_t dim, size_t slot, const uint32_t *from)
 {
-    uint32_t codes[KVERN_MAX_STREAM_DIM];
+    uint8_t codes[KVERN_MAX_STREAM_DIM];
     KVERN_ASSERT(dim <= KVERN_MAX_STREAM_DIM);
     for (size_t d = 0; d < dim; d++) {
         const size_t bit = d * bits, word = bit / 32;
         uint64_t pair = from[word];
         if (bit % 32 + bits > 32)
             pair |= (uint64_t)from[word + 1] << 32;
-        codes[d] = (uint32_t)(pair >> bit % 32) & ((UINT32_C(1) << bits) - 1);
+        codes[d] = (uint8_t)(pair >> bit % 32 & ((UINT32_C(1) << bits) - 1));
     }
     kvern_codes_place(bits, stream, words, dim, slot, codes);
 }

@@ -32,6 +32,42 @@ LANES_INLINE lanes load_numbers(kvern_type type, const void *values, size_t d)
                                 : lanes_load_f16(at);
 }
 
+// ---- Storing ----
+
+// kvern_codes_place_v, 16 dims at a time.
+LANES_INLINE void place_values(uint32_t *words, size_t dim, size_t slot, const uint8_t *codes)
+{
+    const size_t half = slot / KVERN_CODES_COLUMN;
+    for (uint32_t from = 0; from < CODES_BITS;) {
+        const kvern_codes_piece p =
+            kvern_codes_piece_at(CODES_BITS, slot % KVERN_CODES_COLUMN, from);
+        const uint32_t bits = ((1u << p.width) - 1) << p.shift;
+        const lanes_int mask = lanes_int_set((int32_t)bits);
+        const lanes_int others = lanes_int_set((int32_t)kvern_codes_unknown(~bits));
+        for (size_t d = 0; d < dim; d += 16) {
+            const size_t first = d - d % KVERN_CODES_PANEL;
+            int32_t *at = (int32_t *)words + kvern_codes_panel_at(CODES_BITS, dim, first, half) +
+                          p.word * kvern_codes_panel_width(dim, first) + (d - first);
+            const lanes_int code = lanes_int_load_bytes(codes + d);
+            const lanes_int placed =
+                lanes_int_shl(lanes_int_shr_logical(code, (int)from), (int)p.shift);
+            lanes_int_store(at, lanes_int_or(lanes_int_and(lanes_int_load(at), others),
+                                             lanes_int_and(placed, mask)));
+        }
+        from += p.width;
+    }
+}
+
+// kvern_codes_place.
+LANES_INLINE void place_codes(kvern_stream stream, uint32_t *words, size_t dim, size_t slot,
+                              const uint8_t *codes)
+{
+    if (stream == KVERN_STREAM_K)
+        kvern_codes_place_k(CODES_BITS, words, dim, slot, codes);
+    else
+        place_values(words, dim, slot, codes);
+}
+
 // ---- Unpacking ----
 
 // Columns side by side, and where their values go.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The rotation for one instruction set. Included once by rotation_<isa>.c after the lanes header.
-// ROTATE and ROTATE_BACK name the functions.
 //
-// Numbers go through registers 64 at a time, for the signs and the steps within those; steps from
-// 64 on meet memory, which is in the first-level cache.
+// Parameters:
+//   ROTATE, ROTATE_BACK  the names of the functions
+//   ROTATION_HELD        vectors of 16 numbers that registers hold, 4 to 16
+//
+// Numbers go through registers that many at a time, for the signs and the steps within those; steps
+// across them meet memory, which is in the first-level cache.
 #include "src/codec/rotation/rotation.h"
 
 #include "src/base/assert.h"
@@ -27,14 +30,16 @@ LANES_INLINE lanes negate(lanes v, uint64_t signs)
     return lanes_select(lanes_mask_from_bits((uint32_t)signs & 0xffff), lanes_neg(v), v);
 }
 
-// A step within 16 lanes: those in `upper` become partner - self, the others self + partner.
+// A step within 16 lanes: those in `upper` become partner - self, the others self + partner. The
+// products are exact, so that each lane is rounded once.
 LANES_INLINE lanes meet_lanes(lanes v, int step, uint32_t upper)
 {
-    return lanes_add(lanes_swap(v, step), negate(v, upper));
+    const lanes one = lanes_set(1);
+    return lanes_fma(v, negate(one, upper), lanes_swap(v, step));
 }
 
 // The steps below 16 * T of T vectors.
-LANES_INLINE void meet_within(int T, lanes v[4])
+LANES_INLINE void meet_within(int T, lanes v[ROTATION_HELD])
 {
     KVERN_UNROLL
     for (int t = 0; t < T; t++) {
@@ -67,21 +72,25 @@ LANES_INLINE lanes end_steps(const rotation_stage *s, lanes v, size_t at, uint64
 LANES_INLINE void step_within(int T, const rotation_stage *s, size_t at)
 {
     float *x = s->x + at;
-    const uint64_t signs = kvern_rotation_signs(s->dim, s->number, at / 64);
-    lanes v[4];
+    lanes v[ROTATION_HELD];
+    uint64_t signs[(ROTATION_HELD + 3) / 4];
     KVERN_UNROLL
     for (int t = 0; t < T; t++) {
+        if (t % 4 == 0)
+            signs[t / 4] = kvern_rotation_signs(s->dim, s->number, at / 64 + (size_t)t / 4);
         v[t] = lanes_load(x + t * 16);
         if (!s->back)
-            v[t] = negate(v[t], signs >> 16 * t);
+            v[t] = negate(v[t], signs[t / 4] >> 16 * (t % 4));
     }
     meet_within(T, v);
     KVERN_UNROLL
     for (int t = 0; t < T; t++)
-        lanes_store(x + t * 16, s->n <= 64 ? end_steps(s, v[t], (size_t)t * 16, signs) : v[t]);
+        lanes_store(x + t * 16, s->n == 16 * (size_t)T
+                                    ? end_steps(s, v[t], (size_t)t * 16, signs[t / 4])
+                                    : v[t]);
 }
 
-// A step of 64 or more.
+// A step across what registers hold.
 LANES_INLINE void step_across(const rotation_stage *s, size_t step)
 {
     const bool last = 2 * step == s->n;
@@ -105,10 +114,14 @@ LANES_INLINE void run_stage(rotation_stage s)
         step_within(1, &s, 0);
     else if (s.n == 32)
         step_within(2, &s, 0);
+    else if (s.n == 64)
+        step_within(4, &s, 0);
+    else if (ROTATION_HELD > 8 && s.n == 128)
+        step_within(ROTATION_HELD > 8 ? 8 : 1, &s, 0);
     else
-        for (size_t at = 0; at < s.n; at += 64)
-            step_within(4, &s, at);
-    for (size_t step = 64; step < s.n; step *= 2)
+        for (size_t at = 0; at < s.n; at += 16 * ROTATION_HELD)
+            step_within(ROTATION_HELD, &s, at);
+    for (size_t step = 16 * ROTATION_HELD; step < s.n; step *= 2)
         step_across(&s, step);
 }
 

@@ -67,8 +67,10 @@ static const float kvern_turbo_levels[KVERN_TURBO_MOST_BITS + 1][64] = {
            2.672273835255f,  2.917406790723f,  3.240437055012f,  3.744101270895f},
 };
 
-// Where a level above 0 ends and the next one begins; levels below 0 mirror them.
-static const float kvern_turbo_edges[KVERN_TURBO_MOST_BITS + 1][31] = {
+// Where a level above 0 ends and the next one begins; levels below 0 mirror them. There are
+// 2^(bits - 1) - 1, and zeros behind them so that a table that a code can look into (codes_lookup)
+// can be loaded from any of the first quarter of them on.
+static const float kvern_turbo_edges[KVERN_TURBO_MOST_BITS + 1][40] = {
     [2] = {0.981598821568f},
     [3] = {0.500549730075f, 1.049957279860f, 1.747927491520f},
     [4] = {0.258221664671f, 0.522403709011f, 0.799549787510f, 1.099285826920f, 1.437138791680f,
@@ -130,14 +132,6 @@ static inline uint16_t kvern_turbo_scale_of(kvern_stream stream, const kvern_tur
     const float scale =
         (stream == KVERN_STREAM_K ? sums->zz / sums->zc : sums->zc / sums->cc) * inverse;
     return kvern_f16_from_f32(scale < most ? scale : most);
-}
-
-// Puts the scale and the codes of a slot into its block.
-static inline void kvern_turbo_place(const kvern_codec *codec, kvern_stream stream, void *block,
-                                     size_t dim, size_t slot, uint16_t scale, const uint32_t *codes)
-{
-    ((uint16_t *)block)[slot] = scale;
-    kvern_codes_place(codec->bits, stream, kvern_turbo_words(block), dim, slot, codes);
 }
 
 // The scales of a vector of zeros and of one that is not finite, whose codes are 0.

@@ -31,27 +31,35 @@ static float sum_of_products(size_t dim, const float *a, const float *b)
 }
 
 // The code of a number of a vector whose variance is 1. On an edge the larger magnitude wins.
-static uint32_t code_of(uint32_t bits, float y)
+static uint8_t code_of(uint32_t bits, float y)
 {
     const uint32_t half = UINT32_C(1) << (bits - 1);
     uint32_t above = 0;
     for (uint32_t i = 0; i + 1 < half; i++)
         above += fabsf(y) >= kvern_turbo_edges[bits][i];
-    return signbit(y) ? half - 1 - above : half + above;
+    return (uint8_t)(signbit(y) ? half - 1 - above : half + above);
+}
+
+// Puts the scale and the codes of a slot into its block.
+static void place(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                  size_t slot, uint16_t scale, const uint8_t *codes)
+{
+    ((uint16_t *)block)[slot] = scale;
+    kvern_codes_place(codec->bits, stream, kvern_turbo_words(block), dim, slot, codes);
 }
 
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                    size_t slot, kvern_type type, const void *values)
 {
     float z[KVERN_MAX_STREAM_DIM], c[KVERN_MAX_STREAM_DIM];
-    uint32_t codes[KVERN_MAX_STREAM_DIM] = {0};
+    uint8_t codes[KVERN_MAX_STREAM_DIM] = {0};
     KVERN_ASSERT(dim % 16 == 0 && dim <= KVERN_MAX_STREAM_DIM && slot < KVERN_PAGE_POSITIONS);
     for (size_t d = 0; d < dim; d++)
         z[d] = kvern_load_element(type, values, d);
     const float largest = largest_of(dim, z);
     if (!(largest > 0)) {
-        kvern_turbo_place(codec, stream, block, dim, slot,
-                          largest == 0 ? KVERN_TURBO_ZERO : KVERN_TURBO_NAN, codes);
+        place(codec, stream, block, dim, slot, largest == 0 ? KVERN_TURBO_ZERO : KVERN_TURBO_NAN,
+              codes);
         return;
     }
     const kvern_turbo_unit unit = kvern_turbo_unit_of(largest);
@@ -66,8 +74,8 @@ static void encode(const kvern_codec *codec, kvern_stream stream, void *block, s
     }
     sums.zc = sum_of_products(dim, z, c);
     sums.cc = sum_of_products(dim, c, c);
-    kvern_turbo_place(codec, stream, block, dim, slot,
-                      kvern_turbo_scale_of(stream, &sums, unit.inverse), codes);
+    place(codec, stream, block, dim, slot, kvern_turbo_scale_of(stream, &sums, unit.inverse),
+          codes);
 }
 
 // ---- Reading ----

@@ -276,90 +276,180 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
 }
 
 // ---- Encoding ----
+//
+// Vectors are stored one at a time or four, whose sums share a tree and whose roots and divisions
+// run beside each other.
 
-// Loads a vector; returns its largest magnitude, or NaN where a number is not finite.
-LANES_INLINE float load_vector(kvern_type type, const void *values, size_t dim, float *to)
+typedef struct turbo_vectors {
+    _Alignas(64) float z[4][KVERN_MAX_STREAM_DIM];
+    _Alignas(64) uint8_t codes[4][KVERN_MAX_STREAM_DIM];
+} turbo_vectors;
+
+// Loads a vector: its largest magnitudes, and in `odd` a NaN where a number is not finite.
+LANES_INLINE void load_as(kvern_type type, const void *values, size_t dim, float *to,
+                          lanes *largest, lanes *odd)
 {
-    lanes largest = lanes_zero();
-    lanes_mask infinite = lanes_mask_from_bits(0);
+    const lanes zero = lanes_zero();
+    *largest = *odd = zero;
     for (size_t d = 0; d < dim; d += 16) {
         const lanes v = load_numbers(type, values, d);
-        largest = lanes_max(lanes_abs(v), largest);
-        infinite = lanes_mask_or(infinite, lanes_isnan(lanes_sub(v, v)));
+        *largest = lanes_max(lanes_abs(v), *largest);
+        *odd = lanes_fma(v, zero, *odd);
         lanes_store(to + d, v);
     }
-    const lanes four[4] = {largest, largest, largest, largest};
-    float out[4];
-    lanes_largest_each(four, out);
-    return lanes_mask_bits(infinite) ? NAN : out[0];
 }
 
-LANES_INLINE float sum_of_squares(size_t dim, const float *z)
+// Loads N vectors; false where one of them is zero or not finite. largest[i] is the largest
+// magnitude of each, or NaN.
+LANES_INLINE bool load_vectors(int N, kvern_type type, const void *const *values, size_t dim,
+                               turbo_vectors *v, float largest[4])
+{
+    lanes most[4], odd[4];
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++) {
+        if (type == KVERN_BF16)
+            load_as(KVERN_BF16, values[i], dim, v->z[i], &most[i], &odd[i]);
+        else if (type == KVERN_F16)
+            load_as(KVERN_F16, values[i], dim, v->z[i], &most[i], &odd[i]);
+        else
+            load_as(KVERN_F32, values[i], dim, v->z[i], &most[i], &odd[i]);
+    }
+    KVERN_UNROLL
+    for (int i = N; i < 4; i++)
+        most[i] = most[0];
+    lanes_largest_each(most, largest);
+    bool usual = true;
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++) {
+        if (lanes_mask_bits(lanes_isnan(odd[i])))
+            largest[i] = NAN;
+        usual = usual && largest[i] > 0;
+    }
+    return usual;
+}
+
+// sums[i] is that of the lanes of v[i], of N.
+LANES_INLINE void sum_each(int N, lanes v[4], float sums[4])
+{
+    KVERN_UNROLL
+    for (int i = N; i < 4; i++)
+        v[i] = v[0];
+    lanes_sum_each(v, sums);
+}
+
+LANES_INLINE lanes squares_of(size_t dim, const float *z)
 {
     lanes sum = lanes_zero();
     for (size_t d = 0; d < dim; d += 16) {
         const lanes v = lanes_load(z + d);
         sum = lanes_fma(v, v, sum);
     }
-    const lanes four[4] = {sum, sum, sum, sum};
-    float out[4];
-    lanes_sum_each(four, out);
-    return out[0];
+    return sum;
 }
 
-// The codes of 16 numbers of a vector whose variance is 1.
+// The codes of 16 numbers of a vector whose variance is 1: how many edges a magnitude has reached,
+// found by halving.
 LANES_INLINE lanes_int codes_of(lanes y)
 {
     const int half = 1 << (TURBO_BITS - 1);
+    const float *edges = kvern_turbo_edges[TURBO_BITS];
     const lanes magnitude = lanes_abs(y);
-    lanes_int above = lanes_int_set(half);
+    lanes_int above = lanes_int_set(0);
     KVERN_UNROLL
-    for (int i = 0; i + 1 < half; i++)
-        above =
-            codes_count(above, lanes_ge(magnitude, lanes_set(kvern_turbo_edges[TURBO_BITS][i])));
+    for (int step = half / 2; step > 0; step /= 2) {
+        const lanes edge = step == half / 2 ? lanes_set(edges[step - 1])
+                                            : codes_lookup(TURBO_BITS > 4 ? TURBO_BITS - 1 : 3,
+                                                           edges + step - 1, above, 0);
+        above = codes_add(above, lanes_ge(magnitude, edge), step);
+    }
     const lanes_int negative = lanes_int_shr(lanes_bits(y), 31);
-    return lanes_int_xor(above, lanes_int_and(negative, lanes_int_set(2 * half - 1)));
+    return lanes_int_xor(lanes_int_add(above, lanes_int_set(half)),
+                         lanes_int_and(negative, lanes_int_set(2 * half - 1)));
 }
 
-// Codes of a rotated vector, and the sums that its scale comes from.
-LANES_INLINE kvern_turbo_sums quantize(size_t dim, const float *z, uint32_t *codes)
+// Codes of a rotated vector, and the sums with their levels.
+LANES_INLINE void quantize(size_t dim, const float *z, float to_unit, uint8_t *codes, lanes *zc,
+                           lanes *cc)
 {
-    const float zz = sum_of_squares(dim, z);
-    const lanes to_unit = lanes_set(sqrtf((float)dim / zz));
-    lanes zc = lanes_zero(), cc = lanes_zero();
+    *zc = *cc = lanes_zero();
     for (size_t d = 0; d < dim; d += 16) {
         const lanes v = lanes_load(z + d);
-        const lanes_int code = codes_of(lanes_mul(v, to_unit));
+        const lanes_int code = codes_of(lanes_mul(v, lanes_set(to_unit)));
         const lanes level = CODES_VALUES(code, 0);
-        lanes_int_store((int32_t *)codes + d, code);
-        zc = lanes_fma(v, level, zc);
-        cc = lanes_fma(level, level, cc);
+        lanes_int_store_bytes(codes + d, code);
+        *zc = lanes_fma(v, level, *zc);
+        *cc = lanes_fma(level, level, *cc);
     }
-    const lanes four[4] = {zc, cc, zc, cc};
-    float out[4];
-    lanes_sum_each(four, out);
-    return (kvern_turbo_sums){.zz = zz, .zc = out[0], .cc = out[1]};
+}
+
+// Rotates N vectors whose largest magnitudes these are, and finds their codes and scales.
+LANES_INLINE void quantize_vectors(int N, kvern_stream stream, size_t dim, turbo_vectors *v,
+                                   const float largest[4], uint16_t scales[4])
+{
+    kvern_turbo_unit unit[4];
+    lanes a[4], b[4];
+    float zz[4], zc[4], cc[4];
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++) {
+        unit[i] = kvern_turbo_unit_of(largest[i]);
+        for (size_t d = 0; d < dim; d += 16)
+            lanes_store(v->z[i] + d, lanes_mul(lanes_load(v->z[i] + d), lanes_set(unit[i].factor)));
+        CODES_ROTATE(dim, v->z[i]);
+    }
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++)
+        a[i] = squares_of(dim, v->z[i]);
+    sum_each(N, a, zz);
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++)
+        quantize(dim, v->z[i], sqrtf((float)dim / zz[i]), v->codes[i], &a[i], &b[i]);
+    sum_each(N, a, zc);
+    sum_each(N, b, cc);
+    KVERN_UNROLL
+    for (int i = 0; i < N; i++)
+        scales[i] = kvern_turbo_scale_of(
+            stream, &(kvern_turbo_sums){.zz = zz[i], .zc = zc[i], .cc = cc[i]}, unit[i].inverse);
+}
+
+LANES_INLINE void place(kvern_stream stream, void *block, size_t dim, size_t slot, uint16_t scale,
+                        const uint8_t *codes)
+{
+    ((uint16_t *)block)[slot] = scale;
+    place_codes(stream, kvern_turbo_words(block), dim, slot, codes);
 }
 
 static void encode(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
                    size_t slot, kvern_type type, const void *values)
 {
-    _Alignas(64) float z[KVERN_MAX_STREAM_DIM];
-    _Alignas(64) uint32_t codes[KVERN_MAX_STREAM_DIM];
-    const float largest = load_vector(type, values, dim, z);
-    if (!(largest > 0)) {
-        memset(codes, 0, dim * sizeof *codes);
-        kvern_turbo_place(codec, stream, block, dim, slot,
-                          largest == 0 ? KVERN_TURBO_ZERO : KVERN_TURBO_NAN, codes);
+    (void)codec;
+    turbo_vectors v;
+    float largest[4];
+    uint16_t scale;
+    if (load_vectors(1, type, &values, dim, &v, largest)) {
+        uint16_t scales[4];
+        quantize_vectors(1, stream, dim, &v, largest, scales);
+        scale = scales[0];
+    } else {
+        memset(v.codes[0], 0, dim);
+        scale = largest[0] == 0 ? KVERN_TURBO_ZERO : KVERN_TURBO_NAN;
+    }
+    place(stream, block, dim, slot, scale, v.codes[0]);
+}
+
+static void encode_four(const kvern_codec *codec, kvern_stream stream, void *block, size_t dim,
+                        size_t slot, kvern_type type, const void *const values[4])
+{
+    turbo_vectors v;
+    float largest[4];
+    uint16_t scales[4];
+    if (!load_vectors(4, type, values, dim, &v, largest)) {
+        for (size_t i = 0; i < 4; i++)
+            encode(codec, stream, block, dim, slot + i, type, values[i]);
         return;
     }
-    const kvern_turbo_unit unit = kvern_turbo_unit_of(largest);
-    for (size_t d = 0; d < dim; d += 16)
-        lanes_store(z + d, lanes_mul(lanes_load(z + d), lanes_set(unit.factor)));
-    CODES_ROTATE(dim, z);
-    const kvern_turbo_sums sums = quantize(dim, z, codes);
-    kvern_turbo_place(codec, stream, block, dim, slot,
-                      kvern_turbo_scale_of(stream, &sums, unit.inverse), codes);
+    quantize_vectors(4, stream, dim, &v, largest, scales);
+    for (size_t i = 0; i < 4; i++)
+        place(stream, block, dim, slot + i, scales[i], v.codes[i]);
 }
 
 // ---- Rotating ----
@@ -379,6 +469,7 @@ static void finish(const kvern_codec *codec, size_t dim, float *sums)
 _Static_assert(KVERN_CODES_LANES == KVERN_PAGE_POSITIONS, "rows of an unpacked block");
 
 const kvern_codec_kernels TURBO_KERNELS = {.encode = encode,
+                                           .encode_four = encode_four,
                                            .score = score,
                                            .accumulate = accumulate,
                                            .prepare = prepare,

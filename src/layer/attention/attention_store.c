@@ -110,9 +110,10 @@ static void store_head(const storing *s, size_t row, int64_t packed, size_t page
         KVERN_ASSERT(g->streams[i].heads == g->kv_heads);
         const kvern_lane_view *view = &s->views->lanes[g->streams[i].lane];
         const int64_t first = (view->start ? view->start[row] : packed) - r->length;
-        for (int64_t at = begin; at < end; at++)
-            kvern_stream_encode(&g->streams[i], data, head, (size_t)at % KVERN_PAGE_POSITIONS,
-                                view->type, values_of(view, first + at, head));
+        kvern_block_encode(&g->streams[i], kvern_page_block(&g->streams[i], data, head),
+                           (size_t)begin % KVERN_PAGE_POSITIONS, (size_t)(end - begin), view->type,
+                           values_of(view, first + begin, head),
+                           (size_t)view->token_stride * kvern_type_bytes(view->type));
     }
 }
 
