@@ -49,8 +49,9 @@ static void parse_list(const struct argp_state *state, char *list, eval_options 
             storage->config = item;
         } else if (!storage_parse(item, storage)) {
             options_fail(state,
-                         "--kv takes a list of bf16, f16, f32, q8, q6, q5, q4, q3, q2, pairs "
-                         "such as q8/q4, " STORAGE_PRESETS ", or kv_config.json files, not '%s'",
+                         "--kv takes a list of " STORAGE_CODECS
+                         ", pairs such as q8/q4, " STORAGE_PRESETS
+                         ", or kv_config.json files, not '%s'",
                          item);
         }
     }
@@ -109,8 +110,8 @@ static const struct argp_option EVAL_OPTIONS[] = {
     {.name = "kv",
      .key = KEY_LIST,
      .arg = "LIST",
-     .doc = "Storages of the KV cache, a row each: bf16, f16, f32, q8, q6, q5, q4, q3, q2, q8/q4 "
-            "for keys and values apart, " STORAGE_PRESETS ", or a kv_config.json; default: bf16"},
+     .doc = "Storages of the KV cache, a row each: " STORAGE_CODECS ", q8/q4 for keys "
+            "and values apart, " STORAGE_PRESETS ", or a kv_config.json; default: bf16"},
     {.name = "ctx",
      .key = 'c',
      .arg = "N",

@@ -499,6 +499,40 @@ static void affine(void)
     }
 }
 
+// Rotated vectors: one line for each number of bits of both codecs, keys and values of different
+// ones, windows and rows that begin in bf16 among them. Dims are such that fit both, and others.
+static void rotated_as(kvern_codec k_codec, uint32_t v_bits, const char *name)
+{
+    static const size_t dims[] = {64, 96, 128, 192, 256, 64};
+    digest d = digest_begin();
+    for (size_t j = 0; j < 6; j++) {
+        options o = options_default(2, dims[j], j == 5 ? 16 : 2 * (j % 3 + 1));
+        o.layer.k_codec = k_codec;
+        o.layer.v_codec = j % 2 ? kvern_codec_turbo(v_bits) : kvern_codec_rotated(v_bits, 32);
+        o.layer.k_codec.scales = o.layer.k_codec.group ? (kvern_type)(j % 3) : KVERN_F32;
+        o.layer.start = j == 2 ? 40 : KVERN_NO_START;
+        o.in_type = (kvern_type)((j + 1) % 3);
+        if (!o.layer.k_codec.group && j > 2) // no multiple of 32
+            o.layer.k_dim = dims[j] + 16;
+        serve_once(&o, 70, j == 5 ? 40 : 5, &d);
+    }
+    report(name, d);
+}
+
+static void rotated(void)
+{
+    static const uint32_t bits[] = {2, 3, 4, 5, 6, 8};
+    char name[64];
+    for (uint32_t i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "rotated, keys of %u bits", (unsigned)bits[i]);
+        rotated_as(kvern_codec_rotated(bits[i], 32), 2 + i % 3, name);
+    }
+    for (uint32_t i = 1; i <= 6; i++) {
+        snprintf(name, sizeof name, "turbo, keys of %u bits", (unsigned)i);
+        rotated_as(kvern_codec_turbo(i), i == 1 ? 4 : i, name);
+    }
+}
+
 static void windows(void)
 {
     static const int64_t list[][2] = {{1, 0},    {8, 0},    {60, 5}, {64, 0},
@@ -875,6 +909,7 @@ static void run_all(void)
     forks();
     extremes();
     affine();
+    rotated();
     windows();
     far_window(1, "window and kept positions");
     far_window(5, "window and kept positions, by spans");

@@ -71,6 +71,29 @@ void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_
     }
 }
 
+void for_every_latent(storage_check *check, size_t latent_dim)
+{
+    static const struct {
+        const char *name;
+        kvern_codec codec;
+    } list[] = {{"latents in f32", STORAGE_F32},
+                {"latents in bf16", STORAGE_BF16},
+                {"latents in f16", STORAGE_F16},
+                {"latents of 8 bits", STORAGE_AFFINE(8, 64)},
+                {"latents of 6 bits", STORAGE_AFFINE(6, 32)},
+                {"latents of 5 bits", STORAGE_AFFINE(5, 64)},
+                {"latents of 4 bits", STORAGE_AFFINE(4, 32)},
+                {"latents of 3 bits", STORAGE_AFFINE(3, 32)},
+                {"latents of 2 bits", STORAGE_AFFINE(2, 32)}};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        kvern_layer layer = kvern_layer_latent(latent_dim, i % 3 ? 32 : 0, 0);
+        layer.latent_codec = list[i].codec;
+        if (i % 3 == 1)
+            layer.rope_codec = list[i].codec;
+        check(layer, list[i].name);
+    }
+}
+
 int64_t layer_first_seen(const kvern_layer *layer, int64_t query)
 {
     const int64_t recent = layer->window - layer->keep;

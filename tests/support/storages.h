@@ -65,6 +65,10 @@ typedef void storage_check(kvern_layer layer, const char *name);
 // them kept, and as many of slack, and again with chunks of as many positions.
 void for_every_storage(storage_check *check, size_t kv_heads, size_t dim, int64_t window);
 
+// Calls a check with a layer of latents of every codec that stores them: with rotated keys beside
+// them, and without.
+void for_every_latent(storage_check *check, size_t latent_dim);
+
 // The first position that a query at `query` sees, apart from the kept ones; and whether it sees
 // the position `position`, by the words of kvern/composition.h.
 int64_t layer_first_seen(const kvern_layer *layer, int64_t query);

@@ -8,6 +8,7 @@
 #include "tests/support/naive_cache.h"
 
 #include <kvern/kvern.h>
+#include <kvern/math.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +22,51 @@ static kvern_layer stored_as(size_t kv_heads, size_t dim, kvern_codec codec)
 }
 
 // ---- C: storage ----
+
+// A plan is refused when it is made, and the refusal says what does not fit.
+static void refuse(kvern_layer layer, const char *reason)
+{
+    kvern_context *context;
+    kvern_composition *composition;
+    assert_ok(kvern_context_create(NULL, &context));
+    assert_status(KVERN_ERR_UNSUPPORTED,
+                  kvern_composition_create(context, &layer, 1, &composition));
+    assert_null(composition);
+    if (!strstr(kvern_error_detail(), reason))
+        fail_msg("'%s' does not say '%s'", kvern_error_detail(), reason);
+    kvern_context_release(context);
+}
+
+// Blaizzy/mlx-vlm#2061: a head dim of 96 with groups of 64 failed deep inside generation, for
+// storage that begins in bf16 only at its conversion. Turbo codes have no groups, and need whole
+// sixteens; what fits is converted and read.
+static void fault_C1_groups_that_do_not_divide(void **state)
+{
+    (void)state;
+    static const size_t no_groups[] = {96, 80, 72, 8, 32}, no_sixteens[] = {72, 88, 8, 104, 200};
+    for (size_t i = 0; i < 5; i++) {
+        kvern_layer affine = stored_as(2, no_groups[i], kvern_codec_rotated(4, 64));
+        kvern_layer turbo = stored_as(2, no_sixteens[i], kvern_codec_turbo(4));
+        for (int with_start = 0; with_start < 2; with_start++) {
+            refuse(affine, "k_dim");
+            refuse(turbo, "k_dim");
+            affine.start = turbo.start = 4;
+        }
+        affine.k_dim = turbo.k_dim = 128;
+        refuse(affine, "v_dim");
+        refuse(turbo, "v_dim");
+    }
+    const int64_t counts[] = {3, 6, 60, 1, 4};
+    for (size_t i = 0; i < 3; i++) {
+        kvern_layer layer = stored_as(2, 96, kvern_codec_rotated(4, 32));
+        layer.v_codec = kvern_codec_turbo(4);
+        layer.start = i == 0 ? KVERN_NO_START : i == 1 ? 4 : 0;
+        naive_check_appends(layer, counts, 5);
+        layer.k_dim = 80;
+        layer.k_codec = kvern_codec_turbo(2);
+        naive_check_appends(layer, counts, 5);
+    }
+}
 
 // ml-explore/mlx-examples#1075: the buffer of V grew with the width of K.
 static void fault_C3_growth_with_unequal_dims(void **state)
@@ -85,6 +131,20 @@ static void fault_C6_every_width_is_read_as_such(void **state)
     }
 }
 
+// ml-explore/mlx#4202: with groups of 32 the scales were advanced too far beyond 64 positions. A
+// turbo vector has one scale, and a block 64 of them.
+static void fault_C7_scales_of_small_groups(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {2, 3, 4, 5, 6, 8};
+    const int64_t counts[] = {64, 1, 63, 128, 1};
+    for (uint32_t i = 0; i < 6; i++) {
+        naive_check_appends(stored_as(2, 128, kvern_codec_rotated(bits[i], 32)), counts, 5);
+        naive_check_appends(stored_as(1, 64, kvern_codec_rotated(bits[i], 32)), counts, 5);
+        naive_check_appends(stored_as(2, i % 2 ? 64 : 80, kvern_codec_turbo(1 + i % 4)), counts, 5);
+    }
+}
+
 // ml-explore/mlx-swift-lm#232: a scratch array of four entries was indexed by the groups of a head.
 static void fault_C9_scratch(void **state)
 {
@@ -137,24 +197,89 @@ static void fault_C12_head_dims_that_are_no_power_of_two(void **state)
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         naive_check_appends(stored_as(2, dims[i], kvern_codec_turbo(1 + (uint32_t)i % 6)), counts,
                             3);
-    kvern_context *context;
-    kvern_composition *composition;
-    assert_ok(kvern_context_create(NULL, &context));
-    const kvern_layer odd = stored_as(1, 88, kvern_codec_turbo(4));
-    assert_status(KVERN_ERR_UNSUPPORTED, kvern_composition_create(context, &odd, 1, &composition));
-    kvern_context_release(context);
+    refuse(stored_as(1, 88, kvern_codec_turbo(4)), "k_dim");
+}
+
+// ---- D: the conversion ----
+
+enum { MOST_TOKENS = 140 };
+
+// Tokens [first, first + count) of one row, in bf16.
+static void append_halves(kvern_cache *cache, int64_t first, int64_t count)
+{
+    const kvern_layer *layer = kvern_cache_layer(cache);
+    const size_t numbers = layer->kv_heads * layer->k_dim;
+    float *wide = new_floats(numbers, 0);
+    uint16_t *halves = malloc((size_t)count * numbers * sizeof *halves);
+    assert_non_null(halves);
+    for (int64_t t = 0; t < count; t++) {
+        feed_values(7, first + t, FEED_K, numbers, wide);
+        kvern_f32_to_bf16_array(0, numbers, wide, halves + (size_t)t * numbers);
+    }
+    kvern_tokens tokens = kvern_tokens_default(layer);
+    tokens.k = tokens.v = halves;
+    tokens.k_type = tokens.v_type = KVERN_BF16;
+    tokens.counts = &count;
+    assert_ok(kvern_cache_append(cache, KVERN_PHASE_WINDOW, &tokens, NULL));
+    free(halves);
+    free(wide);
+}
+
+// huggingface/transformers#35760 and ml-explore/mlx-swift-examples#334 are about when a row is
+// converted; this is what it holds then: what it would hold if it had been stored so at once, for
+// bf16 loses nothing of numbers that were bf16.
+static void check_conversion(kvern_layer layer, int64_t until)
+{
+    const size_t numbers = (size_t)MOST_TOKENS * layer.kv_heads * layer.k_dim;
+    float *out[2][2];
+    for (int i = 0; i < 2; i++) {
+        layer.start = i ? until : KVERN_NO_START;
+        bed *b = bed_create(layer, 1);
+        append_halves(b->cache, 0, until - 1);
+        assert_int_equal(kvern_cache_converted(b->cache, 0), !i);
+        append_halves(b->cache, until - 1, 2);
+        assert_int_equal(kvern_cache_converted(b->cache, 0), 1);
+        append_halves(b->cache, until + 1, 3);
+        for (int s = 0; s < 2; s++)
+            out[i][s] = new_floats(numbers, 0);
+        assert_ok(kvern_cache_export(b->cache, 0, 0, until + 4, out[i][0], out[i][1]));
+        bed_destroy(b);
+    }
+    for (int s = 0; s < 2; s++) {
+        check_same_bytes(out[0][s], out[1][s], numbers * sizeof(float), s ? "values" : "keys");
+        free(out[0][s]);
+        free(out[1][s]);
+    }
+}
+
+static void fault_D4_converted_rows_hold_what_was_stored(void **state)
+{
+    (void)state;
+    static const int64_t starts[] = {2, 63, 64, 65, 67, 131};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        kvern_layer layer = stored_as(2, i % 2 ? 64 : 192, kvern_codec_rotated(4, 64));
+        check_conversion(layer, starts[i]);
+        layer.v_codec = kvern_codec_turbo(1 + (uint32_t)i % 4);
+        check_conversion(layer, starts[i]);
+        layer.k_codec = kvern_codec_turbo(4);
+        layer.v_codec = kvern_codec_rotated(3, 32);
+        check_conversion(layer, starts[i]);
+    }
 }
 
 int main(void)
 {
     (void)check_seed();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fault_C1_groups_that_do_not_divide),
         cmocka_unit_test(fault_C3_growth_with_unequal_dims),
         cmocka_unit_test(fault_C4_single_token_packing),
         cmocka_unit_test(fault_C6_every_width_is_read_as_such),
+        cmocka_unit_test(fault_C7_scales_of_small_groups),
         cmocka_unit_test(fault_C9_scratch),
         cmocka_unit_test(fault_C10_one_row_batch),
         cmocka_unit_test(fault_C12_head_dims_that_are_no_power_of_two),
+        cmocka_unit_test(fault_D4_converted_rows_hold_what_was_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,7 @@ static void fault_E1_offset_and_width_of_a_taken_row(void **state)
 {
     (void)state;
     for_every_storage(check_E1, 1, DIM, 8);
+    for_every_latent(check_E1, DIM);
 }
 
 // ---- G: rows ----
@@ -111,6 +112,7 @@ static void fault_G1_size_of_a_joining_row(void **state)
 {
     (void)state;
     for_every_storage(check_G1, 1, DIM, 8);
+    for_every_latent(check_G1, DIM);
 }
 
 // ml-explore/mlx-lm#798: filtering a batch without storage.
@@ -139,6 +141,7 @@ static void fault_G4_filter_before_first_append(void **state)
 {
     (void)state;
     for_every_storage(check_G4, 1, DIM, 2);
+    for_every_latent(check_G4, DIM);
 }
 
 // ml-explore/mlx-lm#1141: an empty side took over the other side's number of rows.
@@ -170,6 +173,7 @@ static void fault_G5_empty_side(void **state)
 {
     (void)state;
     for_every_storage(check_G5, 1, DIM, 3);
+    for_every_latent(check_G5, DIM);
 }
 
 // jundot/omlx#2172: after the longest row had left, appends overwrote what was there.
@@ -190,6 +194,7 @@ static void fault_G7_written_end(void **state)
 {
     (void)state;
     for_every_storage(check_G7, 1, DIM, 4);
+    for_every_latent(check_G7, DIM);
 }
 
 // A padded chunk: [rows, kv_heads, length, dim], row r's tokens in the columns from start[r] on.
@@ -277,6 +282,7 @@ static void fault_G10_scalar_offset(void **state)
 {
     (void)state;
     for_every_storage(check_G10, 1, DIM, 6);
+    for_every_latent(check_G10, DIM);
 }
 
 // huggingface/transformers#48509: after a reset, the next batch met what the last one had left, and
@@ -305,6 +311,7 @@ static void fault_G12_reset_and_another_batch(void **state)
 {
     (void)state;
     for_every_storage(check_G12, 1, DIM, 5);
+    for_every_latent(check_G12, DIM);
 }
 
 // ml-explore/mlx-lm#439: padding entered the window and pushed real positions out of it.
