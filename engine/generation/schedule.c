@@ -107,7 +107,7 @@ static kvern_status prepare(schedule *s, kvern_composition *composition, engine_
     }
     kvern_memory memory = {.size = sizeof memory};
     status = kvern_context_memory(s->context, &memory);
-    s->base_bytes = memory.held_bytes;
+    s->base_bytes = memory.held_bytes - schedule_stored_bytes(s);
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "asking for memory");
 }
 
@@ -167,6 +167,7 @@ static void vacate(schedule *s, schedule_sequence *q, size_t row)
 static void leave(schedule *s, size_t row)
 {
     schedule_sequence *q = s->rows[row];
+    schedule_stored_end(s, q, row);
     vacate(s, q, row);
     schedule_sequence_end(s, q);
 }
@@ -325,18 +326,34 @@ kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error)
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "adding a row");
 }
 
-// The row of a kept sequence, a new one behind the others with as much of the prompt as another row
-// has, or an empty one.
-static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+// A new row behind the others with as much of the prompt as another row has, one with as much as
+// the store has, if that is more, or an empty one.
+static kvern_status choose_free_row(schedule *s, schedule_sequence *q, size_t *row,
+                                    const kvern_store_hit *hit, size_t stored, engine_error *error)
 {
-    if (q->request.kept) {
-        return schedule_kept_seat(s, q, row, error);
-    }
+    size_t running;
+    const size_t from = schedule_prefix_find(s, q, &running);
     *row = kvern_state_rows(s->state);
-    if (*row < s->capacity && schedule_prefix_take(s, q)) {
+    if (running > stored && *row < s->capacity && schedule_prefix_take(s, q, from, running)) {
         return KVERN_OK;
     }
-    return schedule_free_row(s, row, error);
+    kvern_status status = schedule_free_row(s, row, error);
+    if (status == KVERN_OK && stored > 0) {
+        (void)schedule_stored_take(s, q, *row, hit); // or it is served anew
+    }
+    return status;
+}
+
+// That, or the row of a kept sequence.
+static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+{
+    kvern_store_hit hit;
+    const size_t stored = schedule_stored_find(s, q, &hit);
+    kvern_status status = q->request.kept
+                              ? schedule_kept_seat(s, q, row, stored > 0 ? &hit : NULL, error)
+                              : choose_free_row(s, q, row, &hit, stored, error);
+    schedule_stored_release(s, &hit);
+    return status;
 }
 
 static kvern_status take_room(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
@@ -360,7 +377,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
     if (status != KVERN_OK) { // a row of its own goes at once: the next request may need its place
         vacate(s, q, *row);
         compact(s);
-        q->forwarded = q->result.shared_tokens = 0;
+        q->forwarded = q->result.shared_tokens = q->result.stored_tokens = 0;
         q->like = DRAFT_NO_ROW;
         q->source = SCHEDULE_NO_ROW;
     }
@@ -462,6 +479,7 @@ static bool admit_first(schedule *s)
     }
     s->rows[row] = q;
     s->statistics.shared_tokens += q->result.shared_tokens;
+    s->statistics.stored_tokens += q->result.stored_tokens;
     schedule_sequence_time(q, &q->result.prompt_seconds);
     return true;
 }
@@ -632,6 +650,7 @@ static void settle_prompts(schedule *s)
         if (s->rows[r] && s->rows[r]->prompt_ended) {
             s->rows[r]->prompt_ended = false;
             schedule_room_settle(s, r);
+            schedule_stored_prompt(s, r);
         }
     }
 }

@@ -4,8 +4,8 @@
 
 // What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
 // its submission to its end), schedule_kept.c (sequences that stay between requests),
-// schedule_room.c (memory), schedule_prefix.c (prompts that begin alike), schedule_draft.c
-// (drafts).
+// schedule_room.c (memory), schedule_prefix.c (prompts that begin alike), schedule_stored.c
+// (prompts that begin as one that ended), schedule_draft.c (drafts).
 
 #include "engine/generation/schedule.h"
 
@@ -72,7 +72,7 @@ struct schedule {
     bool shares;              // rows may take over the beginning of others
     bool closing;             // no more requests
     bool stepping;            // a step runs
-    uint64_t base_bytes;      // that the context held before any request
+    uint64_t base_bytes;      // that the context held before any request, the store's left out
     uint64_t last_id;
     schedule_sequence *first, **end; // the queue
     // By row of the state, [capacity]. Without either a row is empty; with both, the request
@@ -107,10 +107,10 @@ KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_erro
 
 // ---- schedule_kept.c ----
 
-// Gives a request that continues a kept sequence its row, where that has been forwarded. On failure
-// the sequence is as it was.
+// Gives a request that continues a kept sequence its row, where that has been forwarded; an empty
+// one becomes what the store has (hit NULL: nothing). On failure the sequence is as it was.
 KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
-                                            engine_error *error);
+                                            const kvern_store_hit *hit, engine_error *error);
 
 // Decides whether kept sequences have checkpoints, and in how many bytes.
 KVERN_CHECK kvern_status schedule_kept_prepare(schedule *s, engine_error *error);
@@ -173,8 +173,9 @@ void schedule_sequence_end(schedule *s, schedule_sequence *q);
 KVERN_CHECK kvern_status schedule_room_check(const schedule *s, schedule_sequence *q,
                                              engine_error *error);
 
-// Whether the row fits beside all others, as far as it is known before it is tried.
-bool schedule_room_likely(const schedule *s, const schedule_sequence *q);
+// Whether the row fits beside all others, as far as it is known before it is tried. What the store
+// has makes room for it.
+bool schedule_room_likely(schedule *s, const schedule_sequence *q);
 
 // Reserves the room of a row that none of s->rows has yet, and of its drafts. On failure the row
 // and the drafts may hold room.
@@ -228,12 +229,38 @@ void schedule_draft_settle(schedule *s);
 // Whether rows of this composition can be taken over at all.
 bool schedule_prefix_possible(const kvern_composition *composition);
 
+// The row that has most of the beginning; *count 0: none. All of what is common is there, unless
+// more of it is coming.
+size_t schedule_prefix_find(const schedule *s, const schedule_sequence *q, size_t *count);
+
 // Whether it pays to wait: a row that is in its prompt will have more of this one's beginning.
 bool schedule_prefix_coming(const schedule *s, const schedule_sequence *q);
 
-// Adds a row that continues the beginning of another one, behind the others; q->forwarded says how
-// much of it. False, and nothing changed, when there is none, or no memory. Not while more of it is
-// coming.
-bool schedule_prefix_take(schedule *s, schedule_sequence *q);
+// Adds a row behind the others that continues the first `count` tokens of row `row`; q->forwarded
+// is set. False, and nothing changed: there is no memory.
+bool schedule_prefix_take(schedule *s, schedule_sequence *q, size_t row, size_t count);
+
+// ---- schedule_stored.c ----
+
+// Tokens of a request's beginning that the store has; 0: none that are worth it. The hit is
+// released in any case.
+size_t schedule_stored_find(const schedule *s, schedule_sequence *q, kvern_store_hit *hit);
+void schedule_stored_release(const schedule *s, kvern_store_hit *hit);
+
+// An empty row becomes what was found; q->forwarded says how much that is. False, and nothing
+// changed: there is no memory.
+bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row,
+                          const kvern_store_hit *hit);
+
+// The prompt of a row is forwarded, or its request leaves it: the store keeps that.
+void schedule_stored_prompt(schedule *s, size_t row);
+void schedule_stored_end(schedule *s, const schedule_sequence *q, size_t row);
+
+// The store gives up entries until so many bytes have come back, which are returned, or none is
+// left.
+uint64_t schedule_stored_forget(schedule *s, uint64_t bytes);
+
+// Bytes that the store holds.
+uint64_t schedule_stored_bytes(const schedule *s);
 
 #endif

@@ -245,17 +245,22 @@ static kvern_status share(schedule *s, size_t row, engine_error *error)
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "keeping the sequence");
 }
 
-kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
+kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
+                                const kvern_store_hit *hit, engine_error *error)
 {
     const kept_sequence *k = q->request.kept;
-    q->forwarded = q->result.shared_tokens = (size_t)kept_sequence_length(k);
+    const size_t before = (size_t)kept_sequence_length(k);
+    q->forwarded = q->result.shared_tokens = before;
     *row = k->row;
+    if (before == 0 && hit) {
+        (void)schedule_stored_take(s, q, *row, hit); // or it is served anew
+    }
     if (s->checkpoint_bytes > 0) {
         const size_t tail = q->count > SCHEDULE_TAIL ? q->count - SCHEDULE_TAIL : 0;
         q->checkpoint = tail > q->forwarded ? tail : q->forwarded;
     }
     const bool whole = is_one_step(s, q, k->row) && q->checkpoint <= q->forwarded;
-    if (q->forwarded == 0 || whole || trims_freely(s->state)) {
+    if (before == 0 || whole || trims_freely(s->state)) {
         return KVERN_OK;
     }
     *row = kvern_state_rows(s->state);
@@ -313,6 +318,6 @@ void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row)
     if (q->forwarded == q->count) {
         take_over(s, k, q, row);
     } else {
-        go_back(s, k, row, q->result.shared_tokens);
+        go_back(s, k, row, q->result.shared_tokens - q->result.stored_tokens);
     }
 }

@@ -5,9 +5,6 @@
 
 #include "engine/generation/schedule_internal.h"
 
-// Fewer tokens are not worth the tables.
-#define LEAST_SHARED 16
-
 bool schedule_prefix_possible(const kvern_composition *composition)
 {
     for (size_t l = 0; l < kvern_composition_layers(composition); l++) {
@@ -38,16 +35,14 @@ bool schedule_prefix_coming(const schedule *s, const schedule_sequence *q)
             continue;
         }
         const size_t common = common_tokens(q, other);
-        if (common >= LEAST_SHARED && common > other->forwarded) {
+        if (common >= SCHEDULE_LEAST_SHARED && common > other->forwarded) {
             return true;
         }
     }
     return false;
 }
 
-// The row that has most of the beginning; *count 0: none. All of what is common is there, since no
-// more of it is coming.
-static size_t find_row(const schedule *s, const schedule_sequence *q, size_t *count)
+size_t schedule_prefix_find(const schedule *s, const schedule_sequence *q, size_t *count)
 {
     size_t best = 0;
     *count = 0;
@@ -57,7 +52,7 @@ static size_t find_row(const schedule *s, const schedule_sequence *q, size_t *co
             continue;
         }
         const size_t common = common_tokens(q, other);
-        if (common >= LEAST_SHARED && common > *count &&
+        if (common >= SCHEDULE_LEAST_SHARED && common > *count &&
             (int64_t)common >= kvern_state_min_reusable(s->state, r)) {
             best = r;
             *count = common;
@@ -66,12 +61,10 @@ static size_t find_row(const schedule *s, const schedule_sequence *q, size_t *co
     return best;
 }
 
-bool schedule_prefix_take(schedule *s, schedule_sequence *q)
+bool schedule_prefix_take(schedule *s, schedule_sequence *q, size_t row, size_t count)
 {
-    size_t count;
-    const size_t row = find_row(s, q, &count);
     kvern_state *copy;
-    if (count == 0 || kvern_state_extract(s->state, row, &copy) != KVERN_OK) {
+    if (kvern_state_extract(s->state, row, &copy) != KVERN_OK) {
         return false;
     }
     const int64_t surplus = kvern_state_length(copy, 0) - (int64_t)count;

@@ -38,12 +38,20 @@ kvern_status schedule_room_check(const schedule *s, schedule_sequence *q, engine
                        q->final_length, q->count, row, budget, left);
 }
 
-bool schedule_room_likely(const schedule *s, const schedule_sequence *q)
+static uint64_t left_bytes(const schedule *s)
 {
     const kvern_memory memory = memory_of(s);
-    const uint64_t wanted = row_bytes(s, q) + schedule_draft_bytes(s, q);
-    return memory.budget_bytes == 0 || schedule_running(s) == 0 ||
-           wanted <= memory.budget_bytes - memory.held_bytes;
+    return memory.budget_bytes == 0 ? UINT64_MAX : memory.budget_bytes - memory.held_bytes;
+}
+
+bool schedule_room_likely(schedule *s, const schedule_sequence *q)
+{
+    const uint64_t wanted = row_bytes(s, q) + schedule_draft_bytes(s, q), left = left_bytes(s);
+    if (wanted <= left || schedule_running(s) == 0) {
+        return true;
+    }
+    schedule_stored_forget(s, wanted - left);
+    return wanted <= left_bytes(s);
 }
 
 // What a row is going to do until it has `tokens` positions. Only a prompt comes in chunks.
@@ -63,13 +71,17 @@ static kvern_plan plan_of(const schedule *s, const schedule_sequence *q, size_t 
     return plan;
 }
 
-// Checkpoints go before a request does.
+// Checkpoints, and what the store has, go before a request does.
 static kvern_status reserve(schedule *s, size_t row, const schedule_sequence *q, size_t tokens,
                             engine_error *error)
 {
     const kvern_plan plan = plan_of(s, q, tokens);
     kvern_status status = kvern_state_reserve_plan(s->state, row, &plan);
     if (status != KVERN_OK && schedule_kept_forget(s)) {
+        status = kvern_state_reserve_plan(s->state, row, &plan);
+    }
+    const uint64_t bytes = kvern_composition_row_bytes(kvern_state_composition(s->state), tokens);
+    while (status != KVERN_OK && schedule_stored_forget(s, bytes) > 0) {
         status = kvern_state_reserve_plan(s->state, row, &plan);
     }
     return status == KVERN_OK ? KVERN_OK
