@@ -110,12 +110,19 @@ static size_t draft_tokens_of(const draft_options *options)
 
 static kvern_status make_schedule(batch_job *job, engine_error *error)
 {
+    kvern_status status =
+        prefix_cache_open(&job->options->session.common, &job->loaded, &job->cache, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
     const schedule_options wanted = {.context_length = job->loaded.context_length,
                                      .most_rows = job->options->parallel,
                                      .draft_tokens =
                                          draft_tokens_of(&job->options->session.common.draft),
                                      .draft = job->draft.model,
-                                     .draft_composition = job->draft.composition};
+                                     .draft_composition = job->draft.composition,
+                                     .store = job->cache.store,
+                                     .store_key = job->cache.key};
     return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
                            error);
 }
@@ -164,6 +171,7 @@ kvern_status batch_job_open(const batch_options *options, batch_job *job, engine
 kvern_status batch_job_close(batch_job *job, engine_error *error)
 {
     schedule_destroy(job->schedule); // tells of the ends of what still runs
+    prefix_cache_close(&job->cache);
     chat_template_destroy(job->chat);
     unload_model(&job->draft);
     unload_model(&job->loaded);
@@ -364,4 +372,8 @@ void batch_job_run(batch_job *job)
     progress_end(&job->bar);
     job->interrupted = more ? signals_noted() : 0;
     job->statistics = schedule_get_statistics(job->schedule);
+    job->store = kvern_store_stats_default();
+    if (job->cache.store) { // cannot fail: the arguments are right
+        (void)!kvern_store_get_stats(job->cache.store, &job->store);
+    }
 }

@@ -8,6 +8,7 @@
 #include "cli/batch/batch_output.h"
 #include "cli/io/progress.h"
 #include "cli/session/model_loading.h"
+#include "cli/session/prefix_cache.h"
 #include "cli/session/session.h"
 
 #include "engine/generation/schedule.h"
@@ -30,6 +31,7 @@ typedef struct batch_job {
     loaded_model loaded;
     loaded_model draft;  // all zero: none
     chat_template *chat; // NULL: text is used as it is
+    prefix_cache cache;
     schedule *schedule;
     size_t active; // requests of the scheduler
 
@@ -41,6 +43,7 @@ typedef struct batch_job {
     int interrupted;     // the signal that ended it early; 0: none
     engine_error broken; // why the job cannot go on; KVERN_OK: it can
     schedule_statistics statistics;
+    kvern_store_stats store; // at the end
 
     progress bar;
     char label[64];

@@ -70,19 +70,14 @@ static const struct argp_option BATCH_OPTIONS[] = {
                                                                          "holds them"},
     {0}};
 
-static const struct argp_child BATCH_CHILDREN[] = {{.argp = &options_model_argp},
-                                                   {.argp = &options_template_argp},
-                                                   {.argp = &answer_argp},
-                                                   {.argp = &sampling_argp},
-                                                   {.argp = &options_draft_argp},
-                                                   {.argp = &options_context_argp},
-                                                   {.argp = &options_budget_argp},
-                                                   {.argp = &options_codec_argp},
-                                                   {.argp = &options_storage_argp},
-                                                   {.argp = &options_threads_argp},
-                                                   {.argp = &options_json_argp},
-                                                   {.argp = &options_quiet_argp},
-                                                   {0}};
+static const struct argp_child BATCH_CHILDREN[] = {
+    {.argp = &options_model_argp},   {.argp = &options_template_argp},
+    {.argp = &answer_argp},          {.argp = &sampling_argp},
+    {.argp = &options_draft_argp},   {.argp = &options_context_argp},
+    {.argp = &options_budget_argp},  {.argp = &options_codec_argp},
+    {.argp = &options_storage_argp}, {.argp = &options_cache_argp},
+    {.argp = &options_threads_argp}, {.argp = &options_json_argp},
+    {.argp = &options_quiet_argp},   {0}};
 
 static const struct argp BATCH_ARGP = {
     .options = BATCH_OPTIONS,
@@ -119,9 +114,10 @@ static void print_facts(const batch_job *job)
     fprintf(stderr, "prompts     %zu answered, %zu there before, %zu bad lines, %zu failed\n",
             job->done, job->skipped, job->bad, job->failed);
     fprintf(stderr,
-            "tokens      %" PRIu64 " of prompts and %" PRIu64 " shared, %" PRIu64
-            " generated in %.2f s, %.1f tokens/s\n",
-            sums->prompt_tokens, sums->shared_tokens, sums->generated_tokens, sums->seconds,
+            "tokens      %" PRIu64 " of prompts, %" PRIu64 " shared and %" PRIu64
+            " stored, %" PRIu64 " generated in %.2f s, %.1f tokens/s\n",
+            sums->prompt_tokens, sums->shared_tokens - sums->stored_tokens, sums->stored_tokens,
+            sums->generated_tokens, sums->seconds,
             number_per_second(sums->generated_tokens, sums->seconds));
     fprintf(stderr, "rows        %.1f of %zu in a forward pass, %zu at most\n", rows_per_step(sums),
             job->options->parallel, sums->peak_rows);
@@ -136,6 +132,24 @@ static void print_facts(const batch_job *job)
     sampling_print(&job->options->session.sampling);
 }
 
+// Lookups by the reason why they found no more; null without a store.
+static json_t *reuse_json(const batch_job *job)
+{
+    if (!job->cache.store) {
+        return json_null();
+    }
+    const kvern_store_stats *stats = &job->store;
+    json_t *reasons = json_object();
+    for (int why = 0; why < KVERN_STORE_WHY_COUNT; why++) {
+        if (stats->why[why] > 0) {
+            json_put_size(&reasons, kvern_store_why_text((kvern_store_why)why), stats->why[why]);
+        }
+    }
+    return json_pack("{s:I, s:I, s:I, s:o}", "entries", (json_int_t)stats->entries, "bytes",
+                     (json_int_t)stats->bytes, "evictions", (json_int_t)stats->evictions, "why",
+                     reasons);
+}
+
 static int print_batch_json(const batch_job *job)
 {
     const schedule_statistics *sums = &job->statistics;
@@ -148,7 +162,9 @@ static int print_batch_json(const batch_job *job)
     json_put_size(&object, "failed", job->failed);
     json_put_bool(&object, "interrupted", job->interrupted != 0);
     json_put_size(&object, "prompt_tokens", sums->prompt_tokens);
-    json_put_size(&object, "shared_tokens", sums->shared_tokens);
+    json_put_size(&object, "shared_tokens", sums->shared_tokens - sums->stored_tokens);
+    json_put_size(&object, "stored_tokens", sums->stored_tokens);
+    json_put(&object, "cache", reuse_json(job));
     json_put_size(&object, "generated_tokens", sums->generated_tokens);
     json_put_real(&object, "seconds", sums->seconds);
     json_put_real(&object, "tokens_per_s",

@@ -49,6 +49,7 @@ typedef struct cli_options {
     const char *file;          // NULL: not given
     bool json;
     bool quiet;
+    bool no_cache; // --no-cache was given
     storage_options storage;
     draft_options draft;
 } cli_options;
@@ -62,6 +63,7 @@ extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
 // --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks
 extern const struct argp options_storage_argp;
+extern const struct argp options_cache_argp;   // --no-cache
 extern const struct argp options_draft_argp;   // --draft, --draft-tokens
 extern const struct argp options_threads_argp; // -t
 extern const struct argp options_json_argp;    // --json
@@ -97,6 +99,7 @@ enum {
     OPTIONS_KEY_KV_LAST,
     OPTIONS_KEY_KV_RESIDUAL,
     OPTIONS_KEY_KV_SINKS,
+    OPTIONS_KEY_NO_CACHE,
     OPTIONS_KEY_DRAFT,
     OPTIONS_KEY_DRAFT_TOKENS,
     OPTIONS_KEY_COMMAND = 384

@@ -101,6 +101,8 @@ static void on_end(void *user, const schedule_result *end)
     }
     result->reason = end->reason;
     result->prompt_tokens = end->prompt_whole ? end->prompt_tokens - end->shared_tokens : 0;
+    result->reused_tokens = end->shared_tokens;
+    result->why = end->why;
     result->prompt_seconds = end->prompt_seconds;
     result->generated_tokens = end->generated_tokens;
     result->decode_steps = end->decode_steps;

@@ -56,6 +56,8 @@ typedef struct generate_request {
 typedef struct generate_result {
     generate_reason reason;
     size_t prompt_tokens; // forwarded by this call before the first token was sampled
+    size_t reused_tokens; // of its sequence, that were there before or that a store had
+    const char *why;      // why a store had no more, a static string; NULL: none was asked
     double prompt_seconds;
     size_t generated_tokens; // sampled, the one that ended the turn excluded
     size_t decode_steps;     // forward passes behind the prompt's: of one token, and drafts

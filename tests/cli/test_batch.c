@@ -195,6 +195,41 @@ static void check_as_run(const char *const *options, size_t count)
     }
 }
 
+// One prompt after the other, all of which begin alike: what ended before is not computed again,
+// and the answers are those that are computed from the beginning.
+static void test_beginnings_are_stored(void **state)
+{
+    (void)state;
+    write_questions("questions.jsonl");
+    char *texts[2];
+    const char *out = fresh("stored.jsonl");
+    const char *const modes[] = {"--json", "--no-cache"};
+    for (size_t i = 0; i < 2; i++) {
+        unlink(out);
+        json_t *run = program_json(
+            &(program_call){.arguments = {"batch", program_path("random.gguf"), "--prompts",
+                                          program_path("questions.jsonl"), "--out", out,
+                                          "--parallel", "1", "--temp", "0", "--system",
+                                          "you are brief, and you are kind", "-n", "9", "--json",
+                                          modes[i]}},
+            0);
+        const json_t *cache = json_object_get(run, "cache");
+        assert_int_equal(json_integer_at(run, "shared_tokens"), 0);
+        assert_true(i ? json_integer_at(run, "stored_tokens") == 0
+                      : json_integer_at(run, "stored_tokens") > 5 * 30);
+        assert_true(i ? json_is_null(cache) : json_integer_at(cache, "entries") > 0);
+        assert_int_equal(
+            i ? 1
+              : json_integer_at(json_object_get(cache, "why"), "nothing is stored under the key"),
+            1);
+        texts[i] = program_read(out, NULL);
+        json_decref(run);
+    }
+    assert_string_equal(texts[0], texts[1]);
+    free(texts[0]);
+    free(texts[1]);
+}
+
 static void test_answers_of_run(void **state)
 {
     (void)state;
@@ -879,6 +914,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_that_are_numbers),
         cmocka_unit_test(test_answers_of_run),
+        cmocka_unit_test(test_beginnings_are_stored),
         cmocka_unit_test(test_lines_say_how),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_keys_of_lines),
