@@ -111,6 +111,8 @@ size_t kvern_key_match(const kvern_key *key, size_t at, const int32_t *run, size
         if (same < most)
             return same;
     }
+    if (same == count || key->tokens_count == 0) // nothing is left, or there is nothing
+        return same;
     const size_t token = at + same - front;
     const size_t most = kvern_min_size(count - same, key->tokens_count - token);
     return same + match_words(key->tokens + token, run + same, most);

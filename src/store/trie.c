@@ -181,13 +181,13 @@ static bool is_idle(const kvern_trie_node *node)
     return node->parent && !node->item && !node->holds;
 }
 
-// Makes one edge of two, where nothing lies between them and they lie behind each other in memory.
+// Makes one edge of two, where nothing lies between them and they were one before.
 static kvern_trie_node *close_cut(kvern_trie *trie, kvern_trie_node *node, kvern_trie_rest *rest)
 {
     kvern_trie_node *child = node->children;
-    if (!is_idle(node) || !child || child->left || child->right || child->block != node->block ||
-        child->run != node->run + node->count)
+    if (!is_idle(node) || !child || child->left || child->right || child->block != node->block)
         return node;
+    KVERN_ASSERT(child->run == node->run + node->count); // they were one edge
     kvern_trie_node *parent = node->parent;
     child->run = node->run;
     child->count += node->count;

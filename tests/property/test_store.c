@@ -18,7 +18,7 @@
 #define MOST 260 // tokens of a text
 #define ROWS 3
 #define KEYS 2
-#define MOST_ENTRIES 200
+#define MOST_ENTRIES 5000
 #define MOST_KEPT 40
 
 typedef struct naive_entry {

@@ -488,6 +488,41 @@ static void the_least_recently_used_goes_first(void **state)
     store_bed_close(b);
 }
 
+// What goes takes tokens and nodes of the index along; with these counted no other has to go.
+static void no_more_go_than_must(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(bytes_of(4) + 300);
+    for (int32_t t = 10; t < 14; t++)
+        publish_as(b, t, KVERN_STORE_NORMAL);
+    assert_true(has(b, 10)); // whose block begins with the key of all
+    publish_as(b, 14, KVERN_STORE_NORMAL);
+    assert_int_equal(store_stats(b).entries, 4);
+    assert_int_equal(store_stats(b).evictions, 1);
+    assert_false(has(b, 11));
+    store_bed_close(b);
+}
+
+static void a_pinned_beginning_stays(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(0);
+    int32_t tokens[100];
+    prompt(tokens, 100, 100, 1);
+    store_put(b, NULL, tokens, 50);
+    kvern_store_hit hit = store_find(b, NULL, tokens, 51);
+    assert_int_equal(hit.positions, 50);
+    store_put(b, NULL, tokens, 100);
+    assert_int_equal(store_stats(b).entries, 2);
+    assert_true(store_has(b, NULL, tokens, 50));
+    kvern_store_release(b->store, &hit);
+    store_put(b, NULL, tokens, 100); // the next one takes it away
+    assert_int_equal(store_stats(b).entries, 1);
+    assert_int_equal(store_stats(b).served_by_longer, 1);
+    store_expect_sound(b);
+    store_bed_close(b);
+}
+
 static void retention_slows_time_down(void **state)
 {
     (void)state;
@@ -861,6 +896,8 @@ int main(void)
         cmocka_unit_test(beginnings_go_where_the_longer_one_serves_them),
         cmocka_unit_test(checkpoints_become_entries),
         cmocka_unit_test(the_least_recently_used_goes_first),
+        cmocka_unit_test(no_more_go_than_must),
+        cmocka_unit_test(a_pinned_beginning_stays),
         cmocka_unit_test(retention_slows_time_down),
         cmocka_unit_test(pinned_entries_stay),
         cmocka_unit_test(what_does_not_fit_evicts_nothing),
