@@ -114,6 +114,11 @@ typedef struct kvern_mlx_import_options {
     const int64_t *lengths;
     kvern_mlx_conversion conversion; // values are stored as an append of them would
     uint32_t reserved;               // 0
+    // Rotated dims of a key, its first ones, which here lie in pairs of neighbours where the file
+    // has halves: element i of the file's, and i + k_pairs / 2, are 2i and 2i + 1. Even; 0: keys
+    // are as they are. Which way a model has its keys only its engine knows. Codes cannot be
+    // reordered: they need a conversion. Keys and values alone, all layers.
+    size_t k_pairs;
 } kvern_mlx_import_options;
 
 KVERN_API void kvern_mlx_import_options_init(kvern_mlx_import_options *options, size_t size);
@@ -178,6 +183,7 @@ typedef struct kvern_mlx_export_options {
     kvern_type conv;
     kvern_mlx_slots slots;
     uint32_t reserved; // 0
+    size_t k_pairs;    // as in kvern_mlx_import_options: pairs here, halves in the file
     // Which layers are a CacheList together: entry e of the file is of lists[e] layers, shared ones
     // not counted, and the sum is all. NULL: each is an entry. (An indexed layer of latents is a
     // list of two anyhow, and can be in no other.)

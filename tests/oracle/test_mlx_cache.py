@@ -4,7 +4,8 @@
     tools/oracle-python tests/oracle/test_mlx_cache.py build/kvern
 
 With numbers of no golden file, in both layouts: that of the installed release, and that of 0.31.3, which is put beside
-it. The program that reads and writes is unit/mlx_cache, beside the given one.
+it. The program that reads and writes is unit/mlx_cache, beside the given one. Whole models, left in the middle of a
+text, go on there and here (mlx_models.py, engine/mlx_models).
 """
 
 import os
@@ -51,6 +52,14 @@ class MlxCache(unittest.TestCase):
                 run(program.with_name("test_unit_mlx_cache"), folder, seed)
                 for layout, environment in (("states", None), ("infos", old)):
                     print(run(sys.executable, HERE / "mlx_continue.py", folder, seed, layout, environment=environment))
+
+    def test_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            models = (sys.executable, HERE / "mlx_models.py")
+            print(run(*models, "make", folder, 7))
+            environment = {**os.environ, "KVERN_TEST_MLX_MODELS": folder}
+            run(program.with_name("test_engine_mlx_models"), environment=environment)
+            print(run(*models, "check", folder, 7))
 
 
 if __name__ == "__main__":

@@ -326,6 +326,28 @@ static void codes_become_values(void **unused)
     kvern_composition_release(wanted);
 }
 
+// Codes are of groups of dims: reordered keys need their values.
+static void codes_are_not_reordered(void **unused)
+{
+    (void)unused;
+    const mlx_case c = mlx_case_named("quantized");
+    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_mlx_file *file;
+    kvern_state *state;
+    kvern_mlx_import_options options = kvern_mlx_import_options_default();
+    options.k_pairs = 32;
+    assert_ok(kvern_mlx_open(context, golden_path("infos-quantized"), &file));
+    expect_sentence(KVERN_ERR_UNSUPPORTED, kvern_mlx_import(file, composition, &options, &state),
+                    "a conversion can be asked for");
+    options.conversion = KVERN_MLX_CONVERT;
+    assert_ok(kvern_mlx_import(file, composition, &options, &state));
+    kvern_state_destroy(state);
+    options.k_pairs = 34;
+    assert_status(KVERN_ERR_RANGE, kvern_mlx_import(file, composition, &options, &state));
+    kvern_mlx_close(file);
+    kvern_composition_release(composition);
+}
+
 // ---- Exports ----
 
 static kvern_layer coded(kvern_layer layer, const char *codec)
@@ -454,6 +476,12 @@ static void exports_that_are_refused(void **unused)
     kvern_mlx_export_options options = kvern_mlx_export_options_default();
     options.layout = KVERN_MLX_BUN;
     assert_status(KVERN_ERR_UNSUPPORTED, kvern_mlx_export(state, NULL, 0, path, &options));
+    for (size_t pairs = 3; pairs <= 10; pairs += 7) {
+        options = kvern_mlx_export_options_default();
+        options.k_pairs = pairs;
+        expect_sentence(KVERN_ERR_RANGE, kvern_mlx_export(state, NULL, 0, path, &options),
+                        "in pairs of keys of 8");
+    }
     options = kvern_mlx_export_options_default();
     options.lists = lists;
     options.list_count = 1;
@@ -532,6 +560,7 @@ int main(void)
         cmocka_unit_test(lengths_that_no_cache_says),
         cmocka_unit_test(conversions_are_appends),
         cmocka_unit_test(codes_become_values),
+        cmocka_unit_test(codes_are_not_reordered),
         cmocka_unit_test(storages_without_a_class),
         cmocka_unit_test(rows_before_and_behind_their_start),
         cmocka_unit_test(exports_that_are_refused),

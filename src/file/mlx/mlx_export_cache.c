@@ -52,8 +52,8 @@ static bool is_quantized(const kvern_mlx_exporter *x, const kvern_cache *cache)
 {
     const kvern_layer *plan = &kvern_cache_planned(cache)->plan;
     return plan->kind == KVERN_LAYER_FULL && plan->k_codec.kind == KVERN_CODEC_AFFINE &&
-           kvern_codec_equal(&plan->k_codec, &plan->v_codec) && !cache->coded_set && x->rows == 1 &&
-           all_converted(x, cache, true);
+           kvern_codec_equal(&plan->k_codec, &plan->v_codec) && !x->options.k_pairs &&
+           !cache->coded_set && x->rows == 1 && all_converted(x, cache, true);
 }
 
 // ---- The class ----
@@ -76,6 +76,10 @@ static kvern_status check_class(const kvern_mlx_exporter *x, const kvern_cache *
         return check_recurrent(x, cache);
     if (class == KVERN_MLX_QUANTIZED)
         return KVERN_OK;
+    if (x->options.k_pairs % 2 ||
+        (plan->kv_heads && plan->kind != KVERN_LAYER_LATENT && x->options.k_pairs > plan->k_dim))
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %zu dims in pairs of keys of %zu",
+                          cache->layer, x->options.k_pairs, plan->k_dim);
     if (class == KVERN_MLX_BATCH_ROTATING && plan->keep)
         return refuse(cache, "for several rows that keep positions");
     if (class == KVERN_MLX_CHUNKED && x->rows > 1)
@@ -246,7 +250,11 @@ static kvern_status export_numbers(kvern_mlx_exporter *x, const kvern_cache *cac
     kvern_padded_planes planes = kvern_padded_planes_default();
     planes.width = s->width;
     set_numbers(&planes, stream->lane, plane, type);
-    if (!(status = kvern_cache_export_padded(cache, &planes)))
+    status = kvern_cache_export_padded(cache, &planes);
+    if (!status && stream->lane == KVERN_LANE_K)
+        kvern_mlx_reorder(plane, total / bytes, stream->dim, kvern_type_bytes(type),
+                          x->options.k_pairs, false);
+    if (!status)
         status = put_plane(x, cache, s, plane, bytes);
     kvern_heap_give(&kvern_cache_context(cache)->heap, plane, total, KVERN_HEAP_ALIGNMENT);
     return status;
@@ -287,12 +295,14 @@ static kvern_status export_codes(kvern_mlx_exporter *x, const kvern_cache *cache
     return status;
 }
 
-// What mlx-lm has beside index keys: zeros of their dim in one layout, nothing in the other.
+// What mlx-lm has where a layer has nothing for values. Beside index keys these are zeros of their
+// dim in one layout and nothing in the other; latents without a rotated key have nothing there.
 static kvern_status export_no_values(kvern_mlx_exporter *x, const kvern_cache *cache, const span *s,
-                                     const kvern_mlx_place *at, const kvern_stream_plan *index)
+                                     const kvern_mlx_place *at, const kvern_stream_plan *keys)
 {
-    const size_t dim = x->sink.layout == KVERN_MLX_STATES ? index->dim : 0;
-    const kvern_type type = type_of(x, cache, index);
+    const bool zeros = keys->lane == KVERN_LANE_INDEX && x->sink.layout == KVERN_MLX_STATES;
+    const size_t dim = zeros ? keys->dim : 0;
+    const kvern_type type = type_of(x, cache, keys);
     if (x->sink.describing)
         return describe(x, cache, s, at, "1", dtype_of(type), dim);
     return kvern_mlx_put_zeros(&x->sink,
@@ -325,7 +335,8 @@ static kvern_status export_streams(kvern_mlx_exporter *x, const kvern_cache *cac
     }
     if ((status = export_numbers(x, cache, s, at, "0", k)))
         return status;
-    return index ? export_no_values(x, cache, s, at, k) : export_numbers(x, cache, s, at, "1", v);
+    return index || !v ? export_no_values(x, cache, s, at, k)
+                       : export_numbers(x, cache, s, at, "1", v);
 }
 
 // ---- Numbers ----

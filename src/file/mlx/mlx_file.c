@@ -223,3 +223,19 @@ const int32_t *kvern_mlx_tokens(const kvern_mlx_file *file, size_t *count)
     *count = file->token_count;
     return file->tokens;
 }
+
+// ---- Rotated keys ----
+
+void kvern_mlx_reorder(void *vectors, size_t count, size_t dim, size_t element_bytes, size_t dims,
+                       bool to_pairs)
+{
+    char before[KVERN_MAX_HEAD_DIM * sizeof(float)], *at = vectors;
+    for (size_t v = 0; v < count && dims; v++, at += dim * element_bytes) {
+        memcpy(before, at, dims * element_bytes);
+        for (size_t d = 0; d < dims; d++) {
+            const size_t half = d / 2 + d % 2 * (dims / 2);
+            memcpy(at + (to_pairs ? d : half) * element_bytes,
+                   before + (to_pairs ? half : d) * element_bytes, element_bytes);
+        }
+    }
+}

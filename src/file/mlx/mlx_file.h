@@ -91,6 +91,11 @@ KVERN_CHECK kvern_status kvern_mlx_parse(kvern_mlx_file *file);
 bool kvern_mlx_is_bun(const kvern_mapping *mapping);
 KVERN_CHECK kvern_status kvern_mlx_parse_bun(kvern_mlx_file *file);
 
+// Reorders the first `dims` of `count` vectors of `dim` elements: from halves to neighbours,
+// element i and i + dims / 2 becoming 2i and 2i + 1, or back. 0 dims: nothing.
+void kvern_mlx_reorder(void *vectors, size_t count, size_t dim, size_t element_bytes, size_t dims,
+                       bool to_pairs);
+
 // KVERN_ERR_FORMAT with the file and the cache in front of the sentence.
 KVERN_CHECK kvern_status kvern_mlx_bad(const kvern_mlx_file *file, const kvern_mlx_item *item,
                                        const char *format, ...)

@@ -65,6 +65,8 @@ static kvern_status check_latents(const kvern_mlx_source *source, const kvern_ca
                            item->class == KVERN_MLX_BATCH;
         if (!plain)
             return kvern_mlx_misfit(source, cache, "latents are in a KVCache or a BatchKVCache");
+        if (i == 0 && item->rows && item->values.dim != kvern_cache_planned(cache)->plan.rope_dim)
+            return kvern_mlx_misfit(source, cache, "rotated keys of %zu", item->values.dim);
         if (item->rows != source->item->rows)
             return kvern_mlx_misfit(source, cache, "index keys of %zu rows, latents of %zu",
                                     item->rows, source->item->rows);
@@ -102,6 +104,10 @@ static void pair(const kvern_mlx_source *source, const kvern_stream_plan *stream
 static kvern_status check_dims(const kvern_mlx_source *source, const kvern_cache *cache,
                                const pairing *p)
 {
+    if (p->stream->lane == KVERN_LANE_K &&
+        (source->k_pairs % 2 || source->k_pairs > p->stream->dim))
+        return kvern_fail(KVERN_ERR_RANGE, "layer %zu: %zu dims in pairs of keys of %zu",
+                          cache->layer, source->k_pairs, p->stream->dim);
     if (p->item->heads == p->stream->heads && p->from->dim == p->stream->dim)
         return KVERN_OK;
     return kvern_mlx_misfit(source, cache, "%s is %zu heads of %zu, in the file %zu of %zu",
@@ -142,6 +148,8 @@ static kvern_status choose_form(const kvern_mlx_source *source, const kvern_cach
             wanted = form_codec(cache, p->stream, source->lengths[r]);
         exact = kvern_codec_equal(&given, &wanted);
     }
+    if (p->item->bits && p->stream->lane == KVERN_LANE_K && source->k_pairs)
+        exact = false; // groups of codes are of other dims
     p->codes = p->item->bits && exact;
     p->type = p->item->bits ? KVERN_F32 : kvern_mlx_type_of(p->from->parts[0]);
     if (exact || source->conversion == KVERN_MLX_CONVERT)
@@ -246,6 +254,7 @@ static void copy_columns(const pairing *p, size_t from, size_t to, int64_t begin
 
 static void copy_stream(const kvern_mlx_source *source, const pairing *p, int64_t width)
 {
+    const size_t vectors = p->item->rows * p->item->heads * (size_t)width;
     for (size_t r = 0; r < p->item->rows; r++) {
         const kvern_mlx_columns c = kvern_mlx_columns_of(p->item, r, source->lengths[r]);
         for (size_t h = 0; h < p->item->heads; h++) {
@@ -257,6 +266,9 @@ static void copy_stream(const kvern_mlx_source *source, const pairing *p, int64_
             }
         }
     }
+    if (p->stream->lane == KVERN_LANE_K && !p->codes)
+        kvern_mlx_reorder(p->blocks[0], vectors, p->stream->dim, kvern_type_bytes(p->type),
+                          source->k_pairs, true);
 }
 
 // ---- The layer ----

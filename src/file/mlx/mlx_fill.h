@@ -13,6 +13,7 @@ typedef struct kvern_mlx_source {
     const kvern_mlx_item *item; // and the one behind it, where the layer has index keys
     const int64_t *lengths;     // per row of the cache
     kvern_mlx_conversion conversion;
+    size_t k_pairs; // kvern_mlx_import_options
 } kvern_mlx_source;
 
 // Whether the layer has index keys, which are a cache of their own.

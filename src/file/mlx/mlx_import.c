@@ -118,9 +118,9 @@ static kvern_status check_count(const kvern_mlx_file *file, const kvern_composit
 }
 
 static kvern_status fill_state(const kvern_mlx_file *file, const int64_t *lengths,
-                               kvern_mlx_conversion conversion, kvern_state *state)
+                               const kvern_mlx_import_options *options, kvern_state *state)
 {
-    kvern_mlx_source source = {file, file->items, lengths, conversion};
+    kvern_mlx_source source = {file, file->items, lengths, options->conversion, options->k_pairs};
     kvern_status status = KVERN_OK;
     for (size_t l = 0; l < state->composition->count && !status; l++) {
         const size_t taken = caches_of(&state->composition->layers[l]);
@@ -143,7 +143,7 @@ static kvern_status import_rows(const kvern_mlx_file *file, kvern_composition *c
         status = kvern_state_create(composition, file->rows, out);
     if (status)
         return status;
-    if ((status = fill_state(file, lengths, options->conversion, *out))) {
+    if ((status = fill_state(file, lengths, options, *out))) {
         kvern_state_destroy(*out);
         *out = NULL;
     }
@@ -232,6 +232,7 @@ kvern_status kvern_mlx_import_cache(const kvern_mlx_file *file, size_t index,
         return status;
     source.lengths = block;
     source.conversion = options.conversion;
+    source.k_pairs = options.k_pairs;
     if (!(status = find_lengths(file, index, taken, rows, options.lengths, block)))
         status = fill_alone(&source, cache);
     kvern_heap_give(heap, block, bytes, KVERN_HEAP_ALIGNMENT);
