@@ -143,6 +143,13 @@ if(TARGET kvern_engine AND NOT KVERN_SANITIZE STREQUAL "thread")
     endforeach()
 endif()
 
+# Files of rows with what is in them, for the reader in Python (tests/oracle/test_container.py).
+if(NOT KVERN_SANITIZE STREQUAL "thread")
+    add_executable(kvern_container_samples
+                   ${PROJECT_SOURCE_DIR}/tests/oracle/container_samples.c)
+    target_link_libraries(kvern_container_samples PRIVATE kvern_test_support)
+endif()
+
 # The same numbers everywhere, also where nobody compares two builds: tests/digest/digest.c.
 if(NOT KVERN_SANITIZE STREQUAL "thread")
     add_executable(kvern_digest ${PROJECT_SOURCE_DIR}/tests/digest/digest.c)

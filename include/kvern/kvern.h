@@ -62,6 +62,7 @@
 #include <kvern/context.h>
 #include <kvern/cpu.h>
 #include <kvern/donor.h>
+#include <kvern/file.h>
 #include <kvern/latent.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>

@@ -13,6 +13,8 @@ struct kvern_arena {
     size_t data_bytes, alignment; // as they were asked for
     size_t capacity, used;        // pages
     kvern_page *free;
+    kvern_let_go_fn *let_go; // of memory that is not the heap's; else NULL
+    void *user;
     kvern_page pages[];
 };
 
@@ -350,12 +352,75 @@ void kvern_page_retain(kvern_page *page)
     atomic_fetch_add_explicit(&page->references, 1, memory_order_relaxed);
 }
 
+// ---- Memory that is not the heap's ----
+
+kvern_status kvern_pool_map(kvern_pool *pool, const void *data, size_t count,
+                            kvern_let_go_fn *let_go, void *user, kvern_arena **out)
+{
+    size_t bytes;
+    void *block;
+    *out = NULL;
+    KVERN_ASSERT(count > 0 && (uintptr_t)data % KVERN_HEAP_ALIGNMENT == 0);
+    if (!kvern_size_mul(count, sizeof(kvern_page), &bytes) || bytes > SIZE_MAX / 4)
+        return kvern_fail(KVERN_ERR_OVERFLOW, "%zu pages do not fit memory", count);
+    kvern_status status = kvern_heap_take_zeroed(&pool->context->heap, arena_bytes(count), &block);
+    if (status)
+        return status;
+    kvern_arena *arena = block;
+    arena->pool = pool;
+    arena->data = (void *)data;
+    arena->capacity = count;
+    arena->used = 1; // whoever makes the pages
+    arena->let_go = let_go;
+    arena->user = user;
+    kvern_pool_retain(pool);
+    for (size_t i = 0; i < count; i++) {
+        arena->pages[i].arena = arena;
+        arena->pages[i].data = (char *)arena->data + i * pool->page_bytes;
+    }
+    *out = arena;
+    return KVERN_OK;
+}
+
+kvern_page *kvern_arena_page(kvern_arena *arena, size_t index)
+{
+    kvern_page *page = &arena->pages[index];
+    KVERN_ASSERT(arena->let_go && index < arena->capacity);
+    if (atomic_fetch_add(&page->references, 1) > 0)
+        return page;
+    pthread_mutex_lock(&arena->pool->lock);
+    arena->used++;
+    pthread_mutex_unlock(&arena->pool->lock);
+    return page;
+}
+
+void kvern_arena_release(kvern_arena *arena)
+{
+    if (!arena)
+        return;
+    kvern_pool *pool = arena->pool;
+    pthread_mutex_lock(&pool->lock);
+    KVERN_ASSERT(arena->let_go && arena->used > 0);
+    const bool gone = --arena->used == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (!gone)
+        return;
+    arena->let_go(arena->user);
+    kvern_heap_give(&pool->context->heap, arena, arena_bytes(arena->capacity),
+                    KVERN_HEAP_ALIGNMENT);
+    kvern_pool_release(pool);
+}
+
 void kvern_page_release(kvern_page *page)
 {
     const size_t before = atomic_fetch_sub(&page->references, 1);
     KVERN_ASSERT(before > 0);
     if (before != 1)
         return;
+    if (page->arena->let_go) {
+        kvern_arena_release(page->arena);
+        return;
+    }
     kvern_pool *pool = page->arena->pool;
     atomic_fetch_sub(&pool->context->page_bytes, (uint64_t)pool->page_bytes);
     pthread_mutex_lock(&pool->lock);
@@ -367,5 +432,5 @@ void kvern_page_release(kvern_page *page)
 
 bool kvern_page_is_exclusive(const kvern_page *page)
 {
-    return atomic_load(&page->references) == 1;
+    return atomic_load(&page->references) == 1 && !page->arena->let_go;
 }

@@ -65,4 +65,24 @@ void kvern_page_release(kvern_page *page);
 // True when the caller's reference is the only one, so that it may write.
 bool kvern_page_is_exclusive(const kvern_page *page);
 
+// ---- Pages in memory that is not the heap's: a mapped file ----
+
+// Called when the last page of the memory has gone, and whoever made them is done, on whatever
+// thread that is.
+typedef void kvern_let_go_fn(void *user);
+
+// Makes `count` pages (at least one) of the pool's size out of memory at `data`, aligned to a cache
+// line, that is only read: nobody is ever the only holder of such a page, so it is copied where it
+// would be written. They count in no budget and in no kvern_memory. The pages can be had, each for
+// the first time, while the caller holds the arena; let_go(user) is called when it and all of them
+// have gone. On failure nothing is called.
+KVERN_CHECK kvern_status kvern_pool_map(kvern_pool *pool, const void *data, size_t count,
+                                        kvern_let_go_fn *let_go, void *user, kvern_arena **out);
+
+// Page number `index`, with one reference for the caller.
+kvern_page *kvern_arena_page(kvern_arena *arena, size_t index);
+
+// The caller is done with making.
+void kvern_arena_release(kvern_arena *arena); // NULL is allowed
+
 #endif

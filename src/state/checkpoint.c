@@ -134,10 +134,15 @@ const char *kvern_checkpoints_walk(const kvern_cache *caches, size_t row, uint64
         above = at->position;
         *bytes += at->bytes;
         for (size_t c = 0; c < batch->caches; c++) {
-            const bool shared = kvern_layer_is_shared(kvern_cache_planned(&caches[c]));
-            if (at->sets[c].length != (shared ? 0 : at->position) ||
+            const kvern_planned_layer *layer = kvern_cache_planned(&caches[c]);
+            const size_t coded = caches[c].coded_set;
+            if (at->sets[c].length != (kvern_layer_is_shared(layer) ? 0 : at->position) ||
                 !kvern_row_is_sound(&at->sets[c]))
                 return "a layer of a checkpoint is not what it was";
+            const char *wrong =
+                kvern_row_walk(layer, &at->sets[c], coded ? &at->sets[coded] : NULL);
+            if (wrong)
+                return wrong;
         }
     }
     return NULL;
@@ -168,31 +173,46 @@ uint64_t kvern_state_checkpoint_bytes(const kvern_state *state)
     return state->batch.checkpoint_bytes;
 }
 
+kvern_status kvern_checkpoint_make(kvern_state *state, int64_t position, kvern_checkpoint **out)
+{
+    void *memory;
+    kvern_status status = kvern_heap_take_zeroed(&state->composition->context->heap,
+                                                 own_bytes(state->batch.sets), &memory);
+    *out = status ? NULL : memory;
+    if (!status)
+        (*out)->position = position;
+    return status;
+}
+
+void kvern_checkpoint_give_up(kvern_state *state, kvern_checkpoint *made)
+{
+    for (size_t s = 0; s < state->batch.sets; s++)
+        kvern_row_reset(&made->sets[s]);
+    kvern_heap_give(&state->composition->context->heap, made, own_bytes(state->batch.sets),
+                    KVERN_HEAP_ALIGNMENT);
+}
+
+void kvern_checkpoint_link(kvern_state *state, size_t row, kvern_checkpoint *made)
+{
+    kvern_batch *batch = &state->batch;
+    kvern_checkpoint **at = &batch->checkpoints[row];
+    while (*at && (*at)->position > made->position)
+        at = &(*at)->below;
+    KVERN_ASSERT(!*at || (*at)->position < made->position);
+    made->bytes = count_bytes(state->caches, made);
+    made->age = batch->checkpoint_age++;
+    made->below = *at;
+    *at = made;
+    batch->checkpoint_bytes += made->bytes;
+}
+
 static kvern_status make(kvern_state *state, size_t row, kvern_checkpoint **out)
 {
     const kvern_batch *batch = &state->batch;
-    void *memory;
-    kvern_status status =
-        kvern_heap_take_zeroed(&state->composition->context->heap, own_bytes(batch->sets), &memory);
-    if (status)
-        return status;
-    kvern_checkpoint *made = memory;
-    made->position = state->batch.lengths[row];
-    for (size_t s = 0; s < batch->sets; s++)
-        kvern_row_share(&kvern_batch_rows(batch, s).rows[row], &made->sets[s]);
-    made->bytes = count_bytes(state->caches, made);
-    *out = made;
-    return KVERN_OK;
-}
-
-// A row's newest checkpoint is linked first, so that the others are worth what they are beside it.
-static void link_newest(kvern_state *state, size_t row, kvern_checkpoint *made)
-{
-    kvern_batch *batch = &state->batch;
-    made->below = batch->checkpoints[row];
-    made->age = batch->checkpoint_age++;
-    batch->checkpoints[row] = made;
-    batch->checkpoint_bytes += made->bytes;
+    kvern_status status = kvern_checkpoint_make(state, batch->lengths[row], out);
+    for (size_t s = 0; s < batch->sets && !status; s++)
+        kvern_row_share(&kvern_batch_rows(batch, s).rows[row], &(*out)->sets[s]);
+    return status;
 }
 
 kvern_status kvern_state_checkpoint(kvern_state *state, size_t row)
@@ -208,8 +228,10 @@ kvern_status kvern_state_checkpoint(kvern_state *state, size_t row)
     }
     if ((status = make(state, row, &made)))
         return status;
+    // A row's newest checkpoint is linked first, so that the others are worth what they are beside
+    // it.
+    kvern_checkpoint_link(state, row, made);
     const uint64_t bytes = made->bytes;
-    link_newest(state, row, made);
     if (bytes > batch->checkpoint_budget) {
         drop(state->caches, &batch->checkpoints[row]);
         return kvern_fail(KVERN_ERR_BUDGET,

@@ -4,7 +4,7 @@
 
 // Checkpoints of rows (kvern/checkpoint.h): what the batch keeps of them, and where they go.
 
-#include "src/state/cache.h"
+#include "src/state/state.h"
 
 // One checkpoint of a row, in all layers.
 struct kvern_checkpoint {
@@ -20,6 +20,16 @@ void kvern_checkpoints_drop(kvern_cache *caches, size_t row, int64_t position);
 
 // Drops checkpoints until the rest fits the batch's budget; `kept` (NULL: none) stays.
 void kvern_checkpoints_fit(kvern_cache *caches, const kvern_checkpoint *kept);
+
+// Makes a checkpoint of row `row` at a position, whose sets are empty, for the caller to fill; then
+// it is linked, or given up.
+KVERN_CHECK kvern_status kvern_checkpoint_make(kvern_state *state, int64_t position,
+                                               kvern_checkpoint **out);
+void kvern_checkpoint_give_up(kvern_state *state, kvern_checkpoint *made);
+
+// Adds a checkpoint to a row that has none at its position; it is the newest. The budget is not
+// looked at.
+void kvern_checkpoint_link(kvern_state *state, size_t row, kvern_checkpoint *made);
 
 // Of the pages of a row in one layer, those that a checkpoint keeps for itself at most. `planned`:
 // they are in the planned form.

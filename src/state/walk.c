@@ -84,6 +84,15 @@ static const char *walk_coded(const kvern_planned_layer *layer, const kvern_row 
     HOLDS(coded->length == 0 || coded->held < coded->length,
           "a window has passed all that is coded");
     HOLDS(coded->promised == 0, "room of a coded row is promised without a step");
+    HOLDS(layer->plan.start == KVERN_NO_START || coded->converted || coded->length == 0,
+          "a row is coded before its start");
+    const kvern_window *window = &layer->window;
+    HOLDS(coded->held == 0 || window->recent != KVERN_EVERY_POSITION,
+          "a coded row without a window has dropped positions");
+    HOLDS(coded->held == 0 ||
+              kvern_window_least_length(
+                  window, kvern_window_whole(window, coded->held + window->front)) <= row->length,
+          "the last position does not find all that was coded");
     return NULL;
 }
 
@@ -162,6 +171,17 @@ static const char *walk_shared(const kvern_row *row)
               row->promised == 0,
           "a row of a shared layer has room");
     return NULL;
+}
+
+const char *kvern_row_walk(const kvern_planned_layer *layer, const kvern_row *row,
+                           const kvern_row *coded)
+{
+    if (kvern_layer_is_shared(layer))
+        return walk_shared(row);
+    const char *wrong = walk_row(layer, row);
+    if (!wrong && coded)
+        wrong = walk_coded_pages(layer, coded);
+    return !wrong && coded ? walk_coded(layer, row, coded) : wrong;
 }
 
 // ---- Caches ----

@@ -12,4 +12,8 @@
 const char *kvern_caches_walk(const kvern_cache *caches);
 const char *kvern_state_walk(const kvern_state *state);
 
+// The same for a row of a layer between calls, with its coded row (src/layer/layer.h) or NULL.
+const char *kvern_row_walk(const kvern_planned_layer *layer, const kvern_row *row,
+                           const kvern_row *coded);
+
 #endif
