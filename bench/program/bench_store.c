@@ -4,6 +4,7 @@
 #include "bench/measure/store_lookup.h"
 #include "bench/program/bench.h"
 #include "bench/program/bench_options.h"
+#include "bench/program/bench_store_file.h"
 #include "cli/io/json.h"
 #include "cli/io/nearest.h"
 #include "cli/io/report.h"
@@ -11,11 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_ENTRIES = OPTIONS_KEY_COMMAND, KEY_COMMON };
+enum { KEY_ENTRIES = OPTIONS_KEY_COMMAND, KEY_COMMON, KEY_MIB, KEY_DIR };
+
+// Rounds with a file, which take seconds.
+#define MOST_FILE_RUNS 5
 
 typedef struct store_options {
     bench_options bench;
     number_list entries, common;
+    uint64_t mib;
+    const char *folder;
     const char *part; // NULL: all of them
 } store_options;
 
@@ -86,10 +92,22 @@ static int run_lookup(const store_options *options, json_t **cells)
     return code;
 }
 
+// ---- Files ----
+
+static int run_file(const store_options *options, json_t **cells)
+{
+    const size_t runs = options->bench.runs;
+    const store_file what = {options->mib, options->folder, options->bench.threads.value[0],
+                             runs < MOST_FILE_RUNS ? runs : MOST_FILE_RUNS,
+                             options->bench.common.json};
+    return bench_store_file(&what, cells);
+}
+
 // ---- Parts ----
 
 static const store_part PARTS[] = {
     {"lookup", run_lookup},
+    {"file", run_file},
 };
 #define PART_COUNT (sizeof PARTS / sizeof PARTS[0])
 
@@ -117,6 +135,14 @@ static error_t parse_store(int key, char *argument, struct argp_state *state)
     case KEY_COMMON:
         options_list(state, "--common", argument, 1, 1 << 20, &options->common);
         return 0;
+    case KEY_MIB:
+        options->mib = options_number(state, "--mib", argument, 1, 1 << 20);
+        return 0;
+    case KEY_DIR:
+        if (strlen(argument) > 400)
+            options_fail(state, "--dir is a path of more than 400 bytes");
+        options->folder = argument;
+        return 0;
     case ARGP_KEY_ARG:
         if (options->part)
             return ARGP_ERR_UNKNOWN;
@@ -136,6 +162,11 @@ static const struct argp_option STORE_OPTIONS[] = {
      .key = KEY_COMMON,
      .arg = "LIST",
      .doc = "lookup: tokens that all of them begin with; default: 1024,8192"},
+    {.name = "mib", .key = KEY_MIB, .arg = "N", .doc = "file: MiB of the row; default: 1024"},
+    {.name = "dir",
+     .key = KEY_DIR,
+     .arg = "DIR",
+     .doc = "file: where files go; default: the present directory"},
     {0}};
 
 static const struct argp_child STORE_CHILDREN[] = {
@@ -147,10 +178,13 @@ static const struct argp STORE_ARGP = {
     .args_doc = "[PART]",
     .doc = "Times what keeping and finding prefixes costs. The part is:\n"
            "lookup: finding an entry among many that begin alike, behind its own tokens and with a "
-           "token that none has; and publishing one."
+           "token that none has; and publishing one.\n"
+           "file: a row of 16 layers that is saved, loaded and verified, in turns with a plain "
+           "write of as many bytes that is synced, and a loop that reads memory."
            "\vTimes are medians of --runs samples (default: 21) and their quartiles, a sample of "
-           "lookups being the mean of a hundred. Lookups that take memory are an error. Without a "
-           "part all are measured.",
+           "lookups being the mean of a hundred. Lookups that take memory are an error. With files "
+           "there are 5 runs at most; a load maps the file, and behind it are the first decode, "
+           "with its page faults, and the second one. Without a part all are measured.",
     .children = STORE_CHILDREN,
 };
 
@@ -160,6 +194,8 @@ int bench_store(int argc, char **argv)
         .bench = {.threads = {1, {1}}, .runs = 21},
         .entries = {2, {1000, 100000}},
         .common = {2, {1024, 8192}},
+        .mib = 1024,
+        .folder = ".",
     };
     options_parse(&STORE_ARGP, argc, argv, &options.bench.common);
     json_t *all = NULL;

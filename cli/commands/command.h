@@ -21,5 +21,6 @@ extern const command command_eval;
 extern const command command_batch;
 extern const command command_bench;
 extern const command command_pull;
+extern const command command_cache;
 
 #endif

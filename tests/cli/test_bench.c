@@ -609,15 +609,35 @@ static void test_store(void **state)
         }
     }
     json_decref(run);
-    program_result result = program_run(&(program_call){
-        .arguments = {"bench", "store", "--entries", "3", "--common", "9", "--runs", "2"}});
+    program_result result = program_run(
+        &(program_call){.arguments = {"bench", "store", "--entries", "3", "--common", "9", "--runs",
+                                      "2", "--mib", "10", "--dir", program_folder()}});
     assert_int_equal(result.code, 0);
     program_expect_part(result.out, "B/entry");
+    program_expect_part(result.out, "  first_decode ");
     program_free(&result);
     program_expect_usage(&(program_call){.arguments = {"bench", "store", "lokup"}},
                          "unknown part 'lokup', did you mean 'lookup'?");
     program_expect_usage(&(program_call){.arguments = {"bench", "store", "--entries", "0"}},
                          "--entries takes");
+}
+
+static void test_store_file(void **state)
+{
+    (void)state;
+    program_call call = {.arguments = {"bench", "store", "file", "--mib", "20", "--dir",
+                                       program_folder(), "--runs", "1", "--json"}};
+    json_t *run = program_json(&call, 0);
+    const json_t *file = json_object_get(run, "file");
+    const json_t *items = json_object_get(file, "items");
+    assert_true(json_number_at(file, "bytes") >= 20 << 20);
+    assert_int_equal(json_array_size(items), 8);
+    for (size_t i = 0; i < 8; i++)
+        assert_true(json_number_at(json_array_get(items, i), "ms") > 0);
+    assert_string_equal(json_string_at(json_array_get(items, 2), "name"), "load");
+    json_decref(run);
+    call.arguments[6] = "/nowhere";
+    program_expect_failure(&call, "file: in /nowhere: ");
 }
 
 static void test_select(void **state)
@@ -823,6 +843,7 @@ int main(void)
         cmocka_unit_test(test_overhead),
         cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_file),
         cmocka_unit_test(test_select),
         cmocka_unit_test(test_recurrent),
         cmocka_unit_test(test_usage),

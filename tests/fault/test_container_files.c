@@ -8,8 +8,8 @@
 #include "tests/support/feed.h"
 #include "tests/support/folder.h"
 #include "tests/support/hybrid_state.h"
+#include "tests/support/small_rows.h"
 #include "tests/support/soundness.h"
-#include "tests/support/storages.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,6 @@
 
 // ---- A small state of many kinds ----
 
-#define LAYERS 5
 #define ROWS 2
 
 static ledger books;
@@ -33,20 +32,15 @@ static const uint64_t sequences[ROWS] = {3, 4};
 static int set_up(void **state)
 {
     (void)state;
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
-    const storage later = {"later", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), 70, 0, 0};
-    const storage split = {
-        "precise", STORAGE_AFFINE(2, 32), STORAGE_AFFINE(2, 32), KVERN_NO_START, 8, 4};
-    const kvern_layer layers[LAYERS] = {
-        storage_window(&bf16, 1, 8, 20, 2, 4), storage_layer(&later, 1, 32),
-        kvern_layer_delta(1, 2, 8, 8, 3), storage_layer(&split, 1, 32), kvern_layer_lane(40)};
+    kvern_layer layers[SMALL_ROWS_LAYERS];
+    small_rows_layers(layers);
     kvern_context_options options = kvern_context_options_default();
     folder_make();
     ledger_init(&books);
     options.allocator = ledger_allocator(&books);
     options.threads = 1;
     assert_ok(kvern_context_create(&options, &context));
-    assert_ok(kvern_composition_create(context, layers, LAYERS, &composition));
+    assert_ok(kvern_composition_create(context, layers, SMALL_ROWS_LAYERS, &composition));
     return 0;
 }
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// kvern cache: files of rows.
+
+#include "cli/commands/command.h"
+#include "cli/io/json.h"
+#include "cli/io/report.h"
+#include "cli/options/options.h"
+
+#include <kvern/kvern.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct cache_options {
+    cli_options common;
+    const char *action, *path;
+} cache_options;
+
+static error_t parse_cache(int key, char *argument, struct argp_state *state)
+{
+    cache_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 1)
+            options_fail(state, "more than one file: %s", argument);
+        *(state->arg_num ? &options->path : &options->action) = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->action)
+            options_fail(state, "no action given: inspect or verify");
+        if (strcmp(options->action, "inspect") != 0 && strcmp(options->action, "verify") != 0)
+            options_fail(state, "unknown action '%s': inspect or verify", options->action);
+        if (!options->path)
+            options_fail(state, "no file given");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child CACHE_CHILDREN[] = {{.argp = &options_json_argp}, {0}};
+
+static const struct argp CACHE_ARGP = {
+    .parser = parse_cache,
+    .args_doc = "ACTION FILE",
+    .doc = "Looks at a file of the rows of a KV cache, without the model that it is of."
+           "\v"
+           "  kvern cache inspect FILE   what is in it: rows, layers, whose they are\n"
+           "  kvern cache verify FILE    whether all of it is as it was saved\n\n"
+           "Either way the header and all tables are checked; verify reads the pages as well. "
+           "A file that is damaged or of another version is refused with the reason, and the exit "
+           "code is 1.",
+    .children = CACHE_CHILDREN,
+};
+
+// ---- Inspecting ----
+
+static json_t *rows_json(const kvern_file *file, size_t rows)
+{
+    json_t *list = json_array();
+    for (size_t r = 0; r < rows; r++) {
+        const size_t count = kvern_file_checkpoints(file, r, NULL, 0);
+        int64_t *positions = calloc(count + 1, sizeof *positions);
+        json_t *checkpoints = json_array();
+        if (positions)
+            (void)kvern_file_checkpoints(file, r, positions, count);
+        for (size_t i = 0; positions && i < count; i++)
+            json_array_append_new(checkpoints, json_integer((json_int_t)positions[i]));
+        free(positions);
+        json_array_append_new(list, json_pack("{s:I, s:b, s:o}", "positions",
+                                              (json_int_t)kvern_file_length(file, r), "tokens",
+                                              kvern_file_tokens(file, r) != NULL, "checkpoints",
+                                              checkpoints));
+    }
+    return list;
+}
+
+static int inspect_json(const kvern_file *file, const kvern_file_facts *facts)
+{
+    json_t *identity = json_object(), *layers = json_array();
+    for (size_t i = 0; i < facts->keys; i++) {
+        const char *name, *value = kvern_file_identity_at(file, i, &name);
+        json_put_text(&identity, name, value);
+    }
+    for (size_t l = 0; l < facts->layers; l++)
+        json_array_append_new(layers, json_string(kvern_file_signature(file, l)));
+    return json_print(
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "version", (json_int_t)facts->version,
+                  "file_bytes", (json_int_t)facts->file_bytes, "page_bytes",
+                  (json_int_t)facts->page_bytes, "pages", (json_int_t)facts->pages, "identity",
+                  identity, "rows", rows_json(file, facts->rows), "layers", layers));
+}
+
+static void print_text(const char *name, const char *value)
+{
+    printf("%-12s ", name);
+    for (; *value; value++) // a file's words may be anything
+        putchar((unsigned char)*value < 0x20 || *value == 0x7f ? '?' : *value);
+    putchar('\n');
+}
+
+// Neighbours of one signature are one line.
+static void print_layers(const kvern_file *file, size_t layers)
+{
+    for (size_t l = 0; l < layers;) {
+        size_t end = l + 1;
+        char name[64];
+        while (end < layers &&
+               strcmp(kvern_file_signature(file, l), kvern_file_signature(file, end)) == 0)
+            end++;
+        if (end == l + 1)
+            snprintf(name, sizeof name, "layer %zu", l);
+        else
+            snprintf(name, sizeof name, "layers %zu-%zu", l, end - 1);
+        print_text(name, kvern_file_signature(file, l));
+        l = end;
+    }
+}
+
+static int inspect_text(const kvern_file *file, const kvern_file_facts *facts)
+{
+    printf("%-12s kvern-cache, version %" PRIu64 "\n", "format", facts->version);
+    printf("%-12s %" PRIu64 " bytes, %" PRIu64 " pages of %" PRIu64 " bytes together\n", "file",
+           facts->file_bytes, facts->pages, facts->page_bytes);
+    for (size_t i = 0; i < facts->keys; i++) {
+        const char *name, *value = kvern_file_identity_at(file, i, &name);
+        print_text(name, value);
+    }
+    for (size_t r = 0; r < facts->rows; r++)
+        printf("row %-8zu %" PRId64 " positions%s, %zu checkpoints\n", r,
+               kvern_file_length(file, r), kvern_file_tokens(file, r) ? " with tokens" : "",
+               kvern_file_checkpoints(file, r, NULL, 0));
+    print_layers(file, facts->layers);
+    return CLI_SUCCESS;
+}
+
+// ---- The command ----
+
+static int look(const cache_options *options, const kvern_file *file)
+{
+    kvern_file_facts facts = kvern_file_facts_default();
+    if (kvern_file_get_facts(file, &facts))
+        return report_error("%s", kvern_error_detail());
+    if (strcmp(options->action, "inspect") == 0)
+        return options->common.json ? inspect_json(file, &facts) : inspect_text(file, &facts);
+    if (kvern_file_verify(file))
+        return report_error("%s", kvern_error_detail());
+    if (options->common.json)
+        return json_print(json_pack("{s:b, s:I}", "verified", 1, "pages", (json_int_t)facts.pages));
+    printf("%s: %" PRIu64 " pages and all else are as they were saved\n", options->path,
+           facts.pages);
+    return CLI_SUCCESS;
+}
+
+static int run_cache(int argc, char **argv)
+{
+    cache_options options = {0};
+    kvern_context *context;
+    kvern_file *file;
+    options_parse(&CACHE_ARGP, argc, argv, &options.common);
+    if (kvern_context_create(NULL, &context))
+        return report_error("%s", kvern_error_detail());
+    int code;
+    if (kvern_file_open(context, options.path, &file)) {
+        code = report_error("%s", kvern_error_detail());
+    } else {
+        code = look(&options, file);
+        kvern_file_close(file);
+    }
+    kvern_context_release(context);
+    return code;
+}
+
+const command command_cache = {
+    .name = "cache",
+    .title = "kvern cache",
+    .summary = "look at a file of the rows of a KV cache",
+    .run = run_cache,
+};

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// kvern cache: files of rows, good ones and damaged ones.
+#include "tests/support/check.h"
+#include "tests/support/hybrid_state.h"
+#include "tests/support/program.h"
+#include "tests/support/program_json.h"
+#include "tests/support/small_rows.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static int write_file(void **state)
+{
+    (void)state;
+    const uint64_t sequences[] = {3, 4};
+    int32_t tokens[100] = {0};
+    kvern_context *context = small_rows_context();
+    kvern_composition *composition = small_rows_composition(context);
+    kvern_state *s;
+    assert_ok(kvern_state_create(composition, 2, &s));
+    assert_ok(kvern_state_checkpoint_budget(s, UINT64_C(1) << 24));
+    hybrid_step(s, KVERN_PHASE_WINDOW, sequences, (int64_t[]){30, 66}, NULL);
+    assert_ok(kvern_state_checkpoint(s, 1));
+    hybrid_step(s, KVERN_PHASE_WINDOW, sequences, (int64_t[]){3, 4}, NULL);
+    kvern_file_identity identity = kvern_file_identity_default();
+    kvern_file_content content = kvern_file_content_default();
+    identity.model = "a\nb";
+    content.tokens = (const int32_t *[]){tokens, tokens};
+    content.identity = &identity;
+    assert_ok(kvern_file_save(s, &content, program_path("rows.kv")));
+    kvern_state_destroy(s);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+    return 0;
+}
+
+static void a_file_is_described(void **state)
+{
+    (void)state;
+    program_result text = program_run_well(
+        &(program_call){.arguments = {"cache", "inspect", program_path("rows.kv")}});
+    program_expect_part(text.out, "kvern-cache, version 1\n");
+    program_expect_part(text.out, "model        a?b\n");
+    program_expect_part(text.out, "row 1        70 positions with tokens, 1 checkpoints\n");
+    program_expect_part(text.out, "layer 0      window20+2+4:h1:k8=bf16:v8=bf16\n");
+    program_free(&text);
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"cache", "inspect", program_path("rows.kv"), "--json"}});
+    json_t *facts = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(facts);
+    assert_string_equal(
+        "a\nb", json_string_value(json_object_get(json_object_get(facts, "identity"), "model")));
+    assert_int_equal(5, json_array_size(json_object_get(facts, "layers")));
+    json_t *row = json_array_get(json_object_get(facts, "rows"), 1);
+    assert_int_equal(70, json_integer_value(json_object_get(row, "positions")));
+    assert_int_equal(66,
+                     json_integer_value(json_array_get(json_object_get(row, "checkpoints"), 0)));
+    json_decref(facts);
+    program_free(&result);
+}
+
+static void damage_is_found(void **state)
+{
+    (void)state;
+    const char *path = program_path("rows.kv");
+    program_call verify = {.arguments = {"cache", "verify", path}};
+    program_result result = program_run_well(&verify);
+    program_expect_part(result.out, "pages and all else are as they were saved\n");
+    program_free(&result);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(0, fseek(file, 5000, SEEK_SET)); // a page
+    assert_int_equal('x', fputc('x', file));
+    assert_int_equal(0, fclose(file));
+    program_expect_failure(&verify, "layer 0: page 0 has another checksum");
+    result = program_run_well(&(program_call){.arguments = {"cache", "inspect", path}});
+    program_free(&result);
+    file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(0, fseek(file, -30, SEEK_END)); // a table
+    assert_int_equal('x', fputc('x', file));
+    assert_int_equal(0, fclose(file));
+    program_expect_failure(&(program_call){.arguments = {"cache", "inspect", path}},
+                           "the checksum of its header and tables is wrong");
+    program_expect_failure(&(program_call){.arguments = {"cache", "verify", "/dev/null"}},
+                           "/dev/null is not a regular file");
+}
+
+static void wrong_usage_is_refused(void **state)
+{
+    (void)state;
+    program_expect_usage(&(program_call){.arguments = {"cache"}}, "no action given");
+    program_expect_usage(&(program_call){.arguments = {"cache", "eat", "f"}},
+                         "unknown action 'eat'");
+    program_expect_usage(&(program_call){.arguments = {"cache", "verify"}}, "no file given");
+    program_expect_usage(&(program_call){.arguments = {"cache", "verify", "a", "b"}},
+                         "more than one file: b");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_described),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(wrong_usage_is_refused),
+    };
+    return cmocka_run_group_tests(tests, write_file, program_tear_down);
+}
