@@ -21,7 +21,7 @@ if(KVERN_FILES)
     endif()
     set(KVERN_PC_REQUIRES jansson)
 else()
-    list(FILTER KVERN_GLOB EXCLUDE REGEX "/src/(file/(disk|safetensors|container|mlx)|store)/")
+    list(FILTER KVERN_GLOB EXCLUDE REGEX "/src/(file/(disk|safetensors|container|mlx)|store/disk)/")
 endif()
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 

@@ -61,6 +61,7 @@
 #include <kvern/composition.h>
 #include <kvern/context.h>
 #include <kvern/cpu.h>
+#include <kvern/disk_store.h>
 #include <kvern/donor.h>
 #include <kvern/file.h>
 #include <kvern/latent.h>

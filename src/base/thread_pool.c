@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <time.h>
 
@@ -182,9 +181,8 @@ void kvern_thread_pool_run(void *user, size_t tasks, task_function *task, void *
     pthread_mutex_unlock(&pool->turn);
 }
 
-// The signals that our threads leave to the caller's: all but those that a thread's own
-// instructions raise, and the one that profilers count by.
-static void fill_left_signals(sigset_t *set)
+// All but those that a thread's own instructions raise, and the one that profilers count by.
+void kvern_left_signals(sigset_t *set)
 {
     static const int taken[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF};
     sigfillset(set);
@@ -196,7 +194,7 @@ static void fill_left_signals(sigset_t *set)
 static void start_threads(kvern_thread_pool *pool)
 {
     sigset_t left, own;
-    fill_left_signals(&left);
+    kvern_left_signals(&left);
     pthread_sigmask(SIG_BLOCK, &left, &own);
     while (pool->started < pool->size - 1 &&
            pthread_create(&pool->threads[pool->started], NULL, work, pool) == 0)

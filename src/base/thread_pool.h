@@ -11,6 +11,8 @@
 
 #include "src/base/heap.h"
 
+#include <signal.h>
+
 typedef struct kvern_thread_pool kvern_thread_pool;
 
 // Starts a pool in which `threads` threads (at least 2) work, the one that calls run among them. On
@@ -27,5 +29,8 @@ void kvern_thread_pool_run(void *pool, size_t tasks, void (*task)(void *arg, siz
 
 // Ends the threads. NULL is allowed. Nobody may be running.
 void kvern_thread_pool_stop(kvern_thread_pool *pool);
+
+// The signals that our threads leave to the caller's: what they are started with is blocked.
+void kvern_left_signals(sigset_t *set);
 
 #endif

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "src/state/kept_row.h"
 
+#include "src/base/assert.h"
+#include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/rows/row_image.h"
+#include "src/state/walk.h"
+
+#include <inttypes.h>
 
 const kvern_row *kvern_row_source_set(const kvern_row_source *source, size_t set)
 {
@@ -71,4 +76,56 @@ void kvern_kept_row_take(kvern_state *state, size_t row, const kvern_row *kept)
     for (size_t s = 0; s < state->batch.sets; s++)
         take_set(kept ? &kept[s] : &empty, has_forms(state, s),
                  &kvern_batch_rows(&state->batch, s).rows[row]);
+}
+
+void kvern_kept_row_share(const kvern_row *from, kvern_row *to)
+{
+    const kvern_row_image image = {
+        .converted = from->converted,
+        .length = from->length,
+        .keep = (int64_t)from->kept * KVERN_PAGE_POSITIONS,
+        .held = from->held,
+        .floor = from->floor,
+        .ranges = from->ranges,
+        .range_count = from->range_count,
+    };
+    kvern_row_image_share(to, &image, from->table);
+}
+
+static void cut_layers(kvern_state *state, size_t row, int64_t length)
+{
+    for (size_t l = 0; l < state->composition->count; l++) {
+        const kvern_planned_layer *layer = kvern_cache_planned(&state->caches[l]);
+        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
+        layer->ops->truncate(layer, &rows, row, length);
+    }
+}
+
+void kvern_kept_row_lend(kvern_state *state, size_t row, const kvern_row *kept,
+                         int64_t kept_positions, int64_t positions)
+{
+    kvern_kept_row_take(state, row, kept);
+    state->batch.lengths[row] = positions;
+    if (positions < kept_positions)
+        cut_layers(state, row, positions);
+    KVERN_ASSERT(!kvern_state_walk(state));
+}
+
+kvern_status kvern_kept_row_check(const kvern_context *context, const kvern_state *state,
+                                  size_t row, size_t count)
+{
+    kvern_status status = kvern_state_check_idle(state);
+    if (status)
+        return status;
+    if (state->composition->context != context)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "the state belongs to another context");
+    if (row >= state->batch.row_count)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, state->batch.row_count);
+    const int64_t length = state->batch.lengths[row];
+    if (length == 0)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu is empty", row);
+    if (count != (uint64_t)length)
+        return kvern_fail(KVERN_ERR_RANGE, "row %zu has %" PRId64 " positions, and not %zu", row,
+                          length, count);
+    return KVERN_OK;
 }

@@ -27,4 +27,19 @@ int64_t kvern_row_source_floor(const kvern_composition *composition, const kvern
 // and checkpoints.
 void kvern_kept_row_take(kvern_state *state, size_t row, const kvern_row *kept);
 
+// The row `to`, which is all zero, becomes what `from` is, with the same table: what it had counted
+// with is counted once. A row without one may have reached its start.
+void kvern_kept_row_share(const kvern_row *from, kvern_row *to);
+
+// The empty row of an idle state becomes the first `positions` positions of a kept row of
+// `kept_positions`, which may be cut there.
+void kvern_kept_row_lend(kvern_state *state, size_t row, const kvern_row *kept,
+                         int64_t kept_positions, int64_t positions);
+
+// Whether a row of this context with these tokens may be kept. Errors: KVERN_ERR_BUSY (a step or a
+// round is open), KVERN_ERR_ARGUMENT (another context), KVERN_ERR_RANGE (row; it is empty, or has
+// not `count` positions).
+KVERN_CHECK kvern_status kvern_kept_row_check(const kvern_context *context,
+                                              const kvern_state *state, size_t row, size_t count);
+
 #endif

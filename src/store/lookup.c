@@ -2,11 +2,10 @@
 // Finding entries, and lending them to rows.
 #include "src/store/store.h"
 
-#include "src/base/assert.h"
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
-#include "src/state/walk.h"
+#include "src/store/why.h"
 
 #include <string.h>
 
@@ -21,26 +20,9 @@ void kvern_store_hit_init(kvern_store_hit *hit, size_t size)
 
 // ---- Finding ----
 
-// Why nothing longer serves the prompt, where the tokens end that it has in common with entries.
-static kvern_store_why why_no_more(const kvern_key *key, bool layout, const kvern_trie_place *place,
-                                   size_t most)
+static kvern_store_why why_of(const kvern_trie_item *item)
 {
-    const kvern_key_front *front = key->front;
-    if (key->tokens_count < 2)
-        return KVERN_STORE_SHORT_PROMPT;
-    if (place->matched < front->fields)
-        return KVERN_STORE_NO_KEY;
-    if (!layout || place->matched < front->count)
-        return KVERN_STORE_SIGNATURE;
-    const size_t common = kvern_min_size(place->matched, most);
-    if (common == front->count)
-        return KVERN_STORE_TOKENS;
-    if (place->best && place->served == common)
-        return common == most ? KVERN_STORE_ALL : KVERN_STORE_TOKENS;
-    if (place->node->least == KVERN_NO_FLOOR) // of an entry that is not in yet
-        return KVERN_STORE_TOKENS;
-    const kvern_trie_item *nearest = kvern_trie_pick(place->node, place->node->least);
-    return ((const kvern_store_entry *)nearest)->why_floor;
+    return ((const kvern_store_entry *)item)->why_floor;
 }
 
 // Under the lock.
@@ -55,7 +37,7 @@ static void find(kvern_store *store, kvern_key *key, kvern_key_front *front,
         key->tokens_count = 0; // the fields alone
     const kvern_trie_place place = kvern_trie_find(&store->trie, key, most);
     key->tokens_count = tokens;
-    hit->why = why_no_more(key, layout, &place, most);
+    hit->why = kvern_store_why_no_more(key, layout, &place, most, why_of);
     hit->common = place.matched > front->count ? (int64_t)(place.matched - front->count) : 0;
     if (!place.best)
         return;
@@ -137,15 +119,6 @@ static kvern_status check_loan(const kvern_store *store, const kvern_store_hit *
     return check_layers(hit->entry->layout->composition, state->composition);
 }
 
-static void cut_layers(kvern_state *state, size_t row, int64_t length)
-{
-    for (size_t l = 0; l < state->composition->count; l++) {
-        const kvern_planned_layer *layer = kvern_cache_planned(&state->caches[l]);
-        const kvern_layer_rows rows = kvern_cache_layer_rows(&state->caches[l]);
-        layer->ops->truncate(layer, &rows, row, length);
-    }
-}
-
 kvern_status kvern_store_lend(kvern_store *store, const kvern_store_hit *given, kvern_state *state,
                               size_t row)
 {
@@ -157,11 +130,7 @@ kvern_status kvern_store_lend(kvern_store *store, const kvern_store_hit *given, 
         status = check_loan(store, &hit, state, row);
     if (status)
         return status;
-    kvern_kept_row_take(state, row, hit.entry->sets);
-    state->batch.lengths[row] = hit.positions;
-    if (hit.positions < hit.entry->positions)
-        cut_layers(state, row, hit.positions);
-    KVERN_ASSERT(!kvern_state_walk(state));
+    kvern_kept_row_lend(state, row, hit.entry->sets, hit.entry->positions, hit.positions);
     pthread_mutex_lock(&store->lock);
     store->stats.loans++;
     store->stats.tokens_lent += (uint64_t)hit.positions;

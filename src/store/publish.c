@@ -6,8 +6,8 @@
 #include "src/base/context.h"
 #include "src/base/fail.h"
 #include "src/base/sized.h"
-#include "src/rows/row_image.h"
 #include "src/state/checkpoint.h"
+#include "src/store/why.h"
 
 #include <inttypes.h>
 
@@ -40,41 +40,11 @@ typedef struct publishing {
 
 // ---- What an entry is ----
 
-static kvern_store_why why_floor(const kvern_row_source *source, const kvern_planned_layer *layer,
-                                 int64_t floor)
-{
-    if (!layer)
-        return KVERN_STORE_TOKENS;
-    if (layer->geometry.whole)
-        return KVERN_STORE_CHECKPOINT;
-    const kvern_row *row = kvern_row_source_set(source, layer->index);
-    if (row->floor == floor)
-        return KVERN_STORE_FLOOR;
-    if (row->ranges && row->ranges->list[row->range_count - 1].end == floor)
-        return KVERN_STORE_BOTH_WAYS;
-    return layer->coded_set ? KVERN_STORE_PRECISE : KVERN_STORE_WINDOW;
-}
-
 static void look_at_row(publishing *p)
 {
     const kvern_planned_layer *layer;
     p->floor = kvern_row_source_floor(p->composition, &p->source, &layer);
-    p->why_floor = why_floor(&p->source, layer, p->floor);
-}
-
-// With the same table, which is what was claimed. A row without one may have reached its start.
-static void share_row(const kvern_row *from, kvern_row *to)
-{
-    const kvern_row_image image = {
-        .converted = from->converted,
-        .length = from->length,
-        .keep = (int64_t)from->kept * KVERN_PAGE_POSITIONS,
-        .held = from->held,
-        .floor = from->floor,
-        .ranges = from->ranges,
-        .range_count = from->range_count,
-    };
-    kvern_row_image_share(to, &image, from->table);
+    p->why_floor = kvern_store_why_floor(&p->source, layer, p->floor);
 }
 
 // ---- Layouts ----
@@ -242,7 +212,7 @@ static kvern_status make_entry(publishing *p)
         .set_count = sets,
     };
     for (size_t s = 0; s < sets; s++)
-        share_row(kvern_row_source_set(&p->source, s), &p->entry->sets[s]);
+        kvern_kept_row_share(kvern_row_source_set(&p->source, s), &p->entry->sets[s]);
     return KVERN_OK;
 }
 
@@ -360,27 +330,6 @@ static void publish_checkpoints(const publishing *row, const kvern_checkpoint *f
 
 // ---- The call ----
 
-static kvern_status check_row(const kvern_store *store, const int32_t *tokens, size_t count,
-                              const kvern_state *state, size_t row)
-{
-    if (!store || !tokens)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "store or tokens is NULL");
-    kvern_status status = kvern_state_check_idle(state);
-    if (status)
-        return status;
-    if (state->composition->context != store->context)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "the state belongs to another context");
-    if (row >= state->batch.row_count)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, state->batch.row_count);
-    const int64_t length = state->batch.lengths[row];
-    if (length == 0)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu is empty", row);
-    if (count != (uint64_t)length)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu has %" PRId64 " positions, and not %zu", row,
-                          length, count);
-    return KVERN_OK;
-}
-
 static kvern_status read_publication(const kvern_store_publication *given,
                                      kvern_store_publication *out)
 {
@@ -420,7 +369,9 @@ kvern_status kvern_store_publish(kvern_store *store, const kvern_store_key *key,
 {
     kvern_key_front front;
     kvern_store_publication publication;
-    kvern_status status = check_row(store, tokens, count, state, row);
+    if (!store || !tokens)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "store or tokens is NULL");
+    kvern_status status = kvern_kept_row_check(store->context, state, row, count);
     if (!status)
         status = read_publication(given, &publication);
     if (!status)

@@ -300,6 +300,16 @@ void kvern_trie_put(kvern_trie *trie, const kvern_key *key, kvern_trie_item *ite
     renew(node);
 }
 
+void kvern_trie_exchange(kvern_trie_item *item, kvern_trie_item *other)
+{
+    kvern_trie_node *node = item->node;
+    KVERN_ASSERT(node && node->item == item);
+    node->item = other;
+    item->node = NULL;
+    other->node = node;
+    renew(node);
+}
+
 void kvern_trie_take_out(kvern_trie *trie, kvern_trie_item *item, kvern_trie_rest *rest)
 {
     kvern_trie_node *node = item->node;

@@ -91,6 +91,9 @@ void kvern_trie_let_go(kvern_trie *trie, kvern_trie_node *node, kvern_trie_rest 
 void kvern_trie_put(kvern_trie *trie, const kvern_key *key, kvern_trie_item *item,
                     kvern_trie_parts *parts);
 
+// Puts an item where another one lies.
+void kvern_trie_exchange(kvern_trie_item *item, kvern_trie_item *other);
+
 // Takes an item out, with what leads nowhere then.
 void kvern_trie_take_out(kvern_trie *trie, kvern_trie_item *item, kvern_trie_rest *rest);
 

@@ -115,7 +115,8 @@ static int bad_rename(void *user, const char *from, const char *to)
 
 static kvern_disk_calls calls_of(bad_disk *disk)
 {
-    return (kvern_disk_calls){disk, bad_write, bad_sync, bad_rename};
+    return (kvern_disk_calls){
+        .user = disk, .write = bad_write, .sync = bad_sync, .rename = bad_rename};
 }
 
 // Calls that a whole save makes; the last two are the rename and the directory's sync.

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 void folder_make(void);
-void folder_remove(void); // with all files in it
+void folder_remove(void); // with all that is in it
 
 // The path of a file in it; the next 16 calls leave it intact.
 const char *folder_path(const char *name);

@@ -122,6 +122,15 @@ KVERN_CHECK kvern_status kvern_file_open_memory(kvern_context *context, const vo
 KVERN_CHECK kvern_status kvern_file_save_by(const kvern_disk_calls *calls, const kvern_state *state,
                                             const kvern_file_content *content, const char *path);
 
+// The same with a remark, which bears on nothing: metadata "note." and `name`.
+KVERN_CHECK kvern_status kvern_file_save_noted(const kvern_disk_calls *calls,
+                                               const kvern_state *state,
+                                               const kvern_file_content *content, const char *name,
+                                               const char *note, const char *path);
+
+// A remark of a file; NULL: there is none of that name.
+const char *kvern_file_note(const kvern_file *file, const char *name);
+
 static inline const int64_t *kvern_file_snapshot(const kvern_file *file, size_t snapshot)
 {
     return file->snapshots + 2 * snapshot;
@@ -139,6 +148,8 @@ uint64_t kvern_container_sum(const void *data, size_t bytes);
 // Compares pages with their checksums; `layer` and `first` name them.
 KVERN_CHECK kvern_status kvern_file_check_page(const kvern_file *file, size_t layer, bool first,
                                                size_t page);
+
+#define KVERN_NOTE "note."
 
 // ---- Identity: metadata "identity.model", ..., "identity.user.NAME" ----
 

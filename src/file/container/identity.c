@@ -200,3 +200,10 @@ const char *kvern_file_identity_at(const kvern_file *file, size_t index, const c
         *name = s.key ? s.key + strlen(KVERN_IDENTITY) : NULL;
     return s.value;
 }
+
+const char *kvern_file_note(const kvern_file *file, const char *name)
+{
+    char key[KEY_BYTES];
+    snprintf(key, sizeof key, KVERN_NOTE "%s", name);
+    return kvern_safetensors_metadata(&file->tensors, key);
+}

@@ -95,7 +95,7 @@ static kvern_status check_key(void *user, const char *key, const char *value)
     static const char *const names[] = {"format", "version", "page_positions", "layers", "rows"};
     const kvern_file *file = user;
     (void)value;
-    bool known = begins(key, "note.") || is_layer_key(file, key) || is_identity_key(key);
+    bool known = begins(key, KVERN_NOTE) || is_layer_key(file, key) || is_identity_key(key);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         known = known || strcmp(key, names[i]) == 0;
     if (known)
@@ -144,7 +144,7 @@ static kvern_status check_name(const kvern_file *file, const kvern_tensor *tenso
     const char *name = tensor->name;
     uint64_t layer;
     char digits[24] = "";
-    if (begins(name, "note."))
+    if (begins(name, KVERN_NOTE))
         return KVERN_OK;
     if (begins(name, "pad."))
         return is_zero(tensor->data, tensor->bytes) ? KVERN_OK : refuse(file, "padding is not 0");

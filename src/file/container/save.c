@@ -31,6 +31,7 @@ typedef struct saving {
     const kvern_state *state;
     kvern_file_content content;
     kvern_file_identity identity;
+    const char *note_key, *note; // NULL: none
     kvern_heap *heap;
     snapshot *snapshots;
     size_t rows, snapshot_count;
@@ -288,7 +289,11 @@ static kvern_status say_all(saving *s)
         snprintf(key, sizeof key, "layer.%zu", l);
         status = say(&s->writer, key, s->state->composition->layers[l].signature);
     }
-    return status ? status : kvern_identity_each(&s->identity, say, &s->writer);
+    if (!status)
+        status = kvern_identity_each(&s->identity, say, &s->writer);
+    if (!status && s->note)
+        status = say(&s->writer, s->note_key, s->note);
+    return status;
 }
 
 static const kvern_geometry *geometry_of(const saving *s, size_t layer, bool first)
@@ -554,15 +559,21 @@ static kvern_status write_file(saving *s, const kvern_disk_calls *calls, const c
     return status;
 }
 
-kvern_status kvern_file_save_by(const kvern_disk_calls *calls, const kvern_state *state,
-                                const kvern_file_content *content, const char *path)
+static kvern_status save(const kvern_disk_calls *calls, const kvern_state *state,
+                         const kvern_file_content *content, const char *note_key, const char *note,
+                         const char *path)
 {
     kvern_status status = kvern_container_check_machine();
     if (status)
         return status;
     if (!state || !path)
         return kvern_fail(KVERN_ERR_ARGUMENT, "state or path is NULL");
-    saving s = {.state = state, .heap = &state->composition->context->heap};
+    saving s = {
+        .state = state,
+        .heap = &state->composition->context->heap,
+        .note_key = note_key,
+        .note = note,
+    };
     if (!(status = kvern_state_check_idle(state)))
         status = check_content(&s, content);
     if (!status)
@@ -575,6 +586,21 @@ kvern_status kvern_file_save_by(const kvern_disk_calls *calls, const kvern_state
         status = write_file(&s, calls, path);
     free_saving(&s);
     return status;
+}
+
+kvern_status kvern_file_save_by(const kvern_disk_calls *calls, const kvern_state *state,
+                                const kvern_file_content *content, const char *path)
+{
+    return save(calls, state, content, NULL, NULL, path);
+}
+
+kvern_status kvern_file_save_noted(const kvern_disk_calls *calls, const kvern_state *state,
+                                   const kvern_file_content *content, const char *name,
+                                   const char *note, const char *path)
+{
+    char key[64];
+    snprintf(key, sizeof key, KVERN_NOTE "%s", name);
+    return save(calls, state, content, key, note, path);
 }
 
 kvern_status kvern_file_save(const kvern_state *state, const kvern_file_content *content,

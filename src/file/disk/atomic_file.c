@@ -38,7 +38,11 @@ static int system_rename(void *user, const char *from, const char *to)
     return rename(from, to);
 }
 
-const kvern_disk_calls kvern_system_disk = {NULL, system_write, system_sync, system_rename};
+const kvern_disk_calls kvern_system_disk = {
+    .write = system_write,
+    .sync = system_sync,
+    .rename = system_rename,
+};
 
 static kvern_status fail(const kvern_atomic_file *file, const char *what)
 {
@@ -134,6 +138,11 @@ kvern_status kvern_atomic_file_expect(kvern_atomic_file *file, uint64_t bytes)
 {
     if (bytes > INT64_MAX)
         return kvern_fail(KVERN_ERR_OVERFLOW, "%s: %" PRIu64 " bytes", file->path, bytes);
+    if (file->calls->make_room) {
+        kvern_status status = file->calls->make_room(file->calls->room_user, bytes);
+        if (status)
+            return status;
+    }
 #ifdef __linux__ // the emulation of others writes everything twice
     if (bytes && fallocate(file->file, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EFBIG))
         return fail(file, "given its room");

@@ -23,6 +23,10 @@ typedef struct kvern_disk_calls {
     ssize_t (*write)(void *user, int file, const void *data, size_t bytes);
     int (*sync)(void *user, int file); // of the file, then of its directory
     int (*rename)(void *user, const char *from, const char *to);
+    // Asked for room before the first byte of a file of so many bytes is written; its error is that
+    // of the write. NULL: nobody is asked.
+    kvern_status (*make_room)(void *room_user, uint64_t bytes);
+    void *room_user;
 } kvern_disk_calls;
 
 // Those of the system.
@@ -42,8 +46,8 @@ typedef struct kvern_atomic_file {
 KVERN_CHECK kvern_status kvern_atomic_file_begin(kvern_heap *heap, const kvern_disk_calls *calls,
                                                  const char *path, kvern_atomic_file *out);
 
-// Reserves room on the disk for `bytes` bytes, where the system can: KVERN_ERR_IO when the disk has
-// not as much.
+// Asks for room (kvern_disk_calls), and reserves it on the disk for `bytes` bytes, where the system
+// can: KVERN_ERR_IO when the disk has not as much.
 KVERN_CHECK kvern_status kvern_atomic_file_expect(kvern_atomic_file *file, uint64_t bytes);
 
 // Writes at the end. Errors: KVERN_ERR_IO.

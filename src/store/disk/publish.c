@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+// Rows that are to be written: forks of them, in a queue.
+#include "src/store/disk/disk_store.h"
+
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <kvern/checkpoint.h>
+#include <string.h>
+
+// A row on its way into the queue.
+typedef struct publishing {
+    kvern_disk_store *store;
+    const kvern_state *state;
+    size_t row;
+    const int32_t *tokens;
+    size_t count;
+    int64_t floor;
+    kvern_key_front front; // without a layout
+    kvern_disk_job *job;
+    kvern_disk_outcome outcome;
+} publishing;
+
+static int64_t floor_of(const kvern_composition *composition, const kvern_row_source *source)
+{
+    const kvern_planned_layer *layer;
+    return kvern_row_source_floor(composition, source, &layer);
+}
+
+// Whether a checkpoint serves what the row does not, and may itself be reused.
+static bool is_of_use(const publishing *p, const kvern_checkpoint *checkpoint)
+{
+    const kvern_row_source kept = {.kept = checkpoint->sets};
+    const int64_t floor = floor_of(p->state->composition, &kept);
+    return checkpoint->position < (int64_t)p->count && floor < p->floor &&
+           floor <= checkpoint->position;
+}
+
+static const kvern_checkpoint *next_of_use(const publishing *p, const kvern_checkpoint *checkpoint)
+{
+    while (checkpoint && !is_of_use(p, checkpoint))
+        checkpoint = checkpoint->below;
+    return checkpoint;
+}
+
+static const kvern_checkpoint *first_of_use(const publishing *p)
+{
+    return next_of_use(p, p->state->batch.checkpoints[p->row]);
+}
+
+// ---- What serves it already ----
+
+// Under the lock: entries do, and also what its checkpoints would.
+static bool is_stored(publishing *p)
+{
+    const kvern_composition *composition = p->state->composition;
+    const kvern_disk_layout *layout = kvern_disk_find_layout(
+        p->store, composition->count, kvern_disk_composition_signature, composition);
+    if (!layout)
+        return false;
+    kvern_key_front front = p->front;
+    kvern_key_front_set_layout(&front, layout->number);
+    kvern_key key = {&front, p->tokens, p->count};
+    bool stored = kvern_disk_serves(p->store, &key, p->floor);
+    for (const kvern_checkpoint *c = first_of_use(p); stored && c; c = next_of_use(p, c->below)) {
+        const kvern_row_source kept = {.kept = c->sets};
+        key.tokens_count = (size_t)c->position;
+        stored = kvern_disk_serves(p->store, &key, floor_of(composition, &kept));
+    }
+    return stored;
+}
+
+static bool has_same_layers(const kvern_composition *a, const kvern_composition *b)
+{
+    bool same = a == b || a->count == b->count;
+    for (size_t l = 0; same && a != b && l < a->count; l++)
+        same = strcmp(a->layers[l].signature, b->layers[l].signature) == 0;
+    return same;
+}
+
+// Whether the tokens of one are the first of both, under one key.
+static bool begin_alike(const publishing *p, const kvern_disk_job *job, size_t count)
+{
+    return p->front.fields == job->front.fields && count <= p->count && count <= job->token_count &&
+           memcmp(p->front.words, job->front.words, p->front.fields * sizeof p->front.words[0]) ==
+               0 &&
+           memcmp(p->tokens, job->tokens, count * sizeof p->tokens[0]) == 0 &&
+           has_same_layers(p->state->composition, job->state->composition);
+}
+
+static bool job_serves(const publishing *p, const kvern_disk_job *job)
+{
+    return job && begin_alike(p, job, p->count) && job->floor <= p->floor &&
+           (job->token_count == p->count || !first_of_use(p));
+}
+
+// Under the lock.
+static bool is_queued(const publishing *p)
+{
+    const kvern_disk_queue *queue = &p->store->queue;
+    const kvern_disk_job *job = queue->first;
+    while (job && !job_serves(p, job))
+        job = job->next;
+    return job || job_serves(p, queue->current);
+}
+
+// Under the lock: jobs that wait, and of which the new one serves all; taken out.
+static kvern_disk_job *take_beginnings(const publishing *p)
+{
+    kvern_disk_queue *queue = &p->store->queue;
+    kvern_disk_job *taken = NULL, **link = &queue->first;
+    queue->last = NULL;
+    while (*link) {
+        kvern_disk_job *job = *link;
+        if (!begin_alike(p, job, job->token_count) || p->floor > job->floor ||
+            job->state->batch.checkpoints[0]) {
+            queue->last = job;
+            link = &job->next;
+            continue;
+        }
+        *link = job->next;
+        job->next = taken;
+        taken = job;
+        queue->count--;
+        queue->bytes -= job->bytes;
+        p->store->stats.served_by_longer++;
+    }
+    return taken;
+}
+
+// ---- The job ----
+
+static kvern_status copy_checkpoint(const publishing *p, const kvern_checkpoint *from)
+{
+    kvern_state *to = p->job->state;
+    kvern_checkpoint *made;
+    kvern_status status = kvern_checkpoint_make(to, from->position, &made);
+    if (status)
+        return status;
+    for (size_t s = 0; s < to->batch.sets; s++)
+        kvern_kept_row_share(&from->sets[s], &made->sets[s]);
+    kvern_checkpoint_link(to, 0, made);
+    return KVERN_OK;
+}
+
+static kvern_status fork_row(const publishing *p)
+{
+    kvern_status status = kvern_state_extract(p->state, p->row, &p->job->state);
+    const kvern_checkpoint *c = status ? NULL : first_of_use(p);
+    for (; c && !status; c = next_of_use(p, c->below))
+        status = copy_checkpoint(p, c);
+    return status;
+}
+
+static kvern_status make_job(publishing *p)
+{
+    const size_t bytes = sizeof(kvern_disk_job) + p->count * sizeof(int32_t);
+    const kvern_composition *composition = p->state->composition;
+    void *block;
+    kvern_status status =
+        kvern_heap_take(kvern_disk_heap(p->store), bytes, KVERN_HEAP_ALIGNMENT, &block);
+    if (status)
+        return status;
+    kvern_disk_job *job = p->job = block;
+    *job = (kvern_disk_job){.block_bytes = bytes, .token_count = p->count, .floor = p->floor};
+    memcpy(&job->front, &p->front, sizeof job->front);
+    memcpy(job->tokens, p->tokens, p->count * sizeof(int32_t));
+    kvern_disk_name(&p->front, composition->count, kvern_disk_composition_signature, composition,
+                    p->tokens, p->count, job->name);
+    if ((status = fork_row(p)))
+        return status;
+    job->bytes = kvern_state_bytes(job->state) + kvern_state_checkpoint_bytes(job->state) + bytes;
+    return KVERN_OK;
+}
+
+static bool has_room(const kvern_disk_store *store, uint64_t bytes)
+{
+    const kvern_disk_queue *queue = &store->queue;
+    if (queue->count == 0)
+        return true;
+    return queue->count < store->options.queue_entries &&
+           queue->bytes < store->options.queue_bytes &&
+           bytes <= store->options.queue_bytes - queue->bytes;
+}
+
+// Under the lock.
+static void put_job(publishing *p)
+{
+    kvern_disk_queue *queue = &p->store->queue;
+    if (queue->last)
+        queue->last->next = p->job;
+    else
+        queue->first = p->job;
+    queue->last = p->job;
+    queue->count++;
+    queue->bytes += p->job->bytes;
+    p->job = NULL;
+    pthread_cond_broadcast(&queue->changed);
+}
+
+// ---- The call ----
+
+// Whether there is nothing to do. Before a fork is made, and again when it is there.
+static bool is_served(publishing *p)
+{
+    if (!is_stored(p) && !is_queued(p))
+        return false;
+    p->store->stats.stored_already++;
+    p->outcome = KVERN_DISK_STORED;
+    return true;
+}
+
+static void queue_job(publishing *p)
+{
+    kvern_disk_store *store = p->store;
+    kvern_disk_job *beginnings = NULL;
+    pthread_mutex_lock(&store->lock);
+    if (!is_served(p)) {
+        beginnings = take_beginnings(p);
+        if (has_room(store, p->job->bytes)) {
+            put_job(p);
+        } else {
+            p->outcome = KVERN_DISK_DROPPED;
+            store->stats.dropped++;
+        }
+        if (beginnings)
+            pthread_cond_broadcast(&store->queue.changed);
+    }
+    pthread_mutex_unlock(&store->lock);
+    while (beginnings) {
+        kvern_disk_job *next = beginnings->next;
+        kvern_disk_job_free(store, beginnings);
+        beginnings = next;
+    }
+}
+
+static kvern_status publish(publishing *p)
+{
+    const kvern_row_source source = {.batch = &p->state->batch, .row = p->row};
+    p->floor = floor_of(p->state->composition, &source);
+    if (p->floor > (int64_t)p->count)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "row %zu has %zu positions, and none of them may be reused", p->row,
+                          p->count);
+    if (p->store->lock_file < 0) {
+        p->outcome = KVERN_DISK_READER;
+        return KVERN_OK;
+    }
+    pthread_mutex_lock(&p->store->lock);
+    const bool served = is_served(p);
+    pthread_mutex_unlock(&p->store->lock);
+    if (served)
+        return KVERN_OK;
+    kvern_status status = make_job(p);
+    if (!status)
+        queue_job(p);
+    kvern_disk_job_free(p->store, p->job);
+    return status;
+}
+
+kvern_status kvern_disk_store_publish(kvern_disk_store *store, const kvern_store_key *key,
+                                      const int32_t *tokens, size_t count, const kvern_state *state,
+                                      size_t row, kvern_disk_outcome *outcome)
+{
+    if (!store || !tokens || !state)
+        return kvern_fail(KVERN_ERR_ARGUMENT, "store, tokens or state is NULL");
+    publishing p = {
+        .store = store,
+        .state = state,
+        .row = row,
+        .tokens = tokens,
+        .count = count,
+        .outcome = KVERN_DISK_QUEUED,
+    };
+    kvern_status status = kvern_kept_row_check(store->context, state, row, count);
+    if (!status)
+        status = kvern_key_front_make(key, &p.front);
+    if (!status)
+        status = kvern_disk_check_fields(&p.front);
+    if (!status)
+        status = publish(&p);
+    if (!status && outcome)
+        *outcome = p.outcome;
+    return status;
+}
