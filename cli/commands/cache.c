@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// kvern cache: files of rows.
+// kvern cache: files of rows, and directories of them.
 
+#include "cli/commands/cache_directory.h"
 #include "cli/commands/command.h"
 #include "cli/io/json.h"
+#include "cli/io/number.h"
 #include "cli/io/report.h"
 #include "cli/options/options.h"
 
@@ -16,42 +18,74 @@
 typedef struct cache_options {
     cli_options common;
     const char *action, *path;
+    bool has_bytes;
+    uint64_t bytes;
 } cache_options;
+
+enum { KEY_BYTES = OPTIONS_KEY_COMMAND };
+
+static bool is_action(const cache_options *options, const char *action)
+{
+    return strcmp(options->action, action) == 0;
+}
+
+static void check_options(const cache_options *options, struct argp_state *state)
+{
+    if (!options->action)
+        options_fail(state, "no action given: inspect, verify, list or prune");
+    if (!is_action(options, "inspect") && !is_action(options, "verify") &&
+        !is_action(options, "list") && !is_action(options, "prune"))
+        options_fail(state, "unknown action '%s': inspect, verify, list or prune", options->action);
+    if (!options->path)
+        options_fail(state, "no %s given",
+                     is_action(options, "list") || is_action(options, "prune") ? "directory"
+                                                                               : "file");
+    if (options->has_bytes != is_action(options, "prune"))
+        options_fail(state, options->has_bytes ? "--bytes is for prune"
+                                               : "prune wants --bytes: how many may stay");
+}
 
 static error_t parse_cache(int key, char *argument, struct argp_state *state)
 {
     cache_options *options = state->input;
     switch (key) {
+    case KEY_BYTES:
+        if (!number_parse_bytes(argument, &options->bytes))
+            options_fail(state, "--bytes: '%s' is no number of bytes", argument);
+        options->has_bytes = true;
+        return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 1)
             options_fail(state, "more than one file: %s", argument);
         *(state->arg_num ? &options->path : &options->action) = argument;
         return 0;
     case ARGP_KEY_END:
-        if (!options->action)
-            options_fail(state, "no action given: inspect or verify");
-        if (strcmp(options->action, "inspect") != 0 && strcmp(options->action, "verify") != 0)
-            options_fail(state, "unknown action '%s': inspect or verify", options->action);
-        if (!options->path)
-            options_fail(state, "no file given");
+        check_options(options, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_option CACHE_OPTIONS[] = {
+    {"bytes", KEY_BYTES, "N", 0, "prune: what may stay, as 8GiB", 0}, {0}};
+
 static const struct argp_child CACHE_CHILDREN[] = {{.argp = &options_json_argp}, {0}};
 
 static const struct argp CACHE_ARGP = {
+    .options = CACHE_OPTIONS,
     .parser = parse_cache,
-    .args_doc = "ACTION FILE",
-    .doc = "Looks at a file of the rows of a KV cache, without the model that it is of."
+    .args_doc = "ACTION PATH",
+    .doc = "Looks at files of the rows of a KV cache, without the model that they are of."
            "\v"
-           "  kvern cache inspect FILE   what is in it: rows, layers, whose they are\n"
-           "  kvern cache verify FILE    whether all of it is as it was saved\n\n"
-           "Either way the header and all tables are checked; verify reads the pages as well. "
+           "  kvern cache inspect FILE         what is in it: rows, layers, whose they are\n"
+           "  kvern cache verify FILE          whether all of it is as it was saved\n"
+           "  kvern cache list DIR             the entries of a directory, the last used first\n"
+           "  kvern cache prune DIR --bytes N  remove those that were unused for the longest\n\n"
+           "In any case the header and all tables are checked; verify reads the pages as well. "
            "A file that is damaged or of another version is refused with the reason, and the exit "
-           "code is 1.",
+           "code is 1. In a directory it is passed over by list, and moved to the folder `aside` "
+           "by prune, which another process that writes there refuses.",
     .children = CACHE_CHILDREN,
 };
 
@@ -143,7 +177,7 @@ static int look(const cache_options *options, const kvern_file *file)
     kvern_file_facts facts = kvern_file_facts_default();
     if (kvern_file_get_facts(file, &facts))
         return report_error("%s", kvern_error_detail());
-    if (strcmp(options->action, "inspect") == 0)
+    if (is_action(options, "inspect"))
         return options->common.json ? inspect_json(file, &facts) : inspect_text(file, &facts);
     if (kvern_file_verify(file))
         return report_error("%s", kvern_error_detail());
@@ -154,21 +188,30 @@ static int look(const cache_options *options, const kvern_file *file)
     return CLI_SUCCESS;
 }
 
+static int run_file(const cache_options *options, kvern_context *context)
+{
+    kvern_file *file;
+    if (kvern_file_open(context, options->path, &file))
+        return report_error("%s", kvern_error_detail());
+    const int code = look(options, file);
+    kvern_file_close(file);
+    return code;
+}
+
 static int run_cache(int argc, char **argv)
 {
     cache_options options = {0};
     kvern_context *context;
-    kvern_file *file;
     options_parse(&CACHE_ARGP, argc, argv, &options.common);
     if (kvern_context_create(NULL, &context))
         return report_error("%s", kvern_error_detail());
     int code;
-    if (kvern_file_open(context, options.path, &file)) {
-        code = report_error("%s", kvern_error_detail());
-    } else {
-        code = look(&options, file);
-        kvern_file_close(file);
-    }
+    if (is_action(&options, "list"))
+        code = cache_list(context, options.path, options.common.json);
+    else if (is_action(&options, "prune"))
+        code = cache_prune(context, options.path, options.bytes, options.common.json);
+    else
+        code = run_file(&options, context);
     kvern_context_release(context);
     return code;
 }
@@ -176,6 +219,6 @@ static int run_cache(int argc, char **argv)
 const command command_cache = {
     .name = "cache",
     .title = "kvern cache",
-    .summary = "look at a file of the rows of a KV cache",
+    .summary = "look at files of the rows of a KV cache, and directories of them",
     .run = run_cache,
 };

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int write_file(void **state)
 {
@@ -87,6 +88,68 @@ static void damage_is_found(void **state)
                            "/dev/null is not a regular file");
 }
 
+// ---- Directories ----
+
+static kvern_disk_store *open_directory(kvern_context *context)
+{
+    kvern_disk_store_options options = kvern_disk_store_options_default();
+    kvern_disk_store *store;
+    options.create = 1;
+    assert_ok(kvern_disk_store_open(context, program_path("prefixes"), &options, &store));
+    return store;
+}
+
+// Two prompts that do not begin alike.
+static void publish_prompts(kvern_disk_store *store, kvern_composition *composition)
+{
+    for (int32_t i = 0; i < 2; i++) {
+        const uint64_t sequence = (uint64_t)i;
+        int32_t tokens[40];
+        kvern_state *s;
+        for (size_t t = 0; t < 40; t++)
+            tokens[t] = i;
+        assert_ok(kvern_state_create(composition, 1, &s));
+        hybrid_step(s, KVERN_PHASE_WINDOW, &sequence, (int64_t[]){40 - i}, NULL);
+        assert_ok(kvern_disk_store_publish(store, NULL, tokens, (size_t)(40 - i), s, 0, NULL));
+        kvern_state_destroy(s);
+    }
+    kvern_disk_store_flush(store);
+}
+
+static void a_directory_is_listed_and_pruned(void **state)
+{
+    (void)state;
+    const char *path = program_path("prefixes");
+    const program_call prune = {.arguments = {"cache", "prune", path, "--bytes", "0"}};
+    kvern_context *context = small_rows_context();
+    kvern_composition *composition = small_rows_composition(context);
+    program_expect_failure(&(program_call){.arguments = {"cache", "list", path}}, "No such file");
+    kvern_disk_store *store = open_directory(context);
+    publish_prompts(store, composition);
+    program_result text = program_run_well(&(program_call){.arguments = {"cache", "list", path}});
+    program_expect_part(text.out, " 39 positions, served from ");
+    program_expect_part(text.out, "2 entries, ");
+    program_free(&text);
+    program_expect_failure(&prune, "another process may write it");
+    kvern_disk_store_close(store);
+    program_result result =
+        program_run_well(&(program_call){.arguments = {"cache", "list", path, "--json"}});
+    json_t *facts = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *entries = json_object_get(facts, "entries");
+    assert_int_equal(2, json_array_size(entries));
+    assert_int_equal(
+        0, json_integer_value(json_object_get(json_array_get(entries, 0), "checkpoints")));
+    json_decref(facts);
+    program_free(&result);
+    text = program_run_well(&prune);
+    program_expect_part(text.out, "2 entries removed; 0 are left, of 0 bytes\n");
+    program_free(&text);
+    assert_int_equal(0, unlink(program_path("prefixes/writer.lock")));
+    assert_int_equal(0, rmdir(path));
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+}
+
 static void wrong_usage_is_refused(void **state)
 {
     (void)state;
@@ -96,6 +159,13 @@ static void wrong_usage_is_refused(void **state)
     program_expect_usage(&(program_call){.arguments = {"cache", "verify"}}, "no file given");
     program_expect_usage(&(program_call){.arguments = {"cache", "verify", "a", "b"}},
                          "more than one file: b");
+    program_expect_usage(&(program_call){.arguments = {"cache", "list"}}, "no directory given");
+    program_expect_usage(&(program_call){.arguments = {"cache", "prune", "d"}},
+                         "prune wants --bytes");
+    program_expect_usage(&(program_call){.arguments = {"cache", "list", "d", "--bytes", "1"}},
+                         "--bytes is for prune");
+    program_expect_usage(&(program_call){.arguments = {"cache", "prune", "d", "--bytes", "x"}},
+                         "'x' is no number of bytes");
 }
 
 int main(void)
@@ -103,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_described),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(a_directory_is_listed_and_pruned),
         cmocka_unit_test(wrong_usage_is_refused),
     };
     return cmocka_run_group_tests(tests, write_file, program_tear_down);
