@@ -173,9 +173,11 @@ static inline void kvern_codes_pack(uint32_t bits, const uint8_t *codes, uint32_
         parts[i] = kvern_codes_squeeze(bits, codes + 8 * i);
     const uint32_t rest = whole < 32 ? kvern_codes_cut(bits, parts, 30 * bits, 2 * bits) : 0;
     KVERN_UNROLL
-    for (uint32_t w = 0; w < bits; w++)
-        words[w * stride] = kvern_codes_cut(bits, parts, w * whole, whole) | (rest >> 2 * w & 3)
-                                                                                 << 30;
+    for (uint32_t w = 0; w < 8; w++) { // not up to `bits`, which need not be known here
+        if (w < bits)
+            words[w * stride] = kvern_codes_cut(bits, parts, w * whole, whole) | (rest >> 2 * w & 3)
+                                                                                     << 30;
+    }
 }
 
 // Hides from the compiler what a value is.
