@@ -253,7 +253,8 @@ kvern_status kvern_cache_fill_recurrent(kvern_cache *cache, size_t row, int64_t 
 {
     const kvern_planned_layer *layer = kvern_cache_planned(cache);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
-    const kvern_layer_rows one = kvern_layer_row_alone(&rows, row);
+    kvern_layer_rows one = kvern_layer_row_alone(&rows, row);
+    one.of_state = false; // this is no step that may be abandoned
     kvern_status status = layer->ops->prepare(layer, &one, &length, 0, 0);
     if (status)
         return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/mlx_case.h"
 
+#include "src/state/walk.h"
 #include "tests/support/check.h"
 
 #include <stdio.h>
@@ -358,6 +359,9 @@ void mlx_case_check(const mlx_case *c, uint64_t seed, const kvern_state *state)
         mlx_case_fill(c, seed, appended, INT32_MAX);
     }
     assert_int_equal(c->rows, kvern_state_rows(state));
+    const char *wrong = kvern_state_walk(state);
+    if (wrong)
+        fail_msg("%s: %s", c->name, wrong);
     for (size_t l = 0; l < c->layers; l++)
         mlx_case_check_cache(c, seed, l, kvern_state_cache(state, l),
                              appended ? kvern_state_cache(appended, l) : NULL);
