@@ -3,6 +3,7 @@
 
 #include "cli/commands/cache_directory.h"
 #include "cli/commands/command.h"
+#include "cli/commands/prompt_cache.h"
 #include "cli/io/json.h"
 #include "cli/io/number.h"
 #include "cli/io/report.h"
@@ -85,7 +86,8 @@ static const struct argp CACHE_ARGP = {
            "In any case the header and all tables are checked; verify reads the pages as well. "
            "A file that is damaged or of another version is refused with the reason, and the exit "
            "code is 1. In a directory it is passed over by list, and moved to the folder `aside` "
-           "by prune, which another process that writes there refuses.",
+           "by prune, which another process that writes there refuses. inspect "
+           "takes prompt caches of mlx-lm and mlx-bun as well.",
     .children = CACHE_CHILDREN,
 };
 
@@ -188,11 +190,29 @@ static int look(const cache_options *options, const kvern_file *file)
     return CLI_SUCCESS;
 }
 
+// What is none of our own files is perhaps a prompt cache of mlx-lm, and else what it was before.
+static int look_elsewhere(const cache_options *options, kvern_context *context)
+{
+    kvern_mlx_file *file;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", kvern_error_detail());
+    if (kvern_mlx_open(context, options->path, &file)) {
+        const bool neither = strstr(kvern_error_detail(), "is no prompt cache of mlx-lm") != NULL;
+        return report_error("%s", neither ? reason : kvern_error_detail());
+    }
+    int code =
+        strcmp(options->action, "inspect") == 0
+            ? prompt_cache_inspect(file, options->common.json)
+            : report_error("%s is a prompt cache of mlx-lm, which has no checksums", options->path);
+    kvern_mlx_close(file);
+    return code;
+}
+
 static int run_file(const cache_options *options, kvern_context *context)
 {
     kvern_file *file;
     if (kvern_file_open(context, options->path, &file))
-        return report_error("%s", kvern_error_detail());
+        return look_elsewhere(options, context);
     const int code = look(options, file);
     kvern_file_close(file);
     return code;

@@ -88,6 +88,34 @@ static void damage_is_found(void **state)
                            "/dev/null is not a regular file");
 }
 
+static void prompt_caches_are_described(void **state)
+{
+    (void)state;
+    const char *path = KVERN_TESTS_DIR "/golden/mlx/states-rotating.safetensors";
+    program_result text =
+        program_run_well(&(program_call){.arguments = {"cache", "inspect", path}});
+    program_expect_part(text.out, "format       mlx-lm prompt cache, 0.32 and later\n");
+    program_expect_part(text.out, "model        made/up\n");
+    program_expect_part(text.out, "row 0        13 positions\n");
+    program_expect_part(text.out,
+                        "cache 0      RotatingKVCache, 2 heads of 8 and 8, BF16, a window "
+                        "of 8 that keeps 2, 13 positions\n");
+    program_free(&text);
+    path = KVERN_TESTS_DIR "/golden/mlx/bun.mlxbunkv";
+    program_result result =
+        program_run_well(&(program_call){.arguments = {"cache", "inspect", path, "--json"}});
+    json_t *facts = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(facts);
+    assert_string_equal("MLXBUNKV1", json_string_value(json_object_get(facts, "format")));
+    assert_int_equal(13, json_integer_value(json_object_get(facts, "tokens")));
+    const json_t *ring = json_array_get(json_object_get(facts, "caches"), 1);
+    assert_int_equal(8, json_integer_value(json_object_get(ring, "max_size")));
+    json_decref(facts);
+    program_free(&result);
+    program_expect_failure(&(program_call){.arguments = {"cache", "verify", path}},
+                           "which has no checksums");
+}
+
 // ---- Directories ----
 
 static kvern_disk_store *open_directory(kvern_context *context)
@@ -174,6 +202,7 @@ int main(void)
         cmocka_unit_test(a_file_is_described),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(a_directory_is_listed_and_pruned),
+        cmocka_unit_test(prompt_caches_are_described),
         cmocka_unit_test(wrong_usage_is_refused),
     };
     return cmocka_run_group_tests(tests, write_file, program_tear_down);
