@@ -3,21 +3,13 @@
 
 #include "cli/io/text.h"
 #include "cli/options/storage_options.h"
+#include "cli/session/model_fingerprint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
-
-// Of a model file, its size and so many bytes of its beginning, its middle and its end count. Two
-// models that are alike there differ nowhere in practice.
-#define SAMPLE_BYTES ((size_t)256 << 10)
 
 static kvern_status add(text_buffer *facts, const char *format, ...)
 {
@@ -88,68 +80,6 @@ static kvern_status add_storage(text_buffer *facts, const loaded_model *loaded)
     return status;
 }
 
-static bool add_sample(XXH3_state_t *hash, FILE *file, long at)
-{
-    static char sample[SAMPLE_BYTES];
-    if (fseek(file, at, SEEK_SET) != 0) {
-        return false;
-    }
-    const size_t bytes = fread(sample, 1, sizeof sample, file);
-    XXH3_64bits_update(hash, sample, bytes);
-    return !ferror(file);
-}
-
-static kvern_status hash_file(XXH3_state_t *hash, const char *path, engine_error *error)
-{
-    FILE *file = fopen(path, "rb");
-    bool good = file && fseek(file, 0, SEEK_END) == 0;
-    const long size = good ? ftell(file) : -1;
-    const long last = size > (long)SAMPLE_BYTES ? size - (long)SAMPLE_BYTES : 0;
-    good = good && size >= 0 && add_sample(hash, file, 0) && add_sample(hash, file, last / 2) &&
-           add_sample(hash, file, last);
-    const int reason = errno;
-    XXH3_64bits_update(hash, &size, sizeof size);
-    if (file) {
-        fclose(file);
-    }
-    return good ? KVERN_OK : engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(reason));
-}
-
-static int plain_file(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.' && entry->d_type != DT_DIR;
-}
-
-// Every file of a directory counts, with its name: weights, tokenizer, configuration.
-static kvern_status hash_directory(XXH3_state_t *hash, const char *path, engine_error *error)
-{
-    struct dirent **names;
-    const int count = scandir(path, &names, plain_file, alphasort);
-    if (count < 0) {
-        return engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    kvern_status status = KVERN_OK;
-    for (int i = 0; i < count; i++) {
-        char file[PATH_MAX];
-        const int bytes = snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
-        XXH3_64bits_update(hash, names[i]->d_name, strlen(names[i]->d_name) + 1);
-        if (status == KVERN_OK) {
-            status = bytes < PATH_MAX ? hash_file(hash, file, error)
-                                      : engine_fail(error, KVERN_ERR_IO, "%s: too long", path);
-        }
-        free(names[i]);
-    }
-    free(names);
-    return status;
-}
-
-static kvern_status hash_model(XXH3_state_t *hash, const char *path, engine_error *error)
-{
-    struct stat facts;
-    const bool directory = stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-    return directory ? hash_directory(hash, path, error) : hash_file(hash, path, error);
-}
-
 kvern_status batch_fingerprint(const session_options *options, const loaded_model *loaded,
                                const chat_template *chat, char text[BATCH_FINGERPRINT_TEXT],
                                engine_error *error)
@@ -168,7 +98,7 @@ kvern_status batch_fingerprint(const session_options *options, const loaded_mode
     } else {
         XXH3_64bits_reset(hash);
         XXH3_64bits_update(hash, facts.data, facts.size);
-        status = hash_model(hash, options->common.model, error);
+        status = model_fingerprint_add(hash, options->common.model, false, error);
     }
     if (status == KVERN_OK) {
         snprintf(text, BATCH_FINGERPRINT_TEXT, "%016" PRIx64, (uint64_t)XXH3_64bits_digest(hash));

@@ -122,6 +122,7 @@ static kvern_status make_schedule(batch_job *job, engine_error *error)
                                      .draft = job->draft.model,
                                      .draft_composition = job->draft.composition,
                                      .store = job->cache.store,
+                                     .disk = job->cache.disk,
                                      .store_key = job->cache.key};
     return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
                            error);

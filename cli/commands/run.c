@@ -55,21 +55,15 @@ static const struct argp_option RUN_OPTIONS[] = {
 static const struct argp CONVERSATION_ARGP = {
     .options = RUN_OPTIONS, .parser = parse_run, .doc = "Conversation"};
 
-static const struct argp_child RUN_CHILDREN[] = {{.argp = &options_model_argp},
-                                                 {.argp = &options_text_argp},
-                                                 {.argp = &options_template_argp},
-                                                 {.argp = &answer_argp},
-                                                 {.argp = &sampling_argp},
-                                                 {.argp = &options_draft_argp},
-                                                 {.argp = &CONVERSATION_ARGP},
-                                                 {.argp = &options_context_argp},
-                                                 {.argp = &options_budget_argp},
-                                                 {.argp = &options_codec_argp},
-                                                 {.argp = &options_storage_argp},
-                                                 {.argp = &options_threads_argp},
-                                                 {.argp = &options_json_argp},
-                                                 {.argp = &options_quiet_argp},
-                                                 {0}};
+static const struct argp_child RUN_CHILDREN[] = {
+    {.argp = &options_model_argp},    {.argp = &options_text_argp},
+    {.argp = &options_template_argp}, {.argp = &answer_argp},
+    {.argp = &sampling_argp},         {.argp = &options_draft_argp},
+    {.argp = &CONVERSATION_ARGP},     {.argp = &options_context_argp},
+    {.argp = &options_budget_argp},   {.argp = &options_codec_argp},
+    {.argp = &options_storage_argp},  {.argp = &options_cache_argp},
+    {.argp = &options_threads_argp},  {.argp = &options_json_argp},
+    {.argp = &options_quiet_argp},    {0}};
 
 static const struct argp RUN_ARGP = {
     .args_doc = "MODEL",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/conversation/converse.h"
 
+#include "cli/conversation/conversation_file.h"
 #include "cli/conversation/history_file.h"
 #include "cli/conversation/line_reader.h"
 #include "cli/io/nearest.h"
@@ -230,6 +231,57 @@ static kvern_status talk_system(conversation *talk, const char *argument, bool *
     return status == KVERN_OK ? set_opening(talk, argument, error) : status;
 }
 
+static kvern_status name_a_file(engine_error *error)
+{
+    return engine_fail(error, KVERN_ERR_ARGUMENT, "/save and /load take the name of a file");
+}
+
+static kvern_status talk_save(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
+{
+    (void)over;
+    return argument[0] ? conversation_save(argument, talk->messages, talk->count, error)
+                       : name_a_file(error);
+}
+
+static bool add_loaded(void *user, const char *role, const char *content, size_t bytes)
+{
+    return add_message(user, role, content, bytes);
+}
+
+static bool begins_with_system(const conversation *talk)
+{
+    return talk->count > 0 && strcmp(talk->messages[0].role, "system") == 0;
+}
+
+// The conversation of a file goes on. On failure the present one does.
+static kvern_status talk_load(conversation *talk, const char *argument, bool *over,
+                              engine_error *error)
+{
+    (void)over;
+    if (!argument[0]) {
+        return name_a_file(error);
+    }
+    conversation loaded = {.session = talk->session};
+    kvern_status status = conversation_load(argument, add_loaded, &loaded, error);
+    if (status == KVERN_OK && !talk->session->chat) {
+        status = engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                             "going on with a conversation needs a chat template");
+    }
+    if (status == KVERN_OK) {
+        status = forget_cache(talk, error);
+    }
+    if (status == KVERN_OK) {
+        loaded.opening = begins_with_system(&loaded);
+        const conversation present = *talk;
+        *talk = loaded;
+        loaded = present;
+    }
+    forget_messages(&loaded, 0);
+    free(loaded.messages);
+    return status;
+}
+
 static kvern_status talk_help(conversation *talk, const char *argument, bool *over,
                               engine_error *error);
 
@@ -237,6 +289,8 @@ static const talk_command COMMANDS[] = {
     {"/clear", NULL, "forgets everything said so far", talk_clear},
     {"/regen", NULL, "answers the last message once more", talk_regen},
     {"/system", "TEXT", "changes the system message; without TEXT there is none", talk_system},
+    {"/save", "FILE", "writes the conversation to a file", talk_save},
+    {"/load", "FILE", "goes on with the conversation of a file", talk_load},
     {"/help", NULL, "shows this list", talk_help},
     {"/exit", NULL, "ends the conversation, as do /quit and /bye", talk_exit},
     {"/quit", NULL, NULL, talk_exit},

@@ -49,7 +49,9 @@ typedef struct cli_options {
     const char *file;          // NULL: not given
     bool json;
     bool quiet;
-    bool no_cache; // --no-cache was given
+    bool no_cache;        // --no-cache was given
+    const char *cache;    // --cache; NULL: not given
+    uint64_t cache_bytes; // 0: not given
     storage_options storage;
     draft_options draft;
 } cli_options;
@@ -63,7 +65,7 @@ extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
 // --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks
 extern const struct argp options_storage_argp;
-extern const struct argp options_cache_argp;   // --no-cache
+extern const struct argp options_cache_argp;   // --cache, --cache-size, --no-cache
 extern const struct argp options_draft_argp;   // --draft, --draft-tokens
 extern const struct argp options_threads_argp; // -t
 extern const struct argp options_json_argp;    // --json
@@ -99,6 +101,8 @@ enum {
     OPTIONS_KEY_KV_LAST,
     OPTIONS_KEY_KV_RESIDUAL,
     OPTIONS_KEY_KV_SINKS,
+    OPTIONS_KEY_CACHE,
+    OPTIONS_KEY_CACHE_SIZE,
     OPTIONS_KEY_NO_CACHE,
     OPTIONS_KEY_DRAFT,
     OPTIONS_KEY_DRAFT_TOKENS,

@@ -1,26 +1,89 @@
 // SPDX-License-Identifier: MIT
 #include "cli/session/prefix_cache.h"
 
-// A process has one model and keeps nothing longer than it runs.
-static const kvern_store_field THE_MODEL = {.name = "model", .value = "the", .bytes = 3};
+#include "cli/io/report.h"
+#include "cli/session/model_fingerprint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// A model in another file is another one if any byte of it differs. Without a directory nothing is
+// kept longer than the process, which has one model.
+static kvern_status digest_model(const cli_options *options, prefix_cache *cache,
+                                 engine_error *error)
+{
+    XXH3_state_t *state = options->cache ? XXH3_createState() : NULL;
+    strcpy(cache->model, "the model");
+    if (!options->cache) {
+        return KVERN_OK;
+    }
+    if (!state) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the cache");
+    }
+    XXH3_64bits_reset(state);
+    kvern_status status = model_fingerprint_add(state, options->model, true, error);
+    snprintf(cache->model, sizeof cache->model, "%016" PRIx64, (uint64_t)XXH3_64bits_digest(state));
+    XXH3_freeState(state);
+    return status;
+}
+
+// Another version may compute other bits.
+static void make_key(prefix_cache *cache)
+{
+    const char *version = kvern_version();
+    cache->fields[0] = (kvern_store_field){"model", cache->model, strlen(cache->model)};
+    cache->fields[1] = (kvern_store_field){"kvern", version, strlen(version)};
+    cache->key = (kvern_store_key){cache->fields, 2};
+}
+
+static void report_file(void *user, kvern_disk_event event, const char *name, const char *why)
+{
+    const cli_options *options = user;
+    static const char *const texts[] = {"moved aside", "passed over", "not written"};
+    report_error("--cache %s: %s was %s: %s", options->cache, name, texts[event], why);
+}
+
+static kvern_status open_directory(const cli_options *options, kvern_context *context,
+                                   prefix_cache *cache)
+{
+    kvern_disk_store_options wanted = kvern_disk_store_options_default();
+    wanted.budget_bytes = options->cache_bytes ? options->cache_bytes : PREFIX_CACHE_DISK_BYTES;
+    wanted.report = report_file;
+    wanted.user = (void *)options;
+    wanted.create = 1;
+    return kvern_disk_store_open(context, options->cache, &wanted, &cache->disk);
+}
 
 kvern_status prefix_cache_open(const cli_options *options, const loaded_model *loaded,
                                prefix_cache *out, engine_error *error)
 {
-    *out = (prefix_cache){.model = THE_MODEL};
+    kvern_context *context = model_context(loaded->model);
+    *out = (prefix_cache){0};
     if (options->no_cache) {
         return KVERN_OK;
     }
+    kvern_status status = digest_model(options, out, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    make_key(out);
     kvern_store_options wanted = kvern_store_options_default();
     wanted.budget_bytes = PREFIX_CACHE_BYTES;
-    kvern_status status = kvern_store_create(model_context(loaded->model), &wanted, &out->store);
-    out->key = (kvern_store_key){.fields = &out->model, .count = 1};
-    return status == KVERN_OK ? KVERN_OK
-                              : engine_fail_kvern(error, status, "keeping prompts and answers");
+    status = kvern_store_create(context, &wanted, &out->store);
+    if (status == KVERN_OK && options->cache) {
+        status = open_directory(options, context, out);
+    }
+    if (status != KVERN_OK) {
+        status = engine_fail_kvern(error, status, "keeping prompts and answers");
+        prefix_cache_close(out);
+    }
+    return status;
 }
 
 void prefix_cache_close(prefix_cache *cache)
 {
+    kvern_disk_store_close(cache->disk);
     kvern_store_destroy(cache->store);
     *cache = (prefix_cache){0};
 }

@@ -3,27 +3,34 @@
 #define KVERN_CLI_PREFIX_CACHE_H
 
 // Where a command keeps prompts and answers that have ended, so that a prompt which begins as one
-// of them need not be computed again (kvern/store.h).
+// of them need not be computed again: in memory (kvern/store.h), and with --cache in a directory,
+// too (kvern/disk_store.h).
 
 #include "cli/session/model_loading.h"
 
-#include <kvern/store.h>
+#include <kvern/disk_store.h>
+
+#define PREFIX_CACHE_DIGEST 17
 
 typedef struct prefix_cache {
-    kvern_store *store;      // NULL: nothing is kept
-    kvern_store_field model; // what it is kept under
-    kvern_store_key key;
+    kvern_store *store;     // NULL: nothing is kept
+    kvern_disk_store *disk; // NULL: not in a directory
+    kvern_store_field fields[2];
+    kvern_store_key key;             // the model and this program's version
+    char model[PREFIX_CACHE_DIGEST]; // a digest of all its bytes
 } prefix_cache;
 
-// Bytes that are kept in memory at most; a request that needs the memory takes it.
+// Bytes that are kept in memory at most; a request that needs the memory takes it. In a directory.
 #define PREFIX_CACHE_BYTES (UINT64_C(1) << 30)
+#define PREFIX_CACHE_DISK_BYTES (UINT64_C(4) << 30)
 
-// Opens one for a model, unless the options say --no-cache. Errors: KVERN_ERR_MEMORY,
+// Opens one for a model, unless the options say --no-cache. Files of the directory that are no
+// entries are moved aside and reported on standard error. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY,
 // KVERN_ERR_BUDGET; *out keeps nothing then. It must stay where it is while it is used.
 KVERN_CHECK kvern_status prefix_cache_open(const cli_options *options, const loaded_model *loaded,
                                            prefix_cache *out, engine_error *error);
 
-// All zero is permitted. Rows that it lent live on.
+// Writes what waits to be written. All zero is permitted. Rows that were lent live on.
 void prefix_cache_close(prefix_cache *cache);
 
 #endif

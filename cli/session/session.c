@@ -67,9 +67,19 @@ static kvern_status make_generator(run_session *session, engine_error *error)
     if (status != KVERN_OK) {
         return status;
     }
+    if (session->options->common.cache) {
+        status =
+            prefix_cache_open(&session->options->common, &session->loaded, &session->cache, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
     generator_options options = {.context_length = session->loaded.context_length,
                                  .drafts = session->draft.drafts,
-                                 .draft_tokens = draft->tokens};
+                                 .draft_tokens = draft->tokens,
+                                 .store = session->cache.store,
+                                 .disk = session->cache.disk,
+                                 .store_key = session->cache.key};
     return generator_create(session->loaded.model, session->loaded.composition, &options,
                             &session->generator, error);
 }
@@ -122,6 +132,7 @@ kvern_status session_open(const session_options *options, run_session *session, 
 void session_close(run_session *session)
 {
     generator_destroy(session->generator);
+    prefix_cache_close(&session->cache);
     unload_draft(&session->draft);
     stop_matcher_destroy(session->stop);
     sampler_destroy(session->sampler);
@@ -225,6 +236,16 @@ kvern_status session_answer(run_session *session, const token_buffer *prompt, en
     return status;
 }
 
+// What of the latest sequence was not computed again, and why it was no more.
+static void print_reuse(const run_session *session)
+{
+    const generate_result *last = &session->last;
+    if (session->cache.store) {
+        fprintf(stderr, "reused      %zu tokens%s; %s\n", last->reused_tokens,
+                last->from_disk ? " from the directory" : "", last->why ? last->why : "");
+    }
+}
+
 static void print_drafts(const run_session *session)
 {
     const generate_result *total = &session->total;
@@ -248,6 +269,7 @@ void session_print_facts(const run_session *session)
             total->generated_tokens, total->decode_seconds,
             number_per_second(total->decode_tokens, total->decode_seconds),
             generate_reason_name(total->reason));
+    print_reuse(session);
     print_drafts(session);
     char storage[STORAGE_TEXT];
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s, %" PRId64 " of %zu positions\n",
@@ -283,6 +305,8 @@ int session_print_json(const run_session *session)
     json_put(&object, "text", json_text(session->answer.data, session->answer.size));
     json_put_text(&object, "finish", generate_reason_name(last->reason));
     json_put_size(&object, "prompt_tokens", last->prompt_tokens);
+    json_put_size(&object, "reused_tokens", last->reused_tokens);
+    json_put_text(&object, "reuse_reason", last->why);
     json_put_real(&object, "prompt_seconds", last->prompt_seconds);
     json_put_real(&object, "prompt_tokens_per_s",
                   number_per_second(last->prompt_tokens, last->prompt_seconds));

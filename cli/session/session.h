@@ -8,6 +8,7 @@
 #include "cli/options/options.h"
 #include "cli/session/draft_options.h"
 #include "cli/session/model_loading.h"
+#include "cli/session/prefix_cache.h"
 
 #include "engine/chat/chat.h"
 #include "engine/generation/generate.h"
@@ -30,6 +31,7 @@ typedef struct run_session {
     loaded_model loaded;
     loaded_draft draft;
     chat_template *chat; // NULL: text is used as it is
+    prefix_cache cache;  // with --cache
     generator *generator;
     logit_bias *biases; // of the sampler
     sampler *sampler;

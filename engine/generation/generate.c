@@ -28,7 +28,10 @@ static kvern_status prepare(generator *g, const model *model, kvern_composition 
                                      .most_rows = 1,
                                      .most_kept = 1,
                                      .draft_tokens = options->drafts ? most : 0,
-                                     .drafts = options->drafts};
+                                     .drafts = options->drafts,
+                                     .store = options->store,
+                                     .disk = options->disk,
+                                     .store_key = options->store_key};
     kvern_status status = schedule_create(model, composition, &wanted, &g->schedule, error);
     return status == KVERN_OK ? schedule_keep(g->schedule, &g->sequence, error) : status;
 }
@@ -102,6 +105,7 @@ static void on_end(void *user, const schedule_result *end)
     result->reason = end->reason;
     result->prompt_tokens = end->prompt_whole ? end->prompt_tokens - end->shared_tokens : 0;
     result->reused_tokens = end->shared_tokens;
+    result->from_disk = end->from_disk;
     result->why = end->why;
     result->prompt_seconds = end->prompt_seconds;
     result->generated_tokens = end->generated_tokens;

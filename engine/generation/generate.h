@@ -19,6 +19,9 @@ typedef struct generator_options {
     size_t chunk;          // most prompt tokens of one forward pass; 0: SCHEDULE_CHUNK
     drafts *drafts;        // of this generator alone; NULL: none
     size_t draft_tokens;   // most of them in one forward pass; 0: GENERATOR_DRAFT_TOKENS
+    kvern_store *store;    // as in schedule_options: an empty sequence begins with what they have
+    kvern_disk_store *disk;
+    kvern_store_key store_key;
 } generator_options;
 
 #define GENERATOR_DRAFT_TOKENS 8
@@ -57,6 +60,7 @@ typedef struct generate_result {
     generate_reason reason;
     size_t prompt_tokens; // forwarded by this call before the first token was sampled
     size_t reused_tokens; // of its sequence, that were there before or that a store had
+    bool from_disk;       // of these the store on disk had some
     const char *why;      // why a store had no more, a static string; NULL: none was asked
     double prompt_seconds;
     size_t generated_tokens; // sampled, the one that ended the turn excluded

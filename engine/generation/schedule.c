@@ -329,7 +329,7 @@ kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error)
 // A new row behind the others with as much of the prompt as another row has, one with as much as
 // the store has, if that is more, or an empty one.
 static kvern_status choose_free_row(schedule *s, schedule_sequence *q, size_t *row,
-                                    const kvern_store_hit *hit, size_t stored, engine_error *error)
+                                    const schedule_hit *hit, size_t stored, engine_error *error)
 {
     size_t running;
     const size_t from = schedule_prefix_find(s, q, &running);
@@ -347,7 +347,7 @@ static kvern_status choose_free_row(schedule *s, schedule_sequence *q, size_t *r
 // That, or the row of a kept sequence.
 static kvern_status choose_row(schedule *s, schedule_sequence *q, size_t *row, engine_error *error)
 {
-    kvern_store_hit hit;
+    schedule_hit hit;
     const size_t stored = schedule_stored_find(s, q, &hit);
     kvern_status status = q->request.kept
                               ? schedule_kept_seat(s, q, row, stored > 0 ? &hit : NULL, error)

@@ -18,8 +18,9 @@
 // ended, so that nothing of it is forwarded twice. engine/generation/generate.h is a scheduler of
 // one row that keeps its sequence.
 //
-// A store (kvern/store.h) has the rows of prompts and answers that ended: a prompt that begins as
-// one of them takes that from it. It gives entries up where a request needs their memory.
+// Stores (kvern/store.h, kvern/disk_store.h) have the rows of prompts and answers that ended: a
+// prompt that begins as one of them takes that from there. The one in memory gives entries up where
+// a request needs their room.
 //
 // Drafts: with `draft_tokens`, steps without prompts check guesses at the next tokens of sequences
 // that repeat themselves (engine/speculation/draft_ngram.h), or those of a smaller model
@@ -46,7 +47,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/speculation/draft.h"
 
-#include <kvern/store.h>
+#include <kvern/disk_store.h>
 
 typedef struct schedule schedule;
 
@@ -63,9 +64,11 @@ typedef struct schedule_options {
     const model *draft;
     kvern_composition *draft_composition; // of its KV cache
     float draft_cost; // time of its pass in parts of the model's; default: as their weights are
-    // Where rows are kept that ended, and what they are kept under: the model and whatever else
-    // they follow from. Of the model's context. Borrowed until schedule_destroy. NULL: nowhere.
+    // Where rows are kept that ended, in memory and on disk, and what they are kept under: the
+    // model and whatever else they follow from. Of the model's context. Borrowed until
+    // schedule_destroy. NULL: not there.
     kvern_store *store;
+    kvern_disk_store *disk;
     kvern_store_key store_key;
 } schedule_options;
 
@@ -128,8 +131,9 @@ typedef struct schedule_result {
     size_t prompt_tokens;    // of its sequence, up to where its answer begins, as far as it came
     size_t shared_tokens;    // of these, that were there before: of a sequence with the same
                              // beginning, or of the kept one
-    size_t stored_tokens;    // of these, that the store had
-    const char *why;         // why it had no more, a static string; NULL: it was not asked
+    size_t stored_tokens;    // of these, that a store had
+    bool from_disk;          // the one on disk
+    const char *why;         // why it had no more, a static string; NULL: none was asked
     size_t generated_tokens; // sampled, the one that ended the turn excluded
     size_t decode_steps;     // its forward passes behind the prompt's
     size_t decode_tokens;    // sampled from these, one that ended the turn included
@@ -203,7 +207,7 @@ typedef struct schedule_statistics {
     size_t peak_rows;         // the most of them in one
     uint64_t prompt_tokens;   // forwarded
     uint64_t shared_tokens;   // of prompts, that did not have to be
-    uint64_t stored_tokens;   // of these, that the store had
+    uint64_t stored_tokens;   // of these, that a store had
     uint64_t generated_tokens;
     uint64_t drafted;       // tokens that were checked
     uint64_t accepted;      // of these, tokens of answers

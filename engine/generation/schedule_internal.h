@@ -55,6 +55,12 @@ struct kept_sequence {
     bool busy; // a request of it is queued or runs
 };
 
+// What stores have of a request's beginning.
+typedef struct schedule_hit {
+    kvern_store_hit memory;
+    kvern_disk_hit disk;
+} schedule_hit;
+
 // What the rows of the state receive in a step.
 typedef struct schedule_plan {
     size_t tokens;
@@ -110,7 +116,7 @@ KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_erro
 // Gives a request that continues a kept sequence its row, where that has been forwarded; an empty
 // one becomes what the store has (hit NULL: nothing). On failure the sequence is as it was.
 KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
-                                            const kvern_store_hit *hit, engine_error *error);
+                                            const schedule_hit *hit, engine_error *error);
 
 // Decides whether kept sequences have checkpoints, and in how many bytes.
 KVERN_CHECK kvern_status schedule_kept_prepare(schedule *s, engine_error *error);
@@ -244,13 +250,12 @@ bool schedule_prefix_take(schedule *s, schedule_sequence *q, size_t row, size_t 
 
 // Tokens of a request's beginning that the store has; 0: none that are worth it. The hit is
 // released in any case.
-size_t schedule_stored_find(const schedule *s, schedule_sequence *q, kvern_store_hit *hit);
-void schedule_stored_release(const schedule *s, kvern_store_hit *hit);
+size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hit *hit);
+void schedule_stored_release(const schedule *s, schedule_hit *hit);
 
 // An empty row becomes what was found; q->forwarded says how much that is. False, and nothing
 // changed: there is no memory.
-bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row,
-                          const kvern_store_hit *hit);
+bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, const schedule_hit *hit);
 
 // The prompt of a row is forwarded, or its request leaves it: the store keeps that.
 void schedule_stored_prompt(schedule *s, size_t row);

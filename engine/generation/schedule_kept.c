@@ -246,7 +246,7 @@ static kvern_status share(schedule *s, size_t row, engine_error *error)
 }
 
 kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
-                                const kvern_store_hit *hit, engine_error *error)
+                                const schedule_hit *hit, engine_error *error)
 {
     const kept_sequence *k = q->request.kept;
     const size_t before = (size_t)kept_sequence_length(k);

@@ -1,37 +1,78 @@
 // SPDX-License-Identifier: MIT
-// Prompts that begin as something that was served before: a store (kvern/store.h) has the rows of
-// prompts and answers that ended, and lends them. What it lends is what the row would have been, so
-// the answer has the same bits.
+// Prompts that begin as something that was served before: stores (kvern/store.h,
+// kvern/disk_store.h) have the rows of prompts and answers that ended, and lend them. What they
+// lend is what the row would have been, so the answer has the same bits.
 
 #include "engine/generation/schedule_internal.h"
 
-size_t schedule_stored_find(const schedule *s, schedule_sequence *q, kvern_store_hit *hit)
+// Of the two stores the one that has more is asked for it; the one in memory, where it has as much.
+static bool disk_has_more(const schedule_hit *hit)
 {
-    *hit = kvern_store_hit_default();
-    if (!s->options.store || !s->shares) {
+    return hit->disk.positions > hit->memory.positions;
+}
+
+// Fails for wrong arguments alone: these are right.
+static void find(const schedule *s, const schedule_sequence *q, schedule_hit *hit)
+{
+    const kvern_composition *plan = kvern_state_composition(s->state);
+    const kvern_store_key *key = &s->options.store_key;
+    if (s->options.store) {
+        (void)!kvern_store_find(s->options.store, key, plan, q->tokens, q->count, &hit->memory);
+    }
+    if (s->options.disk) {
+        (void)!kvern_disk_store_find(s->options.disk, key, plan, q->tokens, q->count, &hit->disk);
+    }
+}
+
+size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hit *hit)
+{
+    *hit = (schedule_hit){kvern_store_hit_default(), kvern_disk_hit_default()};
+    if ((!s->options.store && !s->options.disk) || !s->shares) {
         return 0;
     }
-    const kvern_composition *plan = kvern_state_composition(s->state);
-    // The arguments are right: this cannot fail.
-    (void)!kvern_store_find(s->options.store, &s->options.store_key, plan, q->tokens, q->count,
-                            hit);
-    q->result.why = kvern_store_why_text(hit->why);
-    return hit->positions >= SCHEDULE_LEAST_SHARED ? (size_t)hit->positions : 0;
+    find(s, q, hit);
+    const bool disk = disk_has_more(hit) || !s->options.store;
+    const int64_t positions = disk ? hit->disk.positions : hit->memory.positions;
+    q->result.why = kvern_store_why_text(disk ? hit->disk.why : hit->memory.why);
+    return positions >= SCHEDULE_LEAST_SHARED ? (size_t)positions : 0;
 }
 
-bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, const kvern_store_hit *hit)
+static int64_t lend_from_disk(schedule *s, size_t row, const schedule_hit *hit)
 {
-    if (kvern_store_lend(s->options.store, hit, s->state, row) != KVERN_OK) {
-        return false;
-    }
-    q->forwarded = q->result.shared_tokens = q->result.stored_tokens = (size_t)hit->positions;
-    return true;
+    int64_t lent = 0;
+    return kvern_disk_store_lend(s->options.disk, &hit->disk, s->state, row, &lent) == KVERN_OK
+               ? lent
+               : 0;
 }
 
-void schedule_stored_release(const schedule *s, kvern_store_hit *hit)
+static int64_t lend_from_memory(schedule *s, size_t row, const schedule_hit *hit)
+{
+    return hit->memory.positions > 0 &&
+                   kvern_store_lend(s->options.store, &hit->memory, s->state, row) == KVERN_OK
+               ? hit->memory.positions
+               : 0;
+}
+
+bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, const schedule_hit *hit)
+{
+    int64_t lent = disk_has_more(hit) ? lend_from_disk(s, row, hit) : 0;
+    q->result.from_disk = lent > 0;
+    if (lent == 0) { // a file may have gone
+        lent = lend_from_memory(s, row, hit);
+    }
+    if (lent > 0) {
+        q->forwarded = q->result.shared_tokens = q->result.stored_tokens = (size_t)lent;
+    }
+    return lent > 0;
+}
+
+void schedule_stored_release(const schedule *s, schedule_hit *hit)
 {
     if (s->options.store) {
-        kvern_store_release(s->options.store, hit);
+        kvern_store_release(s->options.store, &hit->memory);
+    }
+    if (s->options.disk) {
+        kvern_disk_store_release(s->options.disk, &hit->disk);
     }
 }
 
@@ -39,11 +80,20 @@ void schedule_stored_release(const schedule *s, kvern_store_hit *hit)
 static bool publish(schedule *s, size_t row, const int32_t *tokens, kvern_store_retention retention)
 {
     const int64_t length = kvern_state_length(s->state, row);
+    const kvern_store_key *key = &s->options.store_key;
     kvern_store_publication publication = kvern_store_publication_default();
     publication.retention = retention;
-    return s->options.store && s->shares && length >= SCHEDULE_LEAST_SHARED &&
-           kvern_store_publish(s->options.store, &s->options.store_key, tokens, (size_t)length,
-                               s->state, row, &publication) == KVERN_OK;
+    if (!s->shares || length < SCHEDULE_LEAST_SHARED) {
+        return false;
+    }
+    bool kept =
+        s->options.store && kvern_store_publish(s->options.store, key, tokens, (size_t)length,
+                                                s->state, row, &publication) == KVERN_OK;
+    if (s->options.disk) {
+        kept |= kvern_disk_store_publish(s->options.disk, key, tokens, (size_t)length, s->state,
+                                         row, NULL) == KVERN_OK;
+    }
+    return kept;
 }
 
 // Whether an entry of a longer row serves all its beginnings.
@@ -68,6 +118,9 @@ void schedule_stored_end(schedule *s, const schedule_sequence *q, size_t row)
 
 uint64_t schedule_stored_forget(schedule *s, uint64_t bytes)
 {
+    if (s->options.disk) { // what waits to be written holds its pages
+        kvern_disk_store_flush(s->options.disk);
+    }
     return s->options.store ? kvern_store_give_up(s->options.store, bytes) : 0;
 }
 
