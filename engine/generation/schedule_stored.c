@@ -31,7 +31,8 @@ size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hi
         return 0;
     }
     find(s, q, hit);
-    const bool disk = disk_has_more(hit) || !s->options.store;
+    // The disk has all that was ever kept, so its reason is the one that counts.
+    const bool disk = s->options.disk && hit->disk.positions >= hit->memory.positions;
     const int64_t positions = disk ? hit->disk.positions : hit->memory.positions;
     q->result.why = kvern_store_why_text(disk ? hit->disk.why : hit->memory.why);
     return positions >= SCHEDULE_LEAST_SHARED ? (size_t)positions : 0;
