@@ -286,7 +286,7 @@ static void test_commands(void **state)
         type(UNKNOWN[i]);
         expect(SAID[i]);
     }
-    expect("there are /clear, /regen, /system, /help, /exit; //TEXT sends");
+    expect("there are /clear, /regen, /system, /save, /load, /help, /exit; //TEXT sends");
     expect("> ");
     type("/help \r");
     expect("  /clear ");
@@ -383,6 +383,74 @@ static void test_system_message(void **state)
     type("\004");
     // Three turns without a system message, all of them computed again at the last one.
     expect(" 82 of 256 positions");
+    expect_exit(0);
+}
+
+// A conversation goes on from its file, in another process too; with a directory it is not computed
+// again. What is no conversation changes nothing.
+static void test_saved_conversations(void **state)
+{
+    (void)state;
+    const char *file = program_path("talk.json"), *directory = program_path("prefixes");
+    char save[4096], load[4096], cache[4096];
+    snprintf(save, sizeof save, "/save %s\r", file);
+    snprintf(load, sizeof load, "/load %s\r", file);
+    snprintf(cache, sizeof cache, "--cache=%s", directory);
+    start(program_path("chain.gguf"), cache);
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type(save);
+    expect("> ");
+    type("\004");
+    expect("reused      0 tokens");
+    expect_exit(0);
+    char *text = program_read(file, NULL);
+    assert_string_equal(text, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                              "{\"role\":\"assistant\",\"content\":\"abc\"}]}\n");
+    free(text);
+
+    start(program_path("chain.gguf"), cache);
+    expect("> ");
+    type("/load\r");
+    expect("/save and /load take the name of a file");
+    expect("> ");
+    type("/load /nonexistent/talk\r");
+    expect("/nonexistent/talk");
+    expect("> ");
+    type(load);
+    expect("> ");
+    type("again\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("reused      24 tokens from the directory");
+    expect(" 53 of 256 positions"); // as in test_two_turns
+    expect_exit(0);
+}
+
+static void test_unsound_conversations(void **state)
+{
+    (void)state;
+    static const char *const TEXTS[][2] = {
+        {"[]", "it is no {\"messages\": [...]}"},
+        {"{\"messages\": [], \"more\": 1}", "it is no"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", "message 1 is not"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": 7}]}", "message 1 is not"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "has no answer"},
+        {"{\"messages\": [", "talk.json, line 1"},
+    };
+    char load[4096];
+    start(program_path("chain.gguf"), NULL);
+    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+        snprintf(load, sizeof load, "/load %s\r", program_write_text("talk.json", TEXTS[i][0]));
+        expect("> ");
+        type(load);
+        expect(TEXTS[i][1]);
+    }
+    expect("> ");
+    type("\004");
     expect_exit(0);
 }
 
@@ -625,6 +693,8 @@ int main(void)
         cmocka_unit_test(test_bare_words_that_seem_to_end_it),
         cmocka_unit_test(test_another_answer),
         cmocka_unit_test(test_system_message),
+        cmocka_unit_test(test_saved_conversations),
+        cmocka_unit_test(test_unsound_conversations),
         cmocka_unit_test(test_quoted_messages),
         cmocka_unit_test(test_pasting),
         cmocka_unit_test(test_signals_give_the_terminal_back),

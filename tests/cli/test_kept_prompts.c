@@ -7,7 +7,6 @@
 #include "tests/support/small_model.h"
 
 #include <dirent.h>
-#include <ftw.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,25 +31,11 @@ static int set_up(void **state)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *where)
-{
-    (void)facts;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-// With all that is in it; one that is not there is no failure.
-static void remove_all(const char *path)
-{
-    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 // A directory that is not there yet.
 static const char *fresh(const char *name)
 {
     const char *path = program_path(name);
-    remove_all(path);
+    program_remove(path);
     return path;
 }
 
@@ -91,7 +76,7 @@ static void test_a_prompt_of_another_process(void **state)
     expect_reused(warm, true, "all but the last token");
     json_t *more = run("random.gguf", directory, LONG_PROMPT ", and more", NULL, NULL);
     expect_reused(more, true, "no stored tokens have more in common");
-    remove_all(directory);
+    program_remove(directory);
 }
 
 // Another model or another storage has nothing to begin with.
@@ -105,7 +90,7 @@ static void test_what_must_not_be_mixed(void **state)
     expect_reused(run("random.gguf", directory, LONG_PROMPT, "--kv", "f32"), false,
                   "what is stored under the key has other layers");
     expect_reused(run("random.gguf", directory, LONG_PROMPT, "--kv", "f32"), true, NULL);
-    remove_all(directory);
+    program_remove(directory);
 }
 
 // A file that is none of its own is moved aside, named, and nothing else happens.
@@ -133,7 +118,7 @@ static void test_foreign_files_are_set_aside(void **state)
     program_expect_part(result.err, "reused      0 tokens");
     program_free(&result);
     expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), true, NULL);
-    remove_all(directory);
+    program_remove(directory);
 }
 
 static void test_batch_goes_on_with_it(void **state)
@@ -152,7 +137,7 @@ static void test_batch_goes_on_with_it(void **state)
         assert_int_equal(json_integer_at(result, "stored_tokens") > 16, i);
         json_decref(result);
     }
-    remove_all(directory);
+    program_remove(directory);
 }
 
 static void test_usage(void **state)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/program.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -193,17 +193,23 @@ const char *program_path(const char *name)
     return path;
 }
 
+static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *where)
+{
+    (void)facts;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void program_remove(const char *path)
+{
+    struct stat facts;
+    check(stat(path, &facts) != 0 || nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0, path);
+}
+
 void program_remove_folder(void)
 {
-    DIR *folder = opendir(program_folder());
-    check(folder != NULL, "opendir");
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (entry->d_name[0] != '.') {
-            check(remove(program_path(entry->d_name)) == 0, "remove");
-        }
-    }
-    closedir(folder);
-    check(rmdir(program_folder()) == 0, "rmdir");
+    program_remove(program_folder());
 }
 
 int program_tear_down(void **state)

@@ -55,7 +55,9 @@ void program_expect_usage(const program_call *call, const char *message);
 // program_path leave a path intact).
 const char *program_folder(void);
 const char *program_path(const char *name);
-// Removes the folder and the files in it; the tear-down of a group does no more.
+// Removes a file, or a folder with all that is in it; one that is not there is no failure.
+void program_remove(const char *path);
+// Removes the folder of the test program; the tear-down of a group does no more.
 void program_remove_folder(void);
 int program_tear_down(void **state);
 
