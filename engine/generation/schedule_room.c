@@ -81,8 +81,9 @@ static kvern_status reserve(schedule *s, size_t row, const schedule_sequence *q,
         status = kvern_state_reserve_plan(s->state, row, &plan);
     }
     const uint64_t bytes = kvern_composition_row_bytes(kvern_state_composition(s->state), tokens);
-    for (uint64_t freed = 1; status != KVERN_OK && freed > 0;) {
-        freed = schedule_stored_forget(s, bytes);
+    bool more = s->options.store || s->options.disk;
+    while (status != KVERN_OK && more) {
+        more = schedule_stored_forget(s, bytes) > 0;
         status = kvern_state_reserve_plan(s->state, row, &plan);
     }
     return status == KVERN_OK ? KVERN_OK
