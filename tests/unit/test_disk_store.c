@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A store on disk: what is found, what goes, and what is set aside.
+//
+// Fault J6 of other systems (a hash that is trusted) cannot be forced here: a file's name is a hash
+// that nothing is looked up by. What is found are words of a trie, and what is lent is the file
+// whose tokens were put there. Fault J4 (a content's identity cut short) is the caller's to avoid:
+// all bytes of a field are compared (tests/unit/test_fault_store.c).
 #include "tests/support/check.h"
 #include "tests/support/disk_bed.h"
 #include "tests/support/folder.h"
