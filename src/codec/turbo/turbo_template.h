@@ -356,10 +356,11 @@ LANES_INLINE lanes_int codes_of(lanes y)
     const lanes magnitude = lanes_abs(y);
     lanes_int above = lanes_int_set(0);
     KVERN_UNROLL
-    for (int step = half / 2; step > 0; step /= 2) {
-        const lanes edge = step == half / 2 ? lanes_set(edges[step - 1])
-                                            : codes_lookup(TURBO_BITS > 4 ? TURBO_BITS - 1 : 3,
-                                                           edges + step - 1, above, 0);
+    for (int i = 1; i < TURBO_BITS; i++) {
+        const int step = half >> i;
+        const lanes edge =
+            i == 1 ? lanes_set(edges[step - 1])
+                   : codes_lookup(TURBO_BITS > 4 ? TURBO_BITS - 1 : 3, edges + step - 1, above, 0);
         above = codes_add(above, lanes_ge(magnitude, edge), step);
     }
     const lanes_int negative = lanes_int_shr(lanes_bits(y), 31);

@@ -152,11 +152,14 @@ kvern_status kvern_disk_store_rescan(kvern_disk_store *store)
 
 // ---- What there is ----
 
+static const kvern_sized ENTRY_SIZES =
+    KVERN_SIZED(kvern_disk_entry_facts, KVERN_SIZE_TO(kvern_disk_entry_facts, reserved));
+
 static int visit_entry(const kvern_disk_entry *entry,
                        int (*visit)(void *user, const kvern_disk_entry_facts *facts), void *user)
 {
-    const kvern_disk_entry_facts facts = {
-        .size = sizeof facts,
+    const kvern_disk_entry_facts known = {
+        .size = sizeof known,
         .name = entry->name,
         .bytes = entry->bytes,
         .used = entry->used / 1000000000,
@@ -164,6 +167,8 @@ static int visit_entry(const kvern_disk_entry *entry,
         .floor = entry->items[0].floor,
         .checkpoints = entry->item_count - 1,
     };
+    kvern_disk_entry_facts facts;
+    kvern_sized_init(&ENTRY_SIZES, &known, &facts, sizeof facts);
     return visit(user, &facts);
 }
 
