@@ -77,17 +77,18 @@ static const struct argp CACHE_ARGP = {
     .options = CACHE_OPTIONS,
     .parser = parse_cache,
     .args_doc = "ACTION PATH",
-    .doc = "Looks at files of the rows of a KV cache, without the model that they are of."
-           "\v"
-           "  kvern cache inspect FILE         what is in it: rows, layers, whose they are\n"
-           "  kvern cache verify FILE          whether all of it is as it was saved\n"
-           "  kvern cache list DIR             the entries of a directory, the last used first\n"
-           "  kvern cache prune DIR --bytes N  remove those that were unused for the longest\n\n"
-           "In any case the header and all tables are checked; verify reads the pages as well. "
-           "A file that is damaged or of another version is refused with the reason, and the exit "
-           "code is 1. In a directory it is passed over by list, and moved to the folder `aside` "
-           "by prune, which another process that writes there refuses. inspect "
-           "takes prompt caches of mlx-lm and mlx-bun as well.",
+    .doc =
+        "Looks at files and directories with rows of a KV cache, without their model."
+        "\v"
+        "  kvern cache inspect FILE         what is in it: rows, layers, whose they are\n"
+        "  kvern cache verify FILE          whether all of it is as it was saved\n"
+        "  kvern cache list DIR             the entries of a directory, the last used first\n"
+        "  kvern cache prune DIR --bytes N  remove those that were unused for the longest\n\n"
+        "In any case the header and all tables are checked; verify reads the pages as well. "
+        "A file that is damaged or of another version is refused with the reason, and the exit "
+        "code is 1. In a directory, list passes it over and prune moves it to the folder `aside`. "
+        "While another process has the directory open for writing, prune is refused. inspect "
+        "takes prompt caches of mlx-lm and mlx-bun as well.",
     .children = CACHE_CHILDREN,
 };
 

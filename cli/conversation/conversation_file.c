@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 // ---- Writing ----
 
@@ -42,18 +43,6 @@ static kvern_status write_text(const char *path, const char *text, engine_error 
         return status;
     }
     return atomic_file_finish(file, error);
-}
-
-kvern_status conversation_save(const char *path, const chat_message *messages, size_t count,
-                               engine_error *error)
-{
-    json_t *object = messages_json(messages, count);
-    char *text = object ? json_compact(object) : NULL;
-    kvern_status status = text ? write_text(path, text, error)
-                               : engine_fail(error, KVERN_ERR_MEMORY, "no memory for %s", path);
-    free(text);
-    json_decref(object);
-    return status;
 }
 
 // ---- Reading ----
@@ -135,5 +124,43 @@ kvern_status conversation_load(const char *path,
         status = add_all(path, json_object_get(root, "messages"), add, user, error);
     }
     json_decref(root);
+    return status;
+}
+
+// ---- Replacing ----
+
+static bool add_nothing(void *user, const char *role, const char *content, size_t bytes)
+{
+    (void)user;
+    (void)role;
+    (void)content;
+    (void)bytes;
+    return true;
+}
+
+// A slip of the pen must not cost another file.
+static kvern_status check_replaced(const char *path, engine_error *error)
+{
+    struct stat facts;
+    if (stat(path, &facts) != 0 || facts.st_size == 0 ||
+        conversation_load(path, add_nothing, NULL, NULL) == KVERN_OK) {
+        return KVERN_OK;
+    }
+    return engine_fail(error, KVERN_ERR_ARGUMENT, "%s is there, and is no conversation", path);
+}
+
+kvern_status conversation_save(const char *path, const chat_message *messages, size_t count,
+                               engine_error *error)
+{
+    kvern_status status = check_replaced(path, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    json_t *object = messages_json(messages, count);
+    char *text = object ? json_compact(object) : NULL;
+    status = text ? write_text(path, text, error)
+                  : engine_fail(error, KVERN_ERR_MEMORY, "no memory for %s", path);
+    free(text);
+    json_decref(object);
     return status;
 }

@@ -7,7 +7,8 @@
 
 #include "engine/chat/chat.h"
 
-// Writes it, in place of what was there. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY.
+// Writes it, in place of a conversation that was there. Errors: KVERN_ERR_ARGUMENT (the file is
+// there, and is none), KVERN_ERR_IO, KVERN_ERR_MEMORY.
 KVERN_CHECK kvern_status conversation_save(const char *path, const chat_message *messages,
                                            size_t count, engine_error *error);
 

@@ -240,8 +240,13 @@ static kvern_status talk_save(conversation *talk, const char *argument, bool *ov
                               engine_error *error)
 {
     (void)over;
-    return argument[0] ? conversation_save(argument, talk->messages, talk->count, error)
-                       : name_a_file(error);
+    kvern_status status = argument[0]
+                              ? conversation_save(argument, talk->messages, talk->count, error)
+                              : name_a_file(error);
+    if (status == KVERN_OK) {
+        fprintf(stderr, "(messages in the file: %zu)\n", talk->count);
+    }
+    return status;
 }
 
 static bool add_loaded(void *user, const char *role, const char *content, size_t bytes)
@@ -276,6 +281,7 @@ static kvern_status talk_load(conversation *talk, const char *argument, bool *ov
         const conversation present = *talk;
         *talk = loaded;
         loaded = present;
+        fprintf(stderr, "(messages from the file: %zu)\n", talk->count);
     }
     forget_messages(&loaded, 0);
     free(loaded.messages);

@@ -231,7 +231,7 @@ typedef struct kvern_disk_store_stats {
     uint64_t misses;       // nothing was found
     uint64_t tokens_asked; // tokens of the prompts of all lookups
     uint64_t tokens_lent;  // positions of rows that were lent
-    uint64_t loans;        // of these
+    uint64_t loans;        // calls that lent something
     uint64_t gone;         // files that were not there any more when they were to be lent
     uint64_t damaged;      // files that turned out damaged then
     // Lookups by the reason why no more was found (kvern_store_why), and of them those that found

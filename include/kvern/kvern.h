@@ -3,7 +3,8 @@
 #define KVERN_KVERN_H
 
 // Kvern holds the attention state (KV cache) of a language model and reads it: keys and values go
-// in, attention comes out. This header includes the whole stable interface.
+// in, attention comes out. This header includes the whole stable interface, but for kvern/math.h
+// and kvern/recurrent_math.h, kernels that models need around their layers.
 //
 //   kvern_context      memory, budget, threads, instruction sets          kvern/context.h
 //   kvern_composition  what each layer keeps, and how it is stored        kvern/composition.h
@@ -18,6 +19,10 @@
 //   donors             layers and drafters that read another layer's rows  kvern/donor.h
 //   kvern_read         what an append returns: attend, then release       kvern/read.h
 //   kvern_selection    which positions queries attend: sparse attention   kvern/select.h
+//   kvern_store        rows of earlier prompts, found by their tokens      kvern/store.h
+//   kvern_disk_store   the same in a directory, across processes           kvern/disk_store.h
+//   kvern_file         rows in a file, and back                            kvern/file.h
+//   kvern_mlx_file     prompt caches of mlx-lm, both ways                  kvern/mlx_cache.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
 //
 // The promise: the same tokens give the same bits, however they were served - alone or in a batch,
@@ -65,6 +70,7 @@
 #include <kvern/donor.h>
 #include <kvern/file.h>
 #include <kvern/latent.h>
+#include <kvern/mlx_cache.h>
 #include <kvern/plan.h>
 #include <kvern/read.h>
 #include <kvern/recurrent.h>

@@ -86,7 +86,7 @@ KVERN_API size_t kvern_mlx_caches(const kvern_mlx_file *file);
 KVERN_API KVERN_CHECK kvern_status kvern_mlx_cache_facts(const kvern_mlx_file *file, size_t index,
                                                          kvern_mlx_cache *facts);
 
-// Rows of the file; those of caches of which one has more than another are never imported.
+// Rows of the file. Where its caches have different numbers of rows, none is imported.
 KVERN_API size_t kvern_mlx_rows(const kvern_mlx_file *file);
 
 // Positions of a row: what the caches say that say it. -1 where none does (an ArraysCache knows no
@@ -175,9 +175,9 @@ typedef enum kvern_mlx_slots {
 
 typedef struct kvern_mlx_export_options {
     size_t size; // sizeof(kvern_mlx_export_options); set by kvern_mlx_export_options_default
-    kvern_mlx_layout layout;         // KVERN_MLX_STATES at first
+    kvern_mlx_layout layout;         // KVERN_MLX_STATES by default
     kvern_mlx_conversion conversion; // what the classes of mlx-lm cannot hold is written as values
-    kvern_type values;               // of these type; bf16 at first
+    kvern_type values;               // of this type; bf16 by default
     // Of the last inputs of convolutions, which a model in bf16 has in bf16; rounded once. f32, as
     // here, at first.
     kvern_type conv;

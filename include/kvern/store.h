@@ -19,7 +19,8 @@
 //
 // What an entry can serve: its whole length, and every shorter prefix down to its floor. That is
 // kvern_state_min_reusable of the row: the length at which it was converted, the positions that a
-// window has to hold, the length itself where a layer is recurrent; and no less than the end of its
+// window has to hold, those that a residual keeps precise, the length itself where a layer is
+// recurrent; and no less than the end of its
 // last tokens that see each other both ways (KVERN_PHASE_RANGES). So a recurrent row is served at
 // the positions where it was published, and at those of its checkpoints (kvern/checkpoint.h), which
 // become entries with it, and what lies in front of an image where it was published or kept; the
@@ -158,7 +159,7 @@ KVERN_API KVERN_CHECK kvern_status kvern_store_publish(kvern_store *store,
     X(KVERN_STORE_TOKENS, 4, "no stored tokens have more in common")                               \
     X(KVERN_STORE_FLOOR, 5, "what is stored was converted behind the common tokens")               \
     X(KVERN_STORE_WINDOW, 6, "a window has passed what the common tokens end with")                \
-    X(KVERN_STORE_PRECISE, 7, "positions that were precise there are so no more")                  \
+    X(KVERN_STORE_PRECISE, 7, "positions that were precise have been quantized since")             \
     X(KVERN_STORE_CHECKPOINT, 8, "a recurrent layer has no checkpoint at the common tokens")       \
     X(KVERN_STORE_BOTH_WAYS, 9, "tokens behind see each other both ways: none are cut off there")
 
@@ -240,7 +241,7 @@ typedef struct kvern_store_stats {
     uint64_t misses;       // nothing was found
     uint64_t tokens_asked; // tokens of the prompts of all lookups
     uint64_t tokens_lent;  // positions of rows that were lent
-    uint64_t loans;        // of these
+    uint64_t loans;        // calls that lent something
     // Lookups by the reason why no more was found (kvern_store_why), and of them those that found
     // nothing.
     uint64_t why[KVERN_STORE_WHY_COUNT];

@@ -158,7 +158,7 @@ static void a_directory_is_listed_and_pruned(void **state)
     program_expect_part(text.out, " 39 positions, served from ");
     program_expect_part(text.out, "2 entries, ");
     program_free(&text);
-    program_expect_failure(&prune, "another process may write it");
+    program_expect_failure(&prune, "another process has");
     kvern_disk_store_close(store);
     program_result result =
         program_run_well(&(program_call){.arguments = {"cache", "list", path, "--json"}});

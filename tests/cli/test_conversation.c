@@ -402,6 +402,13 @@ static void test_saved_conversations(void **state)
     expect("abc\r\n");
     expect("> ");
     type(save);
+    expect("(messages in the file: 2)");
+    expect("> ");
+    type("/save /dev/null/talk\r");
+    expect("/dev/null/talk");
+    expect("> ");
+    type(save); // in place of the conversation that is there
+    expect("(messages in the file: 2)");
     expect("> ");
     type("\004");
     expect("reused      0 tokens");
@@ -420,6 +427,7 @@ static void test_saved_conversations(void **state)
     expect("/nonexistent/talk");
     expect("> ");
     type(load);
+    expect("(messages from the file: 2)");
     expect("> ");
     type("again\r");
     expect("abc\r\n");
@@ -449,6 +457,10 @@ static void test_unsound_conversations(void **state)
         type(load);
         expect(TEXTS[i][1]);
     }
+    snprintf(load, sizeof load, "/save %s\r", program_path("talk.json"));
+    expect("> ");
+    type(load);
+    expect("talk.json is there, and is no conversation");
     expect("> ");
     type("\004");
     expect_exit(0);

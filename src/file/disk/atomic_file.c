@@ -145,7 +145,7 @@ kvern_status kvern_atomic_file_expect(kvern_atomic_file *file, uint64_t bytes)
     }
 #ifdef __linux__ // the emulation of others writes everything twice
     if (bytes && fallocate(file->file, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EFBIG))
-        return fail(file, "given its room");
+        return fail(file, "given the disk space that it takes");
 #endif
     return KVERN_OK;
 }

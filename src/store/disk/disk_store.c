@@ -190,7 +190,8 @@ kvern_status kvern_disk_store_prune(kvern_disk_store *store, uint64_t bytes)
     if (!store)
         return kvern_fail(KVERN_ERR_ARGUMENT, "store is NULL");
     if (store->lock_file < 0)
-        return kvern_fail(KVERN_ERR_BUSY, "%s is read only here: another process may write it",
+        return kvern_fail(KVERN_ERR_BUSY,
+                          "another process has %s open for writing, or it was opened to read only",
                           store->directory);
     pthread_mutex_lock(&store->disk_lock);
     (void)kvern_disk_make_room(store, 0, bytes);
