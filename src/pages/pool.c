@@ -432,5 +432,6 @@ void kvern_page_release(kvern_page *page)
 
 bool kvern_page_is_exclusive(const kvern_page *page)
 {
-    return atomic_load(&page->references) == 1 && !page->arena->let_go;
+    const bool may_change = !page->arena || !page->arena->let_go;
+    return atomic_load(&page->references) == 1 && may_change;
 }

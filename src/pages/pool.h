@@ -26,8 +26,8 @@ typedef struct kvern_arena kvern_arena;
 
 typedef struct kvern_page {
     _Atomic size_t references;
-    void *data; // page_bytes bytes, aligned to a cache line
-    kvern_arena *arena;
+    void *data;         // page_bytes bytes, aligned to a cache line
+    kvern_arena *arena; // NULL: it lies in memory of its holder's, and is no pool's to take back
     struct kvern_page *next; // while it is free, or a row's room (src/rows/row.h)
     size_t stored;           // tables of the context's store that have it (src/store/claim.h)
 } kvern_page;
