@@ -56,6 +56,13 @@ static kvern_status hash_file(const file_hash *hash, const char *path, engine_er
     return good ? KVERN_OK : engine_fail(error, KVERN_ERR_IO, "%s: %s", path, strerror(reason));
 }
 
+// Links that lead to a file are files, too.
+static bool is_regular(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode);
+}
+
 static int plain_file(const struct dirent *entry)
 {
     return entry->d_name[0] != '.' && entry->d_type != DT_DIR;
@@ -73,10 +80,12 @@ static kvern_status hash_directory(const file_hash *hash, const char *path, engi
     for (int i = 0; i < count; i++) {
         char file[PATH_MAX];
         const int bytes = snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
-        XXH3_64bits_update(hash->state, names[i]->d_name, strlen(names[i]->d_name) + 1);
-        if (status == KVERN_OK) {
-            status = bytes < PATH_MAX ? hash_file(hash, file, error)
-                                      : engine_fail(error, KVERN_ERR_IO, "%s: too long", path);
+        if (status == KVERN_OK && bytes >= PATH_MAX) {
+            status = engine_fail(error, KVERN_ERR_IO, "%s: too long", path);
+        }
+        if (status == KVERN_OK && is_regular(file)) {
+            XXH3_64bits_update(hash->state, names[i]->d_name, strlen(names[i]->d_name) + 1);
+            status = hash_file(hash, file, error);
         }
         free(names[i]);
     }

@@ -52,7 +52,15 @@ static kvern_status open_directory(const cli_options *options, kvern_context *co
     wanted.report = report_file;
     wanted.user = (void *)options;
     wanted.create = 1;
-    return kvern_disk_store_open(context, options->cache, &wanted, &cache->disk);
+    kvern_status status = kvern_disk_store_open(context, options->cache, &wanted, &cache->disk);
+    kvern_disk_store_stats stats = kvern_disk_store_stats_default();
+    if (status == KVERN_OK && kvern_disk_store_get_stats(cache->disk, &stats) == KVERN_OK &&
+        !stats.is_writer && !options->quiet) {
+        report_error("--cache %s: another process writes there, or nobody may: what this one "
+                     "computes is not kept",
+                     options->cache);
+    }
+    return status;
 }
 
 kvern_status prefix_cache_open(const cli_options *options, const loaded_model *loaded,

@@ -329,7 +329,7 @@ kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error)
 // A new row behind the others with as much of the prompt as another row has, one with as much as
 // the store has, if that is more, or an empty one.
 static kvern_status choose_free_row(schedule *s, schedule_sequence *q, size_t *row,
-                                    const schedule_hit *hit, size_t stored, engine_error *error)
+                                    schedule_hit *hit, size_t stored, engine_error *error)
 {
     size_t running;
     const size_t from = schedule_prefix_find(s, q, &running);

@@ -116,7 +116,7 @@ KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_erro
 // Gives a request that continues a kept sequence its row, where that has been forwarded; an empty
 // one becomes what the store has (hit NULL: nothing). On failure the sequence is as it was.
 KVERN_CHECK kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
-                                            const schedule_hit *hit, engine_error *error);
+                                            schedule_hit *hit, engine_error *error);
 
 // Decides whether kept sequences have checkpoints, and in how many bytes.
 KVERN_CHECK kvern_status schedule_kept_prepare(schedule *s, engine_error *error);
@@ -255,7 +255,7 @@ void schedule_stored_release(const schedule *s, schedule_hit *hit);
 
 // An empty row becomes what was found; q->forwarded says how much that is. False, and nothing
 // changed: there is no memory.
-bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, const schedule_hit *hit);
+bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, schedule_hit *hit);
 
 // The prompt of a row is forwarded, or its request leaves it: the store keeps that.
 void schedule_stored_prompt(schedule *s, size_t row);

@@ -245,8 +245,8 @@ static kvern_status share(schedule *s, size_t row, engine_error *error)
     return status == KVERN_OK ? KVERN_OK : engine_fail_kvern(error, status, "keeping the sequence");
 }
 
-kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row,
-                                const schedule_hit *hit, engine_error *error)
+kvern_status schedule_kept_seat(schedule *s, schedule_sequence *q, size_t *row, schedule_hit *hit,
+                                engine_error *error)
 {
     const kept_sequence *k = q->request.kept;
     const size_t before = (size_t)kept_sequence_length(k);

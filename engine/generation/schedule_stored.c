@@ -11,17 +11,32 @@ static bool disk_has_more(const schedule_hit *hit)
     return hit->disk.positions > hit->memory.positions;
 }
 
-// Fails for wrong arguments alone: these are right.
-static void find(const schedule *s, const schedule_sequence *q, schedule_hit *hit)
+// Finding fails for wrong arguments alone: these are right.
+static void find_in_memory(const schedule *s, const schedule_sequence *q, schedule_hit *hit)
 {
-    const kvern_composition *plan = kvern_state_composition(s->state);
-    const kvern_store_key *key = &s->options.store_key;
     if (s->options.store) {
-        (void)!kvern_store_find(s->options.store, key, plan, q->tokens, q->count, &hit->memory);
+        (void)!kvern_store_find(s->options.store, &s->options.store_key,
+                                kvern_state_composition(s->state), q->tokens, q->count,
+                                &hit->memory);
     }
+}
+
+static void find_on_disk(const schedule *s, const schedule_sequence *q, schedule_hit *hit)
+{
     if (s->options.disk) {
-        (void)!kvern_disk_store_find(s->options.disk, key, plan, q->tokens, q->count, &hit->disk);
+        (void)!kvern_disk_store_find(s->options.disk, &s->options.store_key,
+                                     kvern_state_composition(s->state), q->tokens, q->count,
+                                     &hit->disk);
     }
+}
+
+// Of what the request can be given, for its owner and for the scheduler. The disk has all that was
+// ever kept, so its reason is the one that counts.
+static int64_t judge(const schedule *s, schedule_sequence *q, const schedule_hit *hit)
+{
+    const bool disk = s->options.disk && hit->disk.positions >= hit->memory.positions;
+    q->result.why = kvern_store_why_text(disk ? hit->disk.why : hit->memory.why);
+    return disk ? hit->disk.positions : hit->memory.positions;
 }
 
 size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hit *hit)
@@ -30,23 +45,28 @@ size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hi
     if ((!s->options.store && !s->options.disk) || !s->shares) {
         return 0;
     }
-    find(s, q, hit);
-    // The disk has all that was ever kept, so its reason is the one that counts.
-    const bool disk = s->options.disk && hit->disk.positions >= hit->memory.positions;
-    const int64_t positions = disk ? hit->disk.positions : hit->memory.positions;
-    q->result.why = kvern_store_why_text(disk ? hit->disk.why : hit->memory.why);
+    find_in_memory(s, q, hit);
+    find_on_disk(s, q, hit);
+    const int64_t positions = judge(s, q, hit);
     return positions >= SCHEDULE_LEAST_SHARED ? (size_t)positions : 0;
 }
 
-static int64_t lend_from_disk(schedule *s, size_t row, const schedule_hit *hit)
+// Files may have gone, or turn out damaged, and are found no more then: what is the longest without
+// them?
+static int64_t lend_from_disk(schedule *s, schedule_sequence *q, size_t row, schedule_hit *hit)
 {
     int64_t lent = 0;
-    return kvern_disk_store_lend(s->options.disk, &hit->disk, s->state, row, &lent) == KVERN_OK
-               ? lent
-               : 0;
+    while (disk_has_more(hit) && lent == 0 &&
+           kvern_disk_store_lend(s->options.disk, &hit->disk, s->state, row, &lent) == KVERN_OK &&
+           lent == 0) {
+        kvern_disk_store_release(s->options.disk, &hit->disk);
+        find_on_disk(s, q, hit);
+        (void)judge(s, q, hit);
+    }
+    return lent;
 }
 
-static int64_t lend_from_memory(schedule *s, size_t row, const schedule_hit *hit)
+static int64_t lend_from_memory(schedule *s, size_t row, schedule_hit *hit)
 {
     return hit->memory.positions > 0 &&
                    kvern_store_lend(s->options.store, &hit->memory, s->state, row) == KVERN_OK
@@ -54,11 +74,11 @@ static int64_t lend_from_memory(schedule *s, size_t row, const schedule_hit *hit
                : 0;
 }
 
-bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, const schedule_hit *hit)
+bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, schedule_hit *hit)
 {
-    int64_t lent = disk_has_more(hit) ? lend_from_disk(s, row, hit) : 0;
+    int64_t lent = disk_has_more(hit) ? lend_from_disk(s, q, row, hit) : 0;
     q->result.from_disk = lent > 0;
-    if (lent == 0) { // a file may have gone
+    if (lent == 0) {
         lent = lend_from_memory(s, row, hit);
     }
     if (lent > 0) {

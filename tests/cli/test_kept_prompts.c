@@ -93,24 +93,34 @@ static void test_what_must_not_be_mixed(void **state)
     program_remove(directory);
 }
 
+// The path of the entry that is not `other`; free().
+static char *only_entry(const char *directory, const char *other)
+{
+    char path[4096] = "";
+    DIR *listing = opendir(directory);
+    assert_non_null(listing);
+    for (struct dirent *entry; (entry = readdir(listing));) {
+        char found[4096];
+        snprintf(found, sizeof found, "%s/%s", directory, entry->d_name);
+        if (strlen(entry->d_name) > 20 && !strstr(entry->d_name, "tmp") &&
+            !(other && strcmp(found, other) == 0)) {
+            strcpy(path, found);
+        }
+    }
+    closedir(listing);
+    assert_true(path[0]);
+    return strdup(path);
+}
+
 // A file that is none of its own is moved aside, named, and nothing else happens.
 static void test_foreign_files_are_set_aside(void **state)
 {
     (void)state;
     const char *directory = fresh("prefixes");
     expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), false, NULL);
-    DIR *listing = opendir(directory);
-    assert_non_null(listing);
-    char path[4096] = "";
-    for (struct dirent *entry; (entry = readdir(listing));) {
-        const size_t length = strlen(entry->d_name);
-        if (length > 20 && !strstr(entry->d_name, "tmp")) {
-            snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        }
-    }
-    closedir(listing);
-    assert_true(path[0]);
+    char *path = only_entry(directory, NULL);
     assert_int_equal(truncate(path, 1000), 0);
+    free(path);
     program_result result = program_run_well(
         &(program_call){.arguments = {"run", program_path("random.gguf"), "-p", LONG_PROMPT,
                                       "--temp", "0", "-n", "8", "-t", "1", "--cache", directory}});
@@ -118,6 +128,31 @@ static void test_foreign_files_are_set_aside(void **state)
     program_expect_part(result.err, "reused      0 tokens");
     program_free(&result);
     expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), true, NULL);
+    program_remove(directory);
+}
+
+// The longest entry is damaged where only its pages are: the next longest serves.
+static void test_a_shorter_entry_serves(void **state)
+{
+    (void)state;
+    const char *directory = fresh("prefixes");
+    expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), false, NULL);
+    char *before = only_entry(directory, NULL);
+    expect_reused(run("random.gguf", directory, LONG_PROMPT ", or longer", NULL, NULL), true, NULL);
+    char *longer = only_entry(directory, before);
+    FILE *file = fopen(longer, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    const long middle = ftell(file) / 2;
+    assert_int_equal(fseek(file, middle, SEEK_SET), 0);
+    const int byte = getc(file);
+    assert_int_equal(fseek(file, middle, SEEK_SET), 0);
+    assert_int_equal(putc(byte ^ 4, file), byte ^ 4);
+    assert_int_equal(fclose(file), 0);
+    expect_reused(run("random.gguf", directory, LONG_PROMPT ", or longer still", NULL, NULL), true,
+                  "no stored tokens have more in common");
+    free(before);
+    free(longer);
     program_remove(directory);
 }
 
@@ -164,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_a_prompt_of_another_process),
         cmocka_unit_test(test_what_must_not_be_mixed),
         cmocka_unit_test(test_foreign_files_are_set_aside),
+        cmocka_unit_test(test_a_shorter_entry_serves),
         cmocka_unit_test(test_batch_goes_on_with_it),
         cmocka_unit_test(test_usage),
     };

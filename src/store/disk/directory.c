@@ -224,14 +224,11 @@ static void remove_left_over(kvern_disk_store *store, const char *name)
 
 static kvern_status scan_name(kvern_disk_store *store, const char *name)
 {
-    const size_t bytes = strlen(name), suffix = strlen(KVERN_DISK_SUFFIX);
     kvern_disk_entry *added;
     if (kvern_disk_is_name(name))
         return is_known(store, name) ? KVERN_OK : kvern_disk_look(store, name, &added);
     if (kvern_disk_is_temporary(name) && store->lock_file >= 0)
         remove_left_over(store, name);
-    else if (bytes > suffix && strcmp(name + bytes - suffix, KVERN_DISK_SUFFIX) == 0)
-        kvern_disk_set_aside(store, name, "its name is not that of an entry");
     return KVERN_OK;
 }
 
