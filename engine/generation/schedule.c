@@ -378,6 +378,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
         vacate(s, q, *row);
         compact(s);
         q->forwarded = q->result.shared_tokens = q->result.stored_tokens = 0;
+        q->result.from_disk = false;
         q->like = DRAFT_NO_ROW;
         q->source = SCHEDULE_NO_ROW;
     }
