@@ -225,19 +225,9 @@ typedef struct kvern_disk_store_stats {
     uint64_t pinned;      // of them, or of those that have gone meanwhile
     uint64_t other_bytes; // of files under entries' names that cannot be read, moved or removed
 
-    uint64_t lookups;
-    uint64_t full_hits;    // all but the last token was found
-    uint64_t partial_hits; // some was found
-    uint64_t misses;       // nothing was found
-    uint64_t tokens_asked; // tokens of the prompts of all lookups
-    uint64_t tokens_lent;  // positions of rows that were lent
-    uint64_t loans;        // calls that lent something
-    uint64_t gone;         // files that were not there any more when they were to be lent
-    uint64_t damaged;      // files that turned out damaged then
-    // Lookups by the reason why no more was found (kvern_store_why), and of them those that found
-    // nothing.
-    uint64_t why[KVERN_STORE_WHY_COUNT];
-    uint64_t why_missed[KVERN_STORE_WHY_COUNT];
+    kvern_store_lookups lookups;
+    uint64_t gone;    // files that were not there any more when they were to be lent
+    uint64_t damaged; // files that turned out damaged then
 
     uint64_t queued; // rows that wait, or are being written
     uint64_t queued_bytes;

@@ -226,16 +226,10 @@ KVERN_API void kvern_store_release(kvern_store *store, kvern_store_hit *hit);
 // a row still shares do not count. Returns how many went back.
 KVERN_API uint64_t kvern_store_give_up(kvern_store *store, uint64_t bytes);
 
-// What a store holds, and what it has done since it was made.
-typedef struct kvern_store_stats {
-    size_t size;           // sizeof(kvern_store_stats); set by kvern_store_stats_init
-    uint64_t budget_bytes; // 0: no limit
-    uint64_t bytes;        // held now, never above the budget
-    uint64_t page_bytes;   // of them pages of entries, each once
-    uint64_t entries;
-    uint64_t pinned; // of them, or of those that were replaced meanwhile
-
-    uint64_t lookups;
+// What was looked up and lent, in the stats of a store in memory or on disk. Of a fixed size: later
+// counters stand in the stats themselves.
+typedef struct kvern_store_lookups {
+    uint64_t count;
     uint64_t full_hits;    // all but the last token was found
     uint64_t partial_hits; // some was found
     uint64_t misses;       // nothing was found
@@ -246,6 +240,18 @@ typedef struct kvern_store_stats {
     // nothing.
     uint64_t why[KVERN_STORE_WHY_COUNT];
     uint64_t why_missed[KVERN_STORE_WHY_COUNT];
+} kvern_store_lookups;
+
+// What a store holds, and what it has done since it was made.
+typedef struct kvern_store_stats {
+    size_t size;           // sizeof(kvern_store_stats); set by kvern_store_stats_init
+    uint64_t budget_bytes; // 0: no limit
+    uint64_t bytes;        // held now, never above the budget
+    uint64_t page_bytes;   // of them pages of entries, each once
+    uint64_t entries;
+    uint64_t pinned; // of them, or of those that were replaced meanwhile
+
+    kvern_store_lookups lookups;
 
     uint64_t publications;         // entries that were stored
     uint64_t refused;              // that did not fit, or found no memory

@@ -316,7 +316,7 @@ static void a_reader_sees_whole_entries_while_another_process_writes(void **stat
     assert_int_equal(0, kill(child, SIGKILL));
     (void)status_of(child);
     const kvern_disk_store_stats stats = disk_stats(d);
-    assert_true(lent > 0 && lent == stats.loans);
+    assert_true(lent > 0 && lent == stats.lookups.loans);
     assert_int_equal(0, stats.damaged + stats.passed_over);
     kvern_disk_store_close(d);
     store_bed_close(b);

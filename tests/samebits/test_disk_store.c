@@ -88,9 +88,9 @@ static void compare_restored(const store_bed *b, const int32_t *tokens, bool dec
     free(got);
     kvern_state_destroy(s);
     const kvern_disk_store_stats stats = disk_stats(d);
-    assert_int_equal(stats.loans, stats.full_hits + stats.partial_hits);
+    assert_int_equal(stats.lookups.loans, stats.lookups.full_hits + stats.lookups.partial_hits);
     assert_int_equal(0, stats.damaged + stats.gone + stats.aside);
-    hits += stats.loans;
+    hits += stats.lookups.loans;
     disk_expect_sound(d);
     assert_ok(kvern_disk_store_prune(d, 0));
     kvern_disk_store_close(d);

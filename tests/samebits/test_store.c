@@ -90,9 +90,9 @@ static void compare_ways(const kvern_layer *layers, size_t count)
     (void)kvern_store_give_up(b->store, UINT64_MAX);
     expect_same_end(by_decodes, warm(b, tokens), tokens, true, "a row whose entry has gone");
     const kvern_store_stats stats = store_stats(b);
-    assert_true(stats.loans == stats.full_hits + stats.partial_hits);
-    assert_true(stats.loans >= 8); // two of each publication
-    hits += stats.loans;
+    assert_true(stats.lookups.loans == stats.lookups.full_hits + stats.lookups.partial_hits);
+    assert_true(stats.lookups.loans >= 8); // two of each publication
+    hits += stats.lookups.loans;
     store_expect_sound(b);
     free(by_decodes);
     free(by_window);

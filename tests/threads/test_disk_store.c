@@ -81,7 +81,7 @@ static void run(uint64_t budget)
     kvern_disk_store_flush(d);
     const kvern_disk_store_stats stats = disk_stats(d);
     assert_true(lent > 0 && stats.publications > 0);
-    assert_int_equal(lent, stats.tokens_lent + disk_stats(reader).tokens_lent);
+    assert_int_equal(lent, stats.lookups.tokens_lent + disk_stats(reader).lookups.tokens_lent);
     assert_int_equal(0, stats.damaged + stats.failures + stats.pinned + stats.aside);
     disk_expect_sound(d);
     kvern_disk_store_close(reader);

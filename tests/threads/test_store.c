@@ -113,9 +113,10 @@ static void run_workers(store_bed *b, int rounds)
         hits += workers[t].hits;
     }
     const kvern_store_stats stats = store_stats(b);
-    assert_int_equal(stats.lookups, (uint64_t)THREADS * (uint64_t)rounds);
-    assert_int_equal(stats.loans, hits);
-    assert_int_equal(stats.full_hits + stats.partial_hits + stats.misses, stats.lookups);
+    assert_int_equal(stats.lookups.count, (uint64_t)THREADS * (uint64_t)rounds);
+    assert_int_equal(stats.lookups.loans, hits);
+    assert_int_equal(stats.lookups.full_hits + stats.lookups.partial_hits + stats.lookups.misses,
+                     stats.lookups.count);
     assert_int_equal(stats.pinned, 0);
     assert_true(hits > 0);
     store_expect_sound(b);

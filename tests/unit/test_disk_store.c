@@ -726,7 +726,7 @@ static void a_damaged_page_is_a_miss(void **state)
         kvern_state_destroy(s);
         const kvern_disk_store_stats stats = disk_stats(d);
         assert_int_equal(1, stats.damaged);
-        assert_int_equal(0, stats.entries + stats.pinned + stats.loans);
+        assert_int_equal(0, stats.entries + stats.pinned + stats.lookups.loans);
         assert_int_equal(1, reads ? stats.passed_over : stats.aside);
         assert_non_null(strstr(disk_reported.why, "page"));
         if (reads)

@@ -32,9 +32,9 @@ static void an_empty_store_finds_nothing(void **state)
     assert_int_equal(hit.positions, 0);
     assert_int_equal(hit.why, KVERN_STORE_NO_KEY);
     const kvern_store_stats stats = store_stats(b);
-    assert_int_equal(stats.lookups, 1);
-    assert_int_equal(stats.misses, 1);
-    assert_int_equal(stats.why_missed[KVERN_STORE_NO_KEY], 1);
+    assert_int_equal(stats.lookups.count, 1);
+    assert_int_equal(stats.lookups.misses, 1);
+    assert_int_equal(stats.lookups.why_missed[KVERN_STORE_NO_KEY], 1);
     assert_int_equal(stats.entries, 0);
     store_bed_close(b);
 }
@@ -62,10 +62,10 @@ static void a_prefix_is_lent_and_goes_on(void **state)
     store_expect_goes_on(b, s, 0, stored, 100);
     expect_sound_state(s);
     const kvern_store_stats stats = store_stats(b);
-    assert_int_equal(stats.partial_hits, 1);
-    assert_int_equal(stats.loans, 2);
-    assert_int_equal(stats.tokens_lent, 160);
-    assert_int_equal(stats.tokens_asked, 120);
+    assert_int_equal(stats.lookups.partial_hits, 1);
+    assert_int_equal(stats.lookups.loans, 2);
+    assert_int_equal(stats.lookups.tokens_lent, 160);
+    assert_int_equal(stats.lookups.tokens_asked, 120);
     assert_int_equal(stats.publications, 1);
     kvern_state_destroy(s);
     store_bed_close(b);
@@ -159,7 +159,7 @@ static void every_miss_has_its_reason(void **state)
         assert_null(hit.entry);
         assert_int_equal(hit.common, 20);
         assert_int_equal(hit.why, cases[c].why);
-        assert_int_equal(store_stats(b).why_missed[cases[c].why], 1);
+        assert_int_equal(store_stats(b).lookups.why_missed[cases[c].why], 1);
         assert_true(strlen(kvern_store_why_text(hit.why)) > 10);
         store_bed_close(b);
     }

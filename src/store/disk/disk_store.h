@@ -21,7 +21,7 @@
 #include "src/file/container/container.h"
 #include "src/state/checkpoint.h"
 #include "src/state/kept_row.h"
-#include "src/store/trie.h"
+#include "src/store/prompt.h"
 #include "src/store/why.h"
 
 #include <kvern/disk_store.h>
@@ -176,7 +176,6 @@ KVERN_CHECK kvern_status kvern_disk_write(const kvern_disk_calls *calls, const k
 kvern_disk_layout *kvern_disk_find_layout(const kvern_disk_store *store, size_t layers,
                                           const char *(*signature)(const void *of, size_t layer),
                                           const void *of);
-const char *kvern_disk_composition_signature(const void *composition, size_t layer);
 const char *kvern_disk_file_signature(const void *file, size_t layer);
 
 kvern_disk_entry *kvern_disk_find_name(const kvern_disk_store *store, const char *name);

@@ -9,11 +9,6 @@
 
 // ---- Layouts ----
 
-const char *kvern_disk_composition_signature(const void *composition, size_t layer)
-{
-    return ((const kvern_composition *)composition)->layers[layer].signature;
-}
-
 const char *kvern_disk_file_signature(const void *file, size_t layer)
 {
     return kvern_file_signature(file, layer);

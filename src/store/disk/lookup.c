@@ -5,6 +5,7 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/base/sized.h"
+#include "src/store/prompt.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -26,60 +27,36 @@ static kvern_store_why why_of(const kvern_trie_item *item)
 }
 
 // Under the lock.
-static void find(kvern_disk_store *store, kvern_key *key, kvern_key_front *front,
-                 const kvern_composition *composition, kvern_disk_hit *hit)
+static kvern_disk_entry *pin(kvern_disk_store *store, const kvern_disk_item *item)
 {
-    const kvern_disk_layout *layout = kvern_disk_find_layout(
-        store, composition->count, kvern_disk_composition_signature, composition);
-    if (layout)
-        kvern_key_front_set_layout(front, layout->number);
-    const size_t tokens = key->tokens_count, most = front->count + (tokens ? tokens - 1 : 0);
-    if (!layout)
-        key->tokens_count = 0; // the fields alone
-    const kvern_trie_place place = kvern_trie_find(&store->trie, key, most);
-    key->tokens_count = tokens;
-    hit->why = kvern_store_why_no_more(key, layout, &place, most, why_of);
-    hit->common = place.matched > front->count ? (int64_t)(place.matched - front->count) : 0;
-    if (!place.best)
-        return;
-    hit->positions = (int64_t)(place.served - front->count);
-    hit->entry = ((kvern_disk_item *)kvern_trie_pick(place.best, place.served))->entry;
-    if (hit->entry->pins++ == 0)
+    if (item->entry->pins++ == 0)
         store->stats.pinned++;
+    return item->entry;
 }
 
-static void count_lookup(kvern_disk_store_stats *stats, const kvern_disk_hit *hit, size_t tokens)
-{
-    stats->lookups++;
-    stats->tokens_asked += tokens;
-    stats->why[hit->why]++;
-    if (!hit->positions) {
-        stats->misses++;
-        stats->why_missed[hit->why]++;
-    } else if (hit->why == KVERN_STORE_ALL) {
-        stats->full_hits++;
-    } else {
-        stats->partial_hits++;
-    }
-}
-
-kvern_status kvern_disk_store_find(kvern_disk_store *store, const kvern_store_key *given,
+kvern_status kvern_disk_store_find(kvern_disk_store *store, const kvern_store_key *key,
                                    const kvern_composition *composition, const int32_t *tokens,
                                    size_t count, kvern_disk_hit *hit)
 {
-    kvern_key_front front;
+    kvern_prompt prompt;
+    kvern_disk_hit found = kvern_disk_hit_default();
     if (!store || !composition || !hit || (count && !tokens))
         return kvern_fail(KVERN_ERR_ARGUMENT, "store, composition, tokens or hit is NULL");
     kvern_status status = kvern_sized_check_output(&HIT_SIZES, hit);
     if (!status)
-        status = kvern_key_front_make(given, &front);
+        status = kvern_prompt_make(key, tokens, count, &prompt);
     if (status)
         return status;
-    kvern_key key = {.front = &front, .tokens = tokens, .tokens_count = count};
-    kvern_disk_hit found = kvern_disk_hit_default();
     pthread_mutex_lock(&store->lock);
-    find(store, &key, &front, composition, &found);
-    count_lookup(&store->stats, &found, count);
+    const kvern_disk_layout *layout = kvern_disk_find_layout(
+        store, composition->count, kvern_composition_signature_of, composition);
+    const kvern_prefix prefix = kvern_prompt_find(
+        &prompt, &store->trie, layout ? &layout->number : NULL, why_of, &store->stats.lookups);
+    found.positions = prefix.positions;
+    found.common = prefix.common;
+    found.why = prefix.why;
+    if (prefix.item)
+        found.entry = pin(store, (const kvern_disk_item *)prefix.item);
     pthread_mutex_unlock(&store->lock);
     kvern_sized_write(&HIT_SIZES, &found, hit);
     return KVERN_OK;
@@ -130,21 +107,11 @@ static const kvern_disk_item *item_for(const kvern_disk_entry *entry, int64_t po
 
 static kvern_status check_loan(const lending *l)
 {
-    const kvern_composition *composition = l->state->composition;
-    kvern_status status = kvern_state_check_idle(l->state);
-    if (status)
-        return status;
     if (!l->entry)
         return kvern_fail(KVERN_ERR_ARGUMENT, "the hit has no entry");
     if (l->positions <= 0 || !item_for(l->entry, l->positions))
         return kvern_fail(KVERN_ERR_ARGUMENT, "the hit is not as it was found");
-    if (composition->context != l->store->context)
-        return kvern_fail(KVERN_ERR_ARGUMENT, "the state belongs to another context");
-    if (l->row >= l->state->batch.row_count)
-        return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", l->row, l->state->batch.row_count);
-    if (l->state->batch.lengths[l->row])
-        return kvern_fail(KVERN_ERR_BUSY, "row %zu is not empty", l->row);
-    return KVERN_OK;
+    return kvern_loan_check_row(l->store->context, l->state, l->row);
 }
 
 // Whether the name stands for the file that the index knows, whose tokens it has compared.
@@ -176,22 +143,6 @@ static kvern_status open_file(lending *l)
         return KVERN_OK;
     }
     return judge(l, status);
-}
-
-// Layers are the caller's to match, as for a store in memory.
-static kvern_status check_layers(const lending *l)
-{
-    const kvern_composition *wanted = l->state->composition;
-    if (wanted->count != l->file->layers)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "a prefix of %zu layers cannot become one of %zu",
-                          l->file->layers, wanted->count);
-    for (size_t i = 0; i < wanted->count; i++) {
-        const char *has = kvern_file_signature(l->file, i), *wants = wanted->layers[i].signature;
-        if (strcmp(has, wants) != 0)
-            return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                              "layer %zu: a prefix of %s cannot become one of %s", i, has, wants);
-    }
-    return KVERN_OK;
 }
 
 static kvern_status verify(lending *l)
@@ -267,8 +218,7 @@ static void touch(lending *l)
     pthread_mutex_lock(&l->store->lock);
     if (touched)
         l->entry->used = kvern_max_i64(l->entry->used, kvern_disk_time(&facts.st_mtim));
-    l->store->stats.loans++;
-    l->store->stats.tokens_lent += (uint64_t)l->positions;
+    kvern_loan_count(&l->store->stats.lookups, l->positions);
     pthread_mutex_unlock(&l->store->lock);
 }
 
@@ -308,7 +258,9 @@ static kvern_status lend(lending *l, int64_t *lent)
     kvern_status status = open_file(l);
     if (status || l->is_gone || l->is_damaged)
         return status;
-    status = check_layers(l);
+    // Layers are the caller's to match, as for a store in memory.
+    status = kvern_loan_check_layers(l->file->layers, kvern_disk_file_signature, l->file,
+                                     l->state->composition);
     if (!status)
         status = verify(l);
     if (!status && !l->is_damaged)

@@ -55,7 +55,7 @@ static bool is_stored(publishing *p)
 {
     const kvern_composition *composition = p->state->composition;
     const kvern_disk_layout *layout = kvern_disk_find_layout(
-        p->store, composition->count, kvern_disk_composition_signature, composition);
+        p->store, composition->count, kvern_composition_signature_of, composition);
     if (!layout)
         return false;
     kvern_key_front front = p->front;
@@ -165,7 +165,7 @@ static kvern_status make_job(publishing *p)
     *job = (kvern_disk_job){.block_bytes = bytes, .token_count = p->count, .floor = p->floor};
     memcpy(&job->front, &p->front, sizeof job->front);
     memcpy(job->tokens, p->tokens, p->count * sizeof(int32_t));
-    kvern_disk_name(&p->front, composition->count, kvern_disk_composition_signature, composition,
+    kvern_disk_name(&p->front, composition->count, kvern_composition_signature_of, composition,
                     p->tokens, p->count, job->name);
     if ((status = fork_row(p)))
         return status;
