@@ -142,7 +142,8 @@ static json_t *reuse_json(const batch_job *job)
     json_t *reasons = json_object();
     for (int why = 0; why < KVERN_STORE_WHY_COUNT; why++) {
         if (stats->lookups.why[why] > 0) {
-            json_put_size(&reasons, kvern_store_why_text((kvern_store_why)why), stats->lookups.why[why]);
+            json_put_size(&reasons, kvern_store_why_text((kvern_store_why)why),
+                          stats->lookups.why[why]);
         }
     }
     return json_pack("{s:I, s:I, s:I, s:o}", "entries", (json_int_t)stats->entries, "bytes",

@@ -57,7 +57,7 @@ static kvern_status open_directory(const cli_options *options, kvern_context *co
     if (status == KVERN_OK && kvern_disk_store_get_stats(cache->disk, &stats) == KVERN_OK &&
         !stats.is_writer && !options->quiet) {
         report_error("--cache %s: another process writes there, or nobody may: what this one "
-                     "computes is not kept",
+                     "computes is not kept until that ends",
                      options->cache);
     }
     return status;

@@ -239,6 +239,7 @@ kvern_status schedule_submit(schedule *s, const schedule_request *request, uint6
     q->result.id = *id = ++s->last_id;
     *s->end = q;
     s->end = &q->next;
+    schedule_stored_look_again(s);
     return KVERN_OK;
 }
 

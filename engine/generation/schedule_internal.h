@@ -248,6 +248,10 @@ bool schedule_prefix_take(schedule *s, schedule_sequence *q, size_t row, size_t 
 
 // ---- schedule_stored.c ----
 
+// What other processes have written to disk meanwhile is found from now on; where none writes any
+// more this one does.
+void schedule_stored_look_again(const schedule *s);
+
 // Tokens of a request's beginning that the store has; 0: none that are worth it. The hit is
 // released in any case.
 size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hit *hit);

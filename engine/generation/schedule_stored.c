@@ -5,6 +5,13 @@
 
 #include "engine/generation/schedule_internal.h"
 
+void schedule_stored_look_again(const schedule *s)
+{
+    if (s->options.disk) { // where that fails, what was known before is
+        (void)!kvern_disk_store_rescan(s->options.disk);
+    }
+}
+
 // Of the two stores the one that has more is asked for it; the one in memory, where it has as much.
 static bool disk_has_more(const schedule_hit *hit)
 {

@@ -22,7 +22,8 @@
 //
 // Processes: one of them writes, the one that opened the directory first; it holds a lock until it
 // closes the store or ends in whatever way. The others read: what was there when they opened it or
-// looked again (kvern_disk_store_rescan). Entries are mapped, so all processes share their memory.
+// looked again (kvern_disk_store_rescan); the first one that looks again when the writer has gone
+// is the next writer. Entries are mapped, so all processes share their memory.
 // Files appear whole, and are replaced or removed but never changed: a row that was lent keeps what
 // it has, and a file that has gone is a miss. Space of a file that somebody has mapped comes back
 // when its last row has gone.
@@ -30,7 +31,13 @@
 // What a directory has beside entries: temporary files of writers that were killed are removed by
 // the next one. A file under an entry's name that is none, is damaged, or is of another version is
 // moved to the directory `aside` in it by the writer, in place of an older one of that name, and
-// reported; readers pass it over. All other names are left alone.
+// reported; readers pass it over. What lies aside counts in the budget, and goes before any entry
+// does, in no order. All other names are left alone, there, too.
+//
+// A full disk costs old entries, not new ones: what is set aside goes, and then entries, those that
+// were unused for the longest first, as many bytes as the file takes that found no space, and it is
+// written again. After the fourth time it is given up and reported; nor is there more than one try
+// where nothing can go.
 //
 // Checksums find damage, not malice: a directory must be its owner's alone, as it is made here.
 //
@@ -61,8 +68,8 @@ typedef enum kvern_disk_event {
 typedef struct kvern_disk_store_options {
     size_t size; // sizeof(kvern_disk_store_options); set by kvern_disk_store_options_init
 
-    // The most bytes that entries and the temporary file take in the directory. Room is made before
-    // an entry is written. 0: no limit.
+    // The most bytes that entries, the temporary file and what is set aside take in the directory.
+    // Room is made before an entry is written. 0: no limit.
     uint64_t budget_bytes;
 
     // Entries and bytes of them (kvern_state_bytes) that wait to be written at most; one alone may
@@ -105,9 +112,11 @@ KVERN_API KVERN_CHECK kvern_status kvern_disk_store_open(kvern_context *context,
 // must have been released. NULL is allowed.
 KVERN_API void kvern_disk_store_close(kvern_disk_store *store);
 
-// A reader looks at what others have written and removed since. Takes no longer than asking for the
-// directory's time where nothing changed. A writer knows already: nothing happens. Errors:
-// KVERN_ERR_IO, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET; what was found before stays.
+// A reader looks at what others have written and removed since, and becomes the writer, with all
+// that one does at its opening, where there is none any more and it was not opened to read only.
+// Takes no longer than asking for the lock and the directory's time where nothing changed. A writer
+// knows already: nothing happens. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET,
+// KVERN_ERR_THREADS; a reader stays one then, and what was found before stays.
 KVERN_API KVERN_CHECK kvern_status kvern_disk_store_rescan(kvern_disk_store *store);
 
 // ---- Publishing ----
@@ -127,7 +136,8 @@ typedef enum kvern_disk_outcome {
 // wanted) says what became of it. Whether it could be written is known later, by reports and stats.
 //
 // Room is made by removing those entries that were unused for the longest. Entries whose tokens
-// begin the new one's go when it can serve all that they did.
+// begin the new one's go when it can serve all that they did; so do those that wait to be written,
+// where the queue has room for the new one then.
 //
 // On failure nothing changed. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (row; a count that is not
 // the row's length; an empty row; a key that is too large, also when written as text: names of
@@ -210,20 +220,22 @@ KVERN_API int kvern_disk_store_each(kvern_disk_store *store,
                                     int (*visit)(void *user, const kvern_disk_entry_facts *facts),
                                     void *user);
 
-// Removes entries, the one that was unused for the longest first, until the rest takes at most
-// `bytes` bytes; those that hits hold stay. Waits for the entry that is being written. Errors:
-// KVERN_ERR_BUSY (another process is the writer, or the store was opened to read only).
+// Removes what was set aside, and then entries, the one that was unused for the longest first,
+// until the rest takes at most `bytes` bytes; those that hits hold stay. Waits for the entry that
+// is being written. Errors: KVERN_ERR_BUSY (another process is the writer, or the store was opened
+// to read only).
 KVERN_API KVERN_CHECK kvern_status kvern_disk_store_prune(kvern_disk_store *store, uint64_t bytes);
 
 // What a store holds, and what it has done since it was opened.
 typedef struct kvern_disk_store_stats {
     size_t size;           // sizeof(kvern_disk_store_stats); set by kvern_disk_store_stats_init
     uint64_t budget_bytes; // 0: no limit
-    uint64_t is_writer;    // 1: this is the writer; 0: a reader
+    uint64_t is_writer;    // 1: this is the writer; 0: a reader, for now
     uint64_t bytes;        // of files of entries
     uint64_t entries;
     uint64_t pinned;      // of them, or of those that have gone meanwhile
     uint64_t other_bytes; // of files under entries' names that cannot be read, moved or removed
+    uint64_t aside_bytes; // of files that were set aside; a reader does not count them
 
     kvern_store_lookups lookups;
     uint64_t gone;    // files that were not there any more when they were to be lent
@@ -239,7 +251,7 @@ typedef struct kvern_disk_store_stats {
     uint64_t failures;         // entries that could not be written otherwise
     uint64_t replaced;         // by entries of equal tokens
     uint64_t served_by_longer; // beginnings that went because of a longer entry
-    uint64_t evictions;        // for room, and by kvern_disk_store_prune
+    uint64_t evictions;        // for room, of the budget or the disk, and by kvern_disk_store_prune
 
     uint64_t scans;       // of the directory
     uint64_t aside;       // files that were moved aside

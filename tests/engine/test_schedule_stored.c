@@ -6,6 +6,7 @@
 #include "tests/support/asked.h"
 #include "tests/support/check.h"
 #include "tests/support/family_case.h"
+#include "tests/support/folder.h"
 #include "tests/support/schedule_bed.h"
 #include "tests/support/storages.h"
 
@@ -293,6 +294,56 @@ static void the_store_gives_way_to_requests(void **state)
     close_bed(&b);
 }
 
+static kvern_disk_store *open_disk(bed *b)
+{
+    kvern_disk_store_options options = kvern_disk_store_options_default();
+    options.create = 1;
+    assert_ok(
+        kvern_disk_store_open(b->engine.context, folder_path("d"), &options, &b->options.disk));
+    open_schedule(b);
+    return b->options.disk;
+}
+
+static size_t stored_of(const bed *b, const int32_t *tokens, size_t count)
+{
+    static asked a;
+    a = (asked){0};
+    ask(b, &a, tokens, count, NULL);
+    asked_expect_alone(&a, &b->alone, CONTEXT, b->options.chunk);
+    asked_free(&a);
+    kvern_disk_store_flush(b->options.disk);
+    return a.result.stored_tokens;
+}
+
+// Who reads a directory finds what its writer puts there meanwhile, and writes when that has gone.
+static void a_request_looks_again_at_the_disk(void **state)
+{
+    (void)state;
+    int32_t tokens[120];
+    const bed_options o = {.kind = LLAMA, .storage = &storages[0]};
+    bed writer = open_bed(&o), reader = open_bed(&o), third = open_bed(&o);
+    kvern_disk_store_stats stats = kvern_disk_store_stats_default();
+    folder_make();
+    fill(tokens, 120);
+    open_disk(&writer);
+    kvern_disk_store *disk = open_disk(&reader);
+    assert_int_equal(stored_of(&writer, tokens, 100), 0);
+    assert_true(stored_of(&reader, tokens, 110) >= 100);
+    kvern_disk_store_close(writer.options.disk);
+    tokens[0]++; // nothing in common
+    assert_int_equal(stored_of(&reader, tokens, 100), 0);
+    assert_ok(kvern_disk_store_get_stats(disk, &stats));
+    assert_int_equal(stats.is_writer, 1);
+    open_disk(&third);
+    assert_true(stored_of(&third, tokens, 110) >= 100);
+    kvern_disk_store_close(third.options.disk);
+    kvern_disk_store_close(disk);
+    close_bed(&third);
+    close_bed(&reader);
+    close_bed(&writer);
+    folder_remove();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +352,7 @@ int main(void)
         cmocka_unit_test(what_ended_is_not_forwarded_again),
         cmocka_unit_test(an_undone_turn_leaves_nothing),
         cmocka_unit_test(the_store_gives_way_to_requests),
+        cmocka_unit_test(a_request_looks_again_at_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,12 +6,15 @@
 #include "tests/support/folder.h"
 #include "tests/support/random.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +259,138 @@ static void a_full_disk_costs_the_entry_alone(void **state)
     assert_int_equal(LONG, expect_whole(0));
 }
 
+// A disk of so many bytes, of which entries and temporary files take some.
+typedef struct small_disk {
+    uint64_t capacity;
+    int refused;
+} small_disk;
+
+static uint64_t bytes_in(const char *folder)
+{
+    uint64_t bytes = 0;
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    for (const struct dirent *found; (found = readdir(directory));) {
+        struct stat facts;
+        assert_int_equal(0, fstatat(dirfd(directory), found->d_name, &facts, AT_SYMLINK_NOFOLLOW));
+        bytes += S_ISREG(facts.st_mode) ? (uint64_t)facts.st_size : 0;
+    }
+    closedir(directory);
+    return bytes;
+}
+
+static bool is_too_much(small_disk *disk, uint64_t bytes)
+{
+    if (bytes_in(folder_path("d")) + bytes <= disk->capacity)
+        return false;
+    disk->refused++;
+    errno = ENOSPC;
+    return true;
+}
+
+static ssize_t small_write(void *user, int file, const void *data, size_t bytes)
+{
+    return is_too_much(user, bytes) ? -1 : write(file, data, bytes);
+}
+
+static ssize_t any_write(void *user, int file, const void *data, size_t bytes)
+{
+    (void)user;
+    return write(file, data, bytes);
+}
+
+static int small_reserve(void *user, int file, uint64_t bytes)
+{
+    (void)file;
+    return is_too_much(user, bytes) ? -1 : 0;
+}
+
+static int no_sync(void *user, int file)
+{
+    (void)user;
+    (void)file;
+    return 0;
+}
+
+static int any_rename(void *user, const char *from, const char *to)
+{
+    (void)user;
+    return rename(from, to);
+}
+
+// `reserves`: the space is asked for before the first byte is written.
+static kvern_disk_calls calls_of_small(small_disk *disk, bool reserves)
+{
+    return (kvern_disk_calls){.user = disk,
+                              .write = reserves ? any_write : small_write,
+                              .sync = no_sync,
+                              .rename = any_rename,
+                              .reserve = reserves ? small_reserve : NULL};
+}
+
+// Room for three entries, and six that are written.
+static void a_full_disk_takes_the_space_of_the_oldest_entries(void **state)
+{
+    (void)state;
+    for (int reserves = 0; reserves < 2; reserves++) {
+        small_disk disk = {.capacity = UINT64_MAX};
+        const kvern_disk_calls calls = calls_of_small(&disk, reserves);
+        store_bed *b = store_bed_small(0);
+        kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
+        int32_t prompt[LONG];
+        for (int32_t i = 0; i < 6; i++) {
+            store_repeat(prompt, LONG, i + 2);
+            disk_put(b, d, NULL, prompt, LONG);
+            disk.capacity = 3 * disk_stats(d).bytes / disk_stats(d).entries + 100;
+        }
+        const kvern_disk_store_stats stats = disk_stats(d);
+        assert_int_equal(6, stats.publications);
+        assert_int_equal(3, stats.evictions);
+        assert_int_equal(0, stats.failures + disk_reported.events[KVERN_DISK_NOT_WRITTEN]);
+        assert_int_equal(3, disk.refused);
+        for (int32_t i = 0; i < 6; i++) {
+            store_repeat(prompt, LONG, i + 2);
+            assert_int_equal(i < 3 ? 0 : LONG - 1, disk_found(b, d, NULL, prompt, LONG));
+        }
+        disk_expect_sound(d);
+        assert_ok(kvern_disk_store_prune(d, 0));
+        kvern_disk_store_close(d);
+        store_bed_close(b);
+    }
+}
+
+// Where others fill it, the store does not go on until it is empty.
+static void a_disk_that_stays_full_is_reported_after_four_attempts(void **state)
+{
+    (void)state;
+    small_disk disk = {.capacity = UINT64_MAX};
+    const kvern_disk_calls calls = calls_of_small(&disk, true);
+    store_bed *b = store_bed_small(0);
+    kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
+    int32_t prompt[LONG];
+    for (int32_t i = 0; i < 9; i++) {
+        store_repeat(prompt, LONG, i + 2);
+        disk_put(b, d, NULL, prompt, LONG);
+    }
+    disk.capacity = 0;
+    disk_put(b, d, NULL, tokens, LONG);
+    kvern_disk_store_stats stats = disk_stats(d);
+    assert_int_equal(5, disk.refused);
+    assert_int_equal(4, stats.evictions);
+    assert_int_equal(5, stats.entries);
+    assert_int_equal(1, stats.failures);
+    assert_int_equal(1, disk_reported.events[KVERN_DISK_NOT_WRITTEN]);
+    assert_non_null(strstr(disk_reported.why, strerror(ENOSPC)));
+    disk_expect_sound(d);
+    assert_ok(kvern_disk_store_prune(d, 0));
+    disk.refused = 0;
+    disk_put(b, d, NULL, tokens, LONG); // nothing can go
+    assert_int_equal(1, disk.refused);
+    assert_int_equal(2, disk_stats(d).failures);
+    kvern_disk_store_close(d);
+    store_bed_close(b);
+}
+
 // ---- Processes ----
 
 // The lock goes with its process; whoever comes next writes.
@@ -284,6 +419,55 @@ static void a_killed_writer_leaves_the_lock(void **state)
     (void)status_of(child);
     d = disk_open(b, "d", NULL, NULL);
     assert_true(disk_stats(d).is_writer);
+    kvern_disk_store_close(d);
+    store_bed_close(b);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+// Whoever reads and looks again is the next one, with all that a writer has to do first.
+static void a_reader_writes_when_the_writer_was_killed(void **state)
+{
+    (void)state;
+    int ready[2];
+    char byte;
+    assert_int_equal(0, pipe(ready));
+    const pid_t child = fork();
+    if (child == 0) {
+        bad_disk disk = {.fail_at = -1};
+        const kvern_disk_calls calls = calls_of(&disk);
+        store_bed *b = store_bed_small(0);
+        kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
+        disk_put(b, d, NULL, tokens, SHORT);
+        (void)!write(ready[1], "x", 1);
+        pause();
+        _exit(1);
+    }
+    assert_int_equal(1, read(ready[0], &byte, 1));
+    store_bed *b = store_bed_small(0);
+    kvern_disk_store_options options = disk_options();
+    kvern_disk_store *d = disk_open(b, "d", NULL, NULL);
+    options.read_only = 1;
+    kvern_disk_store *r = disk_open(b, "d", &options, NULL);
+    // As a writer leaves them that is killed while it writes; a reader has nothing to do with them.
+    folder_write("d/0123456789abcdef0123456789abcdef.kvern.tmp-0", "x", 1);
+    folder_write("d/0123456789abcdef0123456789abcdef.kvern", "x", 1);
+    assert_ok(kvern_disk_store_rescan(d));
+    assert_false(disk_stats(d).is_writer);
+    assert_int_equal(1, disk_stats(d).passed_over);
+    assert_int_equal(KVERN_DISK_READER, disk_put(b, d, NULL, tokens, LONG));
+    assert_int_equal(0, kill(child, SIGKILL));
+    (void)status_of(child);
+    assert_ok(kvern_disk_store_rescan(r));
+    assert_false(disk_stats(r).is_writer);
+    assert_ok(kvern_disk_store_rescan(d));
+    assert_true(disk_stats(d).is_writer);
+    assert_int_equal(1, disk_stats(d).left_over);
+    assert_int_equal(1, disk_stats(d).aside);
+    assert_int_equal(KVERN_DISK_QUEUED, disk_put(b, d, NULL, tokens, LONG));
+    assert_int_equal(LONG - 1, disk_found(b, d, NULL, tokens, LONG));
+    disk_expect_sound(d);
+    kvern_disk_store_close(r);
     kvern_disk_store_close(d);
     store_bed_close(b);
     close(ready[0]);
@@ -424,7 +608,10 @@ int main(void)
         TEST(a_writer_that_is_killed_at_any_time_leaves_what_is_whole),
         TEST(each_disk_call_that_fails_is_reported),
         TEST(a_full_disk_costs_the_entry_alone),
+        TEST(a_full_disk_takes_the_space_of_the_oldest_entries),
+        TEST(a_disk_that_stays_full_is_reported_after_four_attempts),
         TEST(a_killed_writer_leaves_the_lock),
+        TEST(a_reader_writes_when_the_writer_was_killed),
         TEST(a_reader_sees_whole_entries_while_another_process_writes),
         TEST(each_allocation_refused_to_an_open_store_leaves_files),
         TEST(each_allocation_refused_to_a_publication_costs_it_alone),

@@ -506,6 +506,36 @@ static void bytes_bound_the_queue_but_one_is_taken(void **state)
     store_bed_close(b);
 }
 
+// A row that finds no room leaves those that begin it: less is kept, but not nothing.
+static void what_a_full_queue_drops_leaves_its_beginnings(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(0);
+    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+    kvern_disk_calls calls = kvern_system_disk;
+    kvern_disk_store_options options = disk_options();
+    calls.user = &g;
+    calls.sync = gated_sync;
+    kvern_disk_store *d = disk_open(b, "d", &options, &calls);
+    assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 1, LENGTH));
+    set_gate(&g, false); // it is being written
+    assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 2, 50));
+    d->options.queue_bytes = disk_stats(d).queued_bytes + 1;
+    assert_int_equal(KVERN_DISK_DROPPED, publish(b, d, 2, 2 * LENGTH));
+    kvern_disk_store_stats stats = disk_stats(d);
+    assert_int_equal(2, stats.queued);
+    assert_int_equal(1, stats.dropped);
+    assert_int_equal(0, stats.served_by_longer);
+    set_gate(&g, true);
+    kvern_disk_store_flush(d);
+    int32_t tokens[LENGTH];
+    store_repeat(tokens, LENGTH, 2);
+    assert_int_equal(50, disk_found(b, d, NULL, tokens, LENGTH));
+    disk_expect_sound(d);
+    kvern_disk_store_close(d);
+    store_bed_close(b);
+}
+
 static void *close_store(void *store)
 {
     kvern_disk_store_close(store);
@@ -647,6 +677,53 @@ static void foreign_files_are_moved_aside(void **state)
     assert_false(folder_has("d/0123456789abcdef0123456789abcdef.kvern.tmp-3"));
     disk_expect_sound(d);
     kvern_disk_store_close(d);
+    store_bed_close(b);
+}
+
+// It goes before any entry does, and no further than has to be; other files there are nobody's.
+static void what_is_set_aside_counts_in_the_budget_and_goes_first(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"d/00000000000000000000000000000001.kvern",
+                                        "d/00000000000000000000000000000002.kvern"};
+    store_bed *b = store_bed_small(0);
+    kvern_disk_store *d = disk_open(b, "d", NULL, NULL);
+    disk_put(b, d, NULL, one, LENGTH);
+    const size_t bytes = disk_stats(d).bytes; // of an entry
+    unsigned char *junk = calloc(1, bytes);
+    kvern_disk_store_close(d);
+    for (int round = 0; round < 2; round++) { // those of the second are in place of the first's
+        for (size_t i = 0; i < 2; i++)
+            folder_write(names[i], junk, bytes);
+        d = disk_open(b, "d", NULL, NULL);
+        assert_int_equal(2, disk_stats(d).aside);
+        assert_int_equal(2 * bytes, disk_stats(d).aside_bytes);
+        kvern_disk_store_close(d);
+    }
+    folder_write("d/aside/mine", "x", 1);
+    kvern_disk_store_options options = disk_options();
+    options.budget_bytes = 3 * bytes + 100;
+    d = disk_open(b, "d", &options, NULL);
+    for (size_t more = 0; more < 3; more++) {
+        const size_t left = more < 2 ? 2 - more : 0;
+        assert_int_equal(left * bytes, disk_stats(d).aside_bytes);
+        assert_int_equal(0, disk_stats(d).evictions);
+        int32_t tokens[LENGTH];
+        store_repeat(tokens, LENGTH, (int32_t)more + 5);
+        disk_put(b, d, NULL, tokens, LENGTH);
+        disk_expect_sound(d);
+    }
+    assert_int_equal(1, disk_stats(d).evictions);
+    assert_int_equal(3, disk_stats(d).entries);
+    assert_true(folder_has("d/aside/mine"));
+    kvern_disk_store_close(d);
+    folder_write(names[0], junk, bytes);
+    d = disk_open(b, "d", NULL, NULL);
+    assert_ok(kvern_disk_store_prune(d, 3 * bytes));
+    assert_int_equal(3, disk_stats(d).entries);
+    assert_int_equal(0, disk_stats(d).aside_bytes);
+    kvern_disk_store_close(d);
+    free(junk);
     store_bed_close(b);
 }
 
@@ -820,10 +897,12 @@ int main(void)
         TEST(what_was_used_stays),
         TEST(a_full_queue_drops_and_does_not_wait),
         TEST(bytes_bound_the_queue_but_one_is_taken),
+        TEST(what_a_full_queue_drops_leaves_its_beginnings),
         TEST(closing_writes_what_is_queued_or_drops_it),
         TEST(the_first_writes_and_others_read),
         TEST(a_directory_that_did_not_change_is_not_read_again),
         TEST(foreign_files_are_moved_aside),
+        TEST(what_is_set_aside_counts_in_the_budget_and_goes_first),
         TEST(a_renamed_entry_is_moved_aside),
         TEST(torn_files_are_moved_aside),
         TEST(a_damaged_page_is_a_miss),

@@ -38,15 +38,32 @@ static int system_rename(void *user, const char *from, const char *to)
     return rename(from, to);
 }
 
+// Without fallocate nothing is reserved: the emulation writes everything twice.
+static int system_reserve(void *user, int file, uint64_t bytes)
+{
+    (void)user;
+#ifdef __linux__
+    return fallocate(file, 0, 0, (off_t)bytes);
+#else
+    (void)file;
+    (void)bytes;
+    return 0;
+#endif
+}
+
 const kvern_disk_calls kvern_system_disk = {
     .write = system_write,
     .sync = system_sync,
     .rename = system_rename,
+    .reserve = system_reserve,
 };
 
 static kvern_status fail(const kvern_atomic_file *file, const char *what)
 {
-    return kvern_fail(KVERN_ERR_IO, "%s: it cannot be %s: %s", file->path, what, strerror(errno));
+    const int error = errno;
+    if (file->calls->full && (error == ENOSPC || error == EDQUOT))
+        file->calls->full(file->calls->room_user);
+    return kvern_fail(KVERN_ERR_IO, "%s: it cannot be %s: %s", file->path, what, strerror(error));
 }
 
 // ---- The temporary file ----
@@ -138,15 +155,16 @@ kvern_status kvern_atomic_file_expect(kvern_atomic_file *file, uint64_t bytes)
 {
     if (bytes > INT64_MAX)
         return kvern_fail(KVERN_ERR_OVERFLOW, "%s: %" PRIu64 " bytes", file->path, bytes);
-    if (file->calls->make_room) {
-        kvern_status status = file->calls->make_room(file->calls->room_user, bytes);
+    const kvern_disk_calls *calls = file->calls;
+    if (calls->make_room) {
+        kvern_status status = calls->make_room(calls->room_user, bytes);
         if (status)
             return status;
     }
-#ifdef __linux__ // the emulation of others writes everything twice
-    if (bytes && fallocate(file->file, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EFBIG))
+    // Other errors are of file systems that reserve nothing.
+    if (bytes && calls->reserve && calls->reserve(calls->user, file->file, bytes) &&
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return fail(file, "given the disk space that it takes");
-#endif
     return KVERN_OK;
 }
 

@@ -23,9 +23,13 @@ typedef struct kvern_disk_calls {
     ssize_t (*write)(void *user, int file, const void *data, size_t bytes);
     int (*sync)(void *user, int file); // of the file, then of its directory
     int (*rename)(void *user, const char *from, const char *to);
+    int (*reserve)(void *user, int file, uint64_t bytes); // on the disk; NULL: nothing is
     // Asked for room before the first byte of a file of so many bytes is written; its error is that
     // of the write. NULL: nobody is asked.
     kvern_status (*make_room)(void *room_user, uint64_t bytes);
+    // Told that the disk, or its owner's share of it, is full, before the write fails for that.
+    // NULL: nobody is.
+    void (*full)(void *room_user);
     void *room_user;
 } kvern_disk_calls;
 

@@ -55,32 +55,27 @@ static kvern_status find_directory(kvern_disk_store *store, const char *director
     return fits ? KVERN_OK : kvern_fail(KVERN_ERR_IO, "%s: its path is too long", directory);
 }
 
-// Where there is no permission, or no lock, others may write: this is a reader.
-static void try_lock(kvern_disk_store *store)
+kvern_status kvern_disk_directory_open(kvern_disk_store *store, const char *directory)
+{
+    return find_directory(store, directory);
+}
+
+// Where there is no permission, or no lock, others may write.
+bool kvern_disk_directory_lock(kvern_disk_store *store)
 {
     char path[KVERN_DISK_PATH_BYTES];
-    store->lock_file = -1;
     if (store->options.read_only)
-        return;
+        return false;
     kvern_disk_path(store, NULL, KVERN_DISK_LOCK, path);
     const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
         store->lock_file = file;
     else if (file >= 0)
         close(file);
+    return store->lock_file >= 0;
 }
 
-kvern_status kvern_disk_directory_open(kvern_disk_store *store, const char *directory)
-{
-    kvern_status status = find_directory(store, directory);
-    if (status)
-        return status;
-    try_lock(store);
-    store->stats.is_writer = store->lock_file >= 0;
-    return KVERN_OK;
-}
-
-void kvern_disk_directory_close(kvern_disk_store *store)
+void kvern_disk_directory_unlock(kvern_disk_store *store)
 {
     if (store->lock_file >= 0)
         close(store->lock_file);
@@ -97,10 +92,11 @@ static void count_passed_over(kvern_disk_store *store, uint64_t bytes)
     pthread_mutex_unlock(&store->lock);
 }
 
+// What is no regular file is not removed either.
 static uint64_t bytes_of(const char *path)
 {
     struct stat facts;
-    return lstat(path, &facts) ? 0 : (uint64_t)facts.st_size;
+    return lstat(path, &facts) || !S_ISREG(facts.st_mode) ? 0 : (uint64_t)facts.st_size;
 }
 
 static void pass_over(kvern_disk_store *store, const char *name, const char *why)
@@ -111,7 +107,14 @@ static void pass_over(kvern_disk_store *store, const char *name, const char *why
     kvern_disk_report(store, KVERN_DISK_PASSED_OVER, name, why);
 }
 
-static bool move_aside(const kvern_disk_store *store, const char *name)
+static void add_aside_bytes(kvern_disk_store *store, uint64_t more, uint64_t less)
+{
+    pthread_mutex_lock(&store->lock);
+    store->stats.aside_bytes += more - less;
+    pthread_mutex_unlock(&store->lock);
+}
+
+static bool move_aside(kvern_disk_store *store, const char *name)
 {
     char from[KVERN_DISK_PATH_BYTES], folder[KVERN_DISK_PATH_BYTES], to[KVERN_DISK_PATH_BYTES];
     kvern_disk_path(store, NULL, name, from);
@@ -119,7 +122,11 @@ static bool move_aside(const kvern_disk_store *store, const char *name)
     kvern_disk_path(store, KVERN_DISK_ASIDE, name, to);
     if (mkdir(folder, 0700) && errno != EEXIST)
         return false;
-    return rename(from, to) == 0;
+    const uint64_t older = bytes_of(to);
+    if (rename(from, to))
+        return false;
+    add_aside_bytes(store, bytes_of(to), older);
+    return true;
 }
 
 void kvern_disk_set_aside(kvern_disk_store *store, const char *name, const char *why)
@@ -293,6 +300,44 @@ kvern_status kvern_disk_scan(kvern_disk_store *store)
     return KVERN_OK;
 }
 
+// ---- What was set aside ----
+
+// Calls `visit` for each file with an entry's name until it returns false.
+static void each_aside(kvern_disk_store *store,
+                       bool (*visit)(kvern_disk_store *store, const char *path, void *user),
+                       void *user)
+{
+    char path[KVERN_DISK_PATH_BYTES];
+    const struct dirent *found;
+    bool goes_on = true;
+    kvern_disk_path(store, NULL, KVERN_DISK_ASIDE, path);
+    DIR *directory = opendir(path);
+    if (!directory)
+        return;
+    while (goes_on && (found = readdir(directory))) {
+        if (!kvern_disk_is_name(found->d_name))
+            continue;
+        kvern_disk_path(store, KVERN_DISK_ASIDE, found->d_name, path);
+        goes_on = visit(store, path, user);
+    }
+    closedir(directory);
+}
+
+static bool add_aside(kvern_disk_store *store, const char *path, void *user)
+{
+    (void)user;
+    add_aside_bytes(store, bytes_of(path), 0);
+    return true;
+}
+
+void kvern_disk_count_aside(kvern_disk_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    store->stats.aside_bytes = 0;
+    pthread_mutex_unlock(&store->lock);
+    each_aside(store, add_aside, NULL);
+}
+
 // ---- Room ----
 
 void kvern_disk_remove(kvern_disk_store *store, kvern_disk_rest *rest)
@@ -331,6 +376,12 @@ static bool was_used_since(const kvern_disk_store *store, kvern_disk_entry *entr
     return true;
 }
 
+// Under the lock.
+static uint64_t all_bytes(const kvern_disk_store *store)
+{
+    return store->stats.bytes + store->stats.other_bytes + store->stats.aside_bytes;
+}
+
 // Under the lock. Bytes that stay whatever goes.
 static uint64_t staying_bytes(const kvern_disk_store *store)
 {
@@ -347,14 +398,39 @@ static bool fits(uint64_t bytes, uint64_t more, uint64_t most)
     return more <= most && bytes <= most - more;
 }
 
-bool kvern_disk_make_room(kvern_disk_store *store, uint64_t more, uint64_t most)
+// What room is made for.
+typedef struct room {
+    uint64_t more, most;
+} room;
+
+// Whether something has to go, and may.
+static bool is_wanted(kvern_disk_store *store, const room *r)
+{
+    pthread_mutex_lock(&store->lock);
+    const bool wanted = !fits(all_bytes(store), r->more, r->most) &&
+                        (r->more == 0 || fits(staying_bytes(store), r->more, r->most));
+    pthread_mutex_unlock(&store->lock);
+    return wanted;
+}
+
+static bool remove_aside(kvern_disk_store *store, const char *path, void *user)
+{
+    const uint64_t bytes = bytes_of(path);
+    if (!is_wanted(store, user))
+        return false;
+    if (bytes && unlink(path) == 0)
+        add_aside_bytes(store, 0, bytes);
+    return true;
+}
+
+static bool evict(kvern_disk_store *store, const room *r)
 {
     kvern_disk_rest rest = {0};
     kvern_disk_entry *entry;
     pthread_mutex_lock(&store->lock);
-    const bool can = fits(staying_bytes(store), more, most);
+    const bool can = fits(staying_bytes(store) + store->stats.aside_bytes, r->more, r->most);
     // Where nothing is to be written all goes that can.
-    while ((can || more == 0) && !fits(store->stats.bytes + store->stats.other_bytes, more, most) &&
+    while ((can || r->more == 0) && !fits(all_bytes(store), r->more, r->most) &&
            (entry = next_to_go(store))) {
         if (was_used_since(store, entry))
             continue;
@@ -364,4 +440,27 @@ bool kvern_disk_make_room(kvern_disk_store *store, uint64_t more, uint64_t most)
     pthread_mutex_unlock(&store->lock);
     kvern_disk_remove(store, &rest);
     return can;
+}
+
+bool kvern_disk_make_room(kvern_disk_store *store, uint64_t more, uint64_t most)
+{
+    room r = {more, most};
+    if (is_wanted(store, &r))
+        each_aside(store, remove_aside, &r);
+    return evict(store, &r);
+}
+
+static uint64_t bytes_now(kvern_disk_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const uint64_t bytes = all_bytes(store);
+    pthread_mutex_unlock(&store->lock);
+    return bytes;
+}
+
+bool kvern_disk_give_up(kvern_disk_store *store, uint64_t bytes)
+{
+    const uint64_t before = bytes_now(store);
+    (void)kvern_disk_make_room(store, 0, before > bytes ? before - bytes : 0);
+    return bytes_now(store) < before;
 }

@@ -79,7 +79,7 @@ static void free_store(kvern_disk_store *store)
 {
     kvern_context *context = store->context;
     drop_all(store);
-    kvern_disk_directory_close(store);
+    kvern_disk_directory_unlock(store);
     pthread_cond_destroy(&store->queue.changed);
     pthread_mutex_destroy(&store->lock);
     pthread_mutex_destroy(&store->disk_lock);
@@ -87,16 +87,39 @@ static void free_store(kvern_disk_store *store)
     kvern_context_release(context);
 }
 
+// With the writer's lock nobody else changes what is looked at. Under disk_lock.
+static kvern_status become_writer(kvern_disk_store *store)
+{
+    store->scanned = (struct timespec){0}; // what a reader has passed over is to be moved aside
+    kvern_status status = kvern_disk_scan(store);
+    if (status)
+        return status;
+    kvern_disk_count_aside(store);
+    if (store->options.budget_bytes)
+        (void)kvern_disk_make_room(store, 0, store->options.budget_bytes);
+    if ((status = kvern_disk_writer_start(store)))
+        return status;
+    pthread_mutex_lock(&store->lock);
+    store->stats.is_writer = 1;
+    pthread_mutex_unlock(&store->lock);
+    return KVERN_OK;
+}
+
+// As the writer where there is none. Under disk_lock.
+static kvern_status look(kvern_disk_store *store)
+{
+    if (!kvern_disk_directory_lock(store))
+        return kvern_disk_scan(store);
+    kvern_status status = become_writer(store);
+    if (status)
+        kvern_disk_directory_unlock(store);
+    return status;
+}
+
 static kvern_status open_store(kvern_disk_store *store, const char *directory)
 {
     kvern_status status = kvern_disk_directory_open(store, directory);
-    if (!status)
-        status = kvern_disk_scan(store);
-    if (status || store->lock_file < 0)
-        return status;
-    if (store->options.budget_bytes)
-        (void)kvern_disk_make_room(store, 0, store->options.budget_bytes);
-    return kvern_disk_writer_start(store);
+    return status ? status : look(store);
 }
 
 kvern_status kvern_disk_store_open_by(const kvern_disk_calls *calls, kvern_context *context,
@@ -133,7 +156,7 @@ void kvern_disk_store_close(kvern_disk_store *store)
 {
     if (!store)
         return;
-    if (store->lock_file >= 0)
+    if (store->stats.is_writer)
         kvern_disk_writer_end(store);
     free_store(store);
 }
@@ -142,10 +165,10 @@ kvern_status kvern_disk_store_rescan(kvern_disk_store *store)
 {
     if (!store)
         return kvern_fail(KVERN_ERR_ARGUMENT, "store is NULL");
-    if (store->lock_file >= 0)
+    if (kvern_disk_is_writer(store))
         return KVERN_OK;
     pthread_mutex_lock(&store->disk_lock);
-    kvern_status status = kvern_disk_scan(store);
+    kvern_status status = store->lock_file >= 0 ? KVERN_OK : look(store);
     pthread_mutex_unlock(&store->disk_lock);
     return status;
 }
@@ -189,7 +212,7 @@ kvern_status kvern_disk_store_prune(kvern_disk_store *store, uint64_t bytes)
 {
     if (!store)
         return kvern_fail(KVERN_ERR_ARGUMENT, "store is NULL");
-    if (store->lock_file < 0)
+    if (!kvern_disk_is_writer(store))
         return kvern_fail(KVERN_ERR_BUSY,
                           "another process has %s open for writing, or it was opened to read only",
                           store->directory);

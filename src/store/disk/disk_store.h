@@ -15,8 +15,8 @@
 // Two locks. `lock` guards index, queue and stats, and is never held while the disk is waited for,
 // but to give files another name (a reader's rescan changes the index only). `disk_lock` is held by
 // whoever changes the directory, from the first look at what there is to the end; it is taken
-// before the other one. Every file of an entry is in the index, or counts in other_bytes, so that
-// the budget is that of the directory.
+// before the other one. Every file of an entry is in the index, or counts in other_bytes or
+// aside_bytes, so that the budget is that of the directory.
 
 #include "src/file/container/container.h"
 #include "src/state/checkpoint.h"
@@ -105,7 +105,7 @@ struct kvern_disk_store {
     pthread_mutex_t disk_lock, lock;
     char directory[KVERN_DISK_PATH_BYTES];
     size_t directory_bytes;
-    int lock_file; // -1: a reader
+    int lock_file; // -1: a reader; under disk_lock. Others ask stats.is_writer, which is later
     pthread_t thread;
     kvern_disk_queue queue;
     kvern_disk_calls calls; // of the system; tests bring others
@@ -122,6 +122,15 @@ struct kvern_disk_store {
 static inline kvern_heap *kvern_disk_heap(const kvern_disk_store *store)
 {
     return &store->context->heap;
+}
+
+// Whether the thread that writes has begun. Without the lock.
+static inline bool kvern_disk_is_writer(kvern_disk_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const bool is = store->stats.is_writer;
+    pthread_mutex_unlock(&store->lock);
+    return is;
 }
 
 // Nanoseconds since 1970.
@@ -212,9 +221,12 @@ size_t kvern_disk_entry_bytes(size_t items);
 void kvern_disk_path(const kvern_disk_store *store, const char *folder, const char *name,
                      char path[KVERN_DISK_PATH_BYTES]);
 
-// Finds the directory, and takes the writer's lock where it is free. Errors: KVERN_ERR_IO.
+// Finds the directory. Errors: KVERN_ERR_IO.
 KVERN_CHECK kvern_status kvern_disk_directory_open(kvern_disk_store *store, const char *directory);
-void kvern_disk_directory_close(kvern_disk_store *store);
+
+// Takes the writer's lock where that is free. False: this stays a reader. Under disk_lock.
+bool kvern_disk_directory_lock(kvern_disk_store *store);
+void kvern_disk_directory_unlock(kvern_disk_store *store);
 
 // Looks at all files that the index does not know, and forgets those that have gone. Under
 // disk_lock. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
@@ -229,9 +241,17 @@ KVERN_CHECK kvern_status kvern_disk_look(kvern_disk_store *store, const char *na
 // disk_lock.
 void kvern_disk_set_aside(kvern_disk_store *store, const char *name, const char *why);
 
-// Removes entries, the longest unused first, until those that stay and `more` take at most `most`
-// bytes. False: they cannot, and all stays unless `more` is 0. Under disk_lock.
+// Counts what has been set aside. Under disk_lock.
+void kvern_disk_count_aside(kvern_disk_store *store);
+
+// Removes what was set aside, and then entries, the longest unused first, until what stays and
+// `more` take at most `most` bytes. False: they cannot, and all stays unless `more` is 0. Under
+// disk_lock.
 bool kvern_disk_make_room(kvern_disk_store *store, uint64_t more, uint64_t most);
+
+// Removes as much, in the same order, until `bytes` bytes or more have gone. False: nothing could
+// go. Under disk_lock.
+bool kvern_disk_give_up(kvern_disk_store *store, uint64_t bytes);
 
 // Removes the files of entries that are no longer in the index, and frees them. Under disk_lock.
 void kvern_disk_remove(kvern_disk_store *store, kvern_disk_rest *rest);

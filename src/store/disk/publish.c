@@ -104,7 +104,14 @@ static bool is_queued(const publishing *p)
     return job || job_serves(p, queue->current);
 }
 
-// Under the lock: jobs that wait, and of which the new one serves all; taken out.
+// Whether the new job serves all that one would.
+static bool is_beginning(const publishing *p, const kvern_disk_job *job)
+{
+    return begin_alike(p, job, job->token_count) && p->floor <= job->floor &&
+           !job->state->batch.checkpoints[0];
+}
+
+// Under the lock: beginnings that wait, taken out.
 static kvern_disk_job *take_beginnings(const publishing *p)
 {
     kvern_disk_queue *queue = &p->store->queue;
@@ -112,8 +119,7 @@ static kvern_disk_job *take_beginnings(const publishing *p)
     queue->last = NULL;
     while (*link) {
         kvern_disk_job *job = *link;
-        if (!begin_alike(p, job, job->token_count) || p->floor > job->floor ||
-            job->state->batch.checkpoints[0]) {
+        if (!is_beginning(p, job)) {
             queue->last = job;
             link = &job->next;
             continue;
@@ -173,14 +179,20 @@ static kvern_status make_job(publishing *p)
     return KVERN_OK;
 }
 
-static bool has_room(const kvern_disk_store *store, uint64_t bytes)
+// Under the lock: whether the queue has room once its beginnings have gone.
+static bool has_room(const publishing *p)
 {
-    const kvern_disk_queue *queue = &store->queue;
-    if (queue->count == 0)
-        return true;
-    return queue->count < store->options.queue_entries &&
-           queue->bytes < store->options.queue_bytes &&
-           bytes <= store->options.queue_bytes - queue->bytes;
+    const kvern_disk_store *store = p->store;
+    const kvern_disk_store_options *options = &store->options;
+    uint64_t count = store->queue.count, bytes = store->queue.bytes;
+    for (const kvern_disk_job *job = store->queue.first; job; job = job->next) {
+        if (is_beginning(p, job)) {
+            count--;
+            bytes -= job->bytes;
+        }
+    }
+    return count == 0 || (count < options->queue_entries && bytes < options->queue_bytes &&
+                          p->job->bytes <= options->queue_bytes - bytes);
 }
 
 // Under the lock.
@@ -215,16 +227,13 @@ static void queue_job(publishing *p)
     kvern_disk_store *store = p->store;
     kvern_disk_job *beginnings = NULL;
     pthread_mutex_lock(&store->lock);
-    if (!is_served(p)) {
+    const bool served = is_served(p);
+    if (!served && has_room(p)) {
         beginnings = take_beginnings(p);
-        if (has_room(store, p->job->bytes)) {
-            put_job(p);
-        } else {
-            p->outcome = KVERN_DISK_DROPPED;
-            store->stats.dropped++;
-        }
-        if (beginnings)
-            pthread_cond_broadcast(&store->queue.changed);
+        put_job(p);
+    } else if (!served) { // beginnings that wait are better than nothing
+        p->outcome = KVERN_DISK_DROPPED;
+        store->stats.dropped++;
     }
     pthread_mutex_unlock(&store->lock);
     while (beginnings) {
@@ -242,7 +251,7 @@ static kvern_status publish(publishing *p)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "row %zu has %zu positions, and none of them may be reused", p->row,
                           p->count);
-    if (p->store->lock_file < 0) {
+    if (!kvern_disk_is_writer(p->store)) {
         p->outcome = KVERN_DISK_READER;
         return KVERN_OK;
     }

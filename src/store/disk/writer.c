@@ -21,10 +21,28 @@ void kvern_disk_job_free(kvern_disk_store *store, kvern_disk_job *job)
 
 // ---- One entry ----
 
+// How often room is made on a full disk. More may be needed than the file takes: space of files
+// that somebody has mapped does not come back at once, and others use the disk.
+#define MOST_ATTEMPTS 4
+
+// A file that is being written.
+typedef struct writing {
+    kvern_disk_store *store;
+    uint64_t bytes; // that it takes; 0: not known yet
+    bool is_full;   // the disk
+} writing;
+
+static void note_full(void *user)
+{
+    ((writing *)user)->is_full = true;
+}
+
 static kvern_status make_room(void *user, uint64_t bytes)
 {
-    kvern_disk_store *store = user;
+    writing *w = user;
+    kvern_disk_store *store = w->store;
     const uint64_t budget = store->options.budget_bytes;
+    w->bytes = bytes;
     if (!budget || kvern_disk_make_room(store, bytes, budget))
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_BUDGET,
@@ -91,15 +109,30 @@ static void settle(kvern_disk_store *store, const kvern_disk_job *job, const cha
                   status ? kvern_error_detail() : "what was written is not there, or damaged");
 }
 
+// On a full disk files of the store's go, as many bytes as this one takes, and it is tried again.
+static kvern_status write_file(kvern_disk_store *store, const kvern_disk_job *job, const char *path)
+{
+    writing w = {.store = store};
+    kvern_disk_calls calls = store->calls;
+    kvern_status status;
+    size_t attempts = 0;
+    calls.make_room = make_room;
+    calls.full = note_full;
+    calls.room_user = &w;
+    do {
+        w.is_full = false;
+        status = kvern_disk_write(&calls, job, path);
+    } while (status && w.is_full && attempts++ < MOST_ATTEMPTS &&
+             kvern_disk_give_up(store, w.bytes ? w.bytes : 1));
+    return status;
+}
+
 static void write_job(kvern_disk_store *store, const kvern_disk_job *job)
 {
     char path[KVERN_DISK_PATH_BYTES];
-    kvern_disk_calls calls = store->calls;
-    calls.make_room = make_room;
-    calls.room_user = store;
     kvern_disk_path(store, NULL, job->name, path);
     pthread_mutex_lock(&store->disk_lock);
-    kvern_status status = kvern_disk_write(&calls, job, path);
+    kvern_status status = write_file(store, job, path);
     if (status)
         count_failure(store, job->name, status, kvern_error_detail());
     if (is_new(store, job->name, path,
