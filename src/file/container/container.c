@@ -6,19 +6,11 @@
 #include "src/base/size.h"
 #include "src/layer/attention/residual.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 kvern_status kvern_container_check_machine(void)
 {
     if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_UNSUPPORTED, "files of rows need a little-endian machine");
-}
-
-uint64_t kvern_container_sum(const void *data, size_t bytes)
-{
-    return XXH3_64bits(data, bytes);
 }
 
 kvern_row_set kvern_row_set_of(const kvern_composition *composition, size_t set)

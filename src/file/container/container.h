@@ -8,7 +8,7 @@
 //                       them
 //     open.c            a file's structure, and everything in it but pages
 //     identity.c        whose rows they are
-//     verify.c          checksums of pages
+//     verify.c          checksums of pages; page_sum.h computes them
 //     load.c            rows of a file, in a state
 //
 // Its tensors, in the order of their data:
@@ -141,9 +141,6 @@ static inline const kvern_file_record *kvern_file_record_of(const kvern_file *fi
 {
     return &file->records[set * file->snapshot_count + snapshot];
 }
-
-// XXH3, 64 bits.
-uint64_t kvern_container_sum(const void *data, size_t bytes);
 
 // Compares pages with their checksums; `layer` and `first` name them.
 KVERN_CHECK kvern_status kvern_file_check_page(const kvern_file *file, size_t layer, bool first,

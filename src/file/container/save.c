@@ -5,6 +5,7 @@
 #include "src/base/size.h"
 #include "src/base/sized.h"
 #include "src/file/container/container.h"
+#include "src/file/container/page_sum.h"
 #include "src/file/safetensors/writer.h"
 #include "src/state/checkpoint.h"
 
@@ -382,12 +383,13 @@ static kvern_status write_group(saving *s, size_t layer, bool first)
 {
     const page_group *group = &s->groups[2 * layer + first];
     const kvern_geometry *geometry = geometry_of(s, layer, first);
+    kvern_page_sum_fn *sum = kvern_page_sum_of(s->state->composition->context->cpu_features);
     kvern_status status = KVERN_OK;
     for (size_t i = group->begin; i < group->begin + group->count && !status; i++) {
         const kvern_numbered_page *numbered = &s->numbers.list[i];
         const void *content = kvern_page_content(&s->state->composition->layers[layer], geometry,
                                                  numbered->page, numbered->slots, s->scratch);
-        s->sums[i] = kvern_container_sum(content, geometry->page_bytes);
+        s->sums[i] = sum(content, geometry->page_bytes);
         status = kvern_safetensors_put(&s->writer, content, geometry->page_bytes);
     }
     return status;

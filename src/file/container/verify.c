@@ -3,19 +3,22 @@
 #include "src/base/fail.h"
 #include "src/base/size.h"
 #include "src/file/container/container.h"
+#include "src/file/container/page_sum.h"
 
 // Bytes of a task at least.
 #define TASK_BYTES ((size_t)1 << 20)
 
-static uint64_t sum_of(const kvern_file_pages *pages, size_t page)
+static bool is_good(const kvern_file *file, const kvern_file_pages *pages, size_t page)
 {
-    return kvern_container_sum(pages->data + page * pages->page_bytes, pages->page_bytes);
+    kvern_page_sum_fn *sum = kvern_page_sum_of(file->context->cpu_features);
+    return sum(pages->data + page * pages->page_bytes, pages->page_bytes) ==
+           file->sums[pages->first_sum + page];
 }
 
 kvern_status kvern_file_check_page(const kvern_file *file, size_t layer, bool first, size_t page)
 {
     const kvern_file_pages *pages = &file->pages[2 * layer + first];
-    if (sum_of(pages, page) == file->sums[pages->first_sum + page])
+    if (is_good(file, pages, page))
         return KVERN_OK;
     return kvern_fail(KVERN_ERR_FORMAT, "%s: layer %zu: page %zu%s has another checksum",
                       file->path, layer, page, first ? " of the first form" : "");
@@ -42,7 +45,7 @@ static void verify_piece(void *arg, size_t index)
     const size_t count = v->pages->count;
     const size_t begin = index * count / v->tasks, end = (index + 1) * count / v->tasks;
     for (size_t i = begin; i < end && i < atomic_load(&v->bad); i++) {
-        if (sum_of(v->pages, i) != v->file->sums[v->pages->first_sum + i])
+        if (!is_good(v->file, v->pages, i))
             note_bad(v, i);
     }
 }
