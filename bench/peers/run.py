@@ -23,7 +23,7 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality")
+GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality", "storage-speed")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -33,12 +33,16 @@ QUALITY_STORAGES = "bf16,f16,q8,q6,q5,q4,q4g32,q3,q2,q8/q4,q4/q8,rq4,rq3,tq4,tq3
 QUALITY_WINDOWS = {"smollm2": 8, "gemma3-270m": 4}
 
 # Presets, and codecs beside them, in windows long enough for the positions that presets keep in bf16,
-# and for a model with layers of short windows half as long again; a step for each list. Speeds are measured
-# behind SPEED_CONTEXT tokens.
-LONG_STORAGES = ("bf16,light,balanced,small", "q8,q4,rq4,tq4", "tq5,tq5/tq3,rq4/tq4,tq3")
-LONG_WINDOWS, SPEED_CONTEXT = {"gemma3-270m": "12288"}, "2048"
+# and for a model with layers of short windows half as long again; a step for each list, which has bf16
+# to compare with. Divergences do not depend on what else runs, so that their group is one of its own.
+LONG_STORAGES = ("bf16,light,balanced,small", "q8,rq8,q4,rq4", "tq4,tq3,tq2,tq1", "tq6,tq5,tq5/tq3,rq4/tq4")
+LONG_WINDOWS = {"gemma3-270m": "12288"}
 LONG_WINDOW = "8192"
 QUALITY_PEER_STORAGES = ("f16-noflash", "q8_0", "q4_0")
+
+# Whose speeds are measured, and behind how many tokens.
+SPEED_STORAGES = (*LONG_STORAGES[0].split(","), "q8", "q4", "tq4")
+SPEED_CONTEXT = "4096"
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
 # not listed is measured against FAST_STORAGE.
@@ -103,11 +107,9 @@ class Session:
         self.wanted = set(options.only.split(","))
         options.results.mkdir(parents=True, exist_ok=True)
         if not options.keep:
-            for group in self.wanted:
-                for old in options.results.glob(f"{group}-*"):
-                    old.unlink()
-            for group, more in (("attention", "check-*"), ("quality", "storage-*")):
-                for old in options.results.glob(more) if group in self.wanted else ():
+            more = (("attention", "check-*"), ("quality", "storage-eval-*"), ("quality", "storage-peer-*"))
+            for group, pattern in (*((group, f"{group}-*") for group in GROUPS), *more):
+                for old in options.results.glob(pattern) if group in self.wanted else ():
                     old.unlink()
 
     def step(self, name, arguments):
@@ -245,7 +247,11 @@ class Session:
         for storage in QUALITY_PEER_STORAGES:
             self.measure(f"storage-peer-{name}-{storage.replace('-', '_')}", [
                 PEERS / "python", PEERS / "llama_quality.py", self.options.program, file, "--kv", storage, *window])
-        for storage in LONG_STORAGES[0].split(","):
+
+    def storage_speed(self, name, file):
+        """How fast a model is with them, on as many threads as there are."""
+        threads = self.options.threads.split(",")[-1]
+        for storage in SPEED_STORAGES:
             self.step(f"storage-speed-{name}-{storage}", [
                 "bench", "model", file, "--kv", storage, "--ctx", SPEED_CONTEXT, "-t", threads,
                 "--runs", str(self.options.model_runs)])
@@ -344,6 +350,8 @@ def main(arguments):
     for name in names:
         if "quality" in session.wanted and options.text:
             session.quality(name, model_file(name))
+        if "storage-speed" in session.wanted:
+            session.storage_speed(name, model_file(name))
     if "overhead" in session.wanted:
         session.overhead(model_file(names[0]))
     if "rows" in session.wanted:

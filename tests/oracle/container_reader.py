@@ -98,13 +98,13 @@ class Codec:
     def __init__(self, name):
         self.name = name
         affine = re.fullmatch(r"(affine|rotated)(\d+)g(\d+)(f32|f16|bf16)(r1)?", name)
-        turbo = re.fullmatch(r"turbo(\d+)r1c1", name)
+        turbo = re.fullmatch(r"turbo([1-5])r1c1|turbo(6)r1c2", name)
         self.kind = name
         if affine:
             self.kind, self.scales = affine[1], affine[4]
             self.bits, self.group = int(affine[2]), int(affine[3])
         elif turbo:
-            self.kind, self.bits = "turbo", int(turbo[1])
+            self.kind, self.bits = "turbo", int(turbo[1] or turbo[2])
         elif name not in ("f32", "f16", "bf16"):
             raise ValueError(f"unknown codec {name}")
         self.exact = self.kind not in ("rotated", "turbo")

@@ -38,19 +38,31 @@ LANES_INLINE lanes codes_as_floats(int bits, lanes_int words, int shift)
                                   lanes_add(codes_table(4), lanes_set(16)));
 }
 
+// The upper halves of 32 numbers of a table.
+LANES_INLINE lanes_int codes_halves(const float *table)
+{
+    const lanes_int odd =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(lanes_bits(lanes_load(table)), odd,
+                                     lanes_bits(lanes_load(table + 16)));
+}
+
 // table[code] for the code that begins at bit `shift` of each word, of up to six bits. The table
-// has an entry for each, and at least 16: it repeats itself where codes are shorter.
+// has an entry for each, and at least 16: it repeats itself where codes are shorter. Those of six
+// bits are numbers in bf16: one permutation finds the upper halves.
 LANES_INLINE lanes codes_lookup(int bits, const float *table, lanes_int words, int shift)
 {
+    if (bits == 6) {
+        const lanes_int at = shift < 16 ? lanes_int_shl(words, 16 - shift)
+                                        : lanes_int_shr_logical(words, shift - 16);
+        return lanes_from_bits(_mm512_maskz_permutex2var_epi16(0xaaaaaaaa, codes_halves(table), at,
+                                                               codes_halves(table + 32)));
+    }
     const lanes_int from = shift ? lanes_int_shr_logical(words, shift) : words;
-    if (bits <= 4)
-        return _mm512_permutexvar_ps(from, lanes_load(table));
-    const lanes below = _mm512_permutex2var_ps(lanes_load(table), from, lanes_load(table + 16));
     if (bits == 5)
-        return below;
-    const lanes above =
-        _mm512_permutex2var_ps(lanes_load(table + 32), from, lanes_load(table + 48));
-    return _mm512_mask_mov_ps(below, _mm512_test_epi32_mask(from, lanes_int_set(32)), above);
+        return _mm512_permutex2var_ps(lanes_load(table), from, lanes_load(table + 16));
+    return _mm512_permutexvar_ps(from, lanes_load(table));
 }
 
 // count + step where the mask is true.

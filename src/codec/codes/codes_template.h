@@ -182,20 +182,29 @@ LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, si
     }
 }
 
+// Codes of a word that are taken in one go: a loop over all 32 of one bit is longer than what a
+// processor keeps decoded.
+#define CODES_AT_ONCE (CODES_BITS == 1 ? 8 : 32 / CODES_BITS)
+
 // The codes of one word of T strips.
 LANES_INLINE void add_word(int R, int T, const codes_columns *c, size_t word, const float *a,
                            size_t a_stride, lanes acc[CODES_MOST][4])
 {
-    const size_t row = word * (size_t)(32 / CODES_BITS);
     lanes_int words[4];
     load_words(T, c, word, words);
-    KVERN_UNROLL
-    for (int j = 0; j < 32 / CODES_BITS; j++) {
-        lanes strip[4];
+    a += word * (size_t)(32 / CODES_BITS);
+    for (int first = 0; first < 32 / CODES_BITS; first += CODES_AT_ONCE, a += CODES_AT_ONCE) {
+        KVERN_UNROLL
+        for (int j = 0; j < CODES_AT_ONCE; j++) {
+            lanes strip[4];
+            KVERN_UNROLL
+            for (int t = 0; t < T; t++)
+                strip[t] = CODES_VALUES(words[t], j * CODES_BITS);
+            add_row(R, T, strip, a + j, a_stride, acc);
+        }
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            strip[t] = CODES_VALUES(words[t], j * CODES_BITS);
-        add_row(R, T, strip, a + row + j, a_stride, acc);
+            words[t] = lanes_int_shr_logical(words[t], CODES_AT_ONCE * CODES_BITS % 32);
     }
 }
 

@@ -27,7 +27,7 @@ static bool exists(const kvern_codec *codec)
 static void name(const kvern_codec *codec, char text[KVERN_CODEC_NAME_BYTES])
 {
     snprintf(text, KVERN_CODEC_NAME_BYTES, "turbo%ur%dc%d", (unsigned)codec->bits,
-             KVERN_ROTATION_VERSION, KVERN_TURBO_CODEBOOK_VERSION);
+             KVERN_ROTATION_VERSION, KVERN_TURBO_CODEBOOK_VERSION(codec->bits));
 }
 
 static bool parse(const char *text, uint32_t group, kvern_codec *out)
