@@ -51,3 +51,7 @@ foreach(file IN LISTS ORACLES)
     set_tests_properties(oracle/${name} PROPERTIES LABELS oracle PROCESSORS 2
                          FIXTURES_REQUIRED oracle)
 endforeach()
+
+# The page at / in a real browser (chromium, from tools/setup test); 77 says that there is none.
+add_test(NAME page/mock COMMAND python3 ${PROJECT_SOURCE_DIR}/tests/page/test_page_mock.py)
+set_tests_properties(page/mock PROPERTIES LABELS page SKIP_RETURN_CODE 77)
