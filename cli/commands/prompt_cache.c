@@ -2,6 +2,7 @@
 #include "cli/commands/prompt_cache.h"
 
 #include "cli/io/json.h"
+#include "cli/io/number.h"
 #include "cli/io/report.h"
 
 #include <inttypes.h>
@@ -94,7 +95,8 @@ static void print_cache(const kvern_mlx_file *file, size_t index)
     else if (c.rows == 0)
         printf(", empty\n");
     else if (length >= 0)
-        printf(", %" PRId64 " positions\n", length);
+        printf(", %" PRId64 " %s\n", length,
+               number_noun((uint64_t)length, "position", "positions"));
     else
         printf("\n");
 }
@@ -110,7 +112,8 @@ static int inspect_text(const kvern_mlx_file *file)
     for (size_t r = 0; r < kvern_mlx_rows(file); r++) {
         const int64_t length = kvern_mlx_length(file, r);
         if (length >= 0)
-            printf("row %-8zu %" PRId64 " positions\n", r, length);
+            printf("row %-8zu %" PRId64 " %s\n", r, length,
+                   number_noun((uint64_t)length, "position", "positions"));
         else
             printf("row %-8zu no cache says how many positions, or they disagree\n", r);
     }

@@ -114,8 +114,12 @@ kvern_status conversation_load(const char *path,
     if (status != KVERN_OK) {
         return status;
     }
-    json_t *root = json_loadb(text.data ? text.data : "", text.size,
-                              JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (text.size == 0) {
+        text_buffer_free(&text);
+        return engine_fail(error, KVERN_ERR_FORMAT, "%s is empty", path);
+    }
+    json_t *root =
+        json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     text_buffer_free(&text);
     status = root ? check_messages(path, root, error)
                   : engine_fail(error, KVERN_ERR_FORMAT, "%s, line %d: %s", path, where.line,

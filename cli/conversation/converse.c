@@ -4,10 +4,12 @@
 #include "cli/conversation/conversation_file.h"
 #include "cli/conversation/history_file.h"
 #include "cli/conversation/line_reader.h"
+#include "cli/conversation/rows_file.h"
 #include "cli/io/nearest.h"
 #include "cli/io/report.h"
 #include "cli/options/prompt.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +261,20 @@ static bool begins_with_system(const conversation *talk)
     return talk->count > 0 && strcmp(talk->messages[0].role, "system") == 0;
 }
 
+// A row of a file is the sequence now, and the conversation begins anew: of the next prompt what it
+// has in common with the row's tokens is not computed. A text without a template goes on behind it.
+static kvern_status load_rows(conversation *talk, const char *path, engine_error *error)
+{
+    int64_t positions;
+    kvern_status status = rows_file_load(path, talk->session, &positions, error);
+    if (status == KVERN_OK) {
+        forget_messages(talk, talk->opening);
+        talk->forwarded = talk->session->chat ? 0 : 1;
+        fprintf(stderr, "(tokens from the file: %" PRId64 ")\n", positions);
+    }
+    return status;
+}
+
 // The conversation of a file goes on. On failure the present one does.
 static kvern_status talk_load(conversation *talk, const char *argument, bool *over,
                               engine_error *error)
@@ -266,6 +282,9 @@ static kvern_status talk_load(conversation *talk, const char *argument, bool *ov
     (void)over;
     if (!argument[0]) {
         return name_a_file(error);
+    }
+    if (rows_file_is(argument)) {
+        return load_rows(talk, argument, error);
     }
     conversation loaded = {.session = talk->session};
     kvern_status status = conversation_load(argument, add_loaded, &loaded, error);
@@ -296,7 +315,7 @@ static const talk_command COMMANDS[] = {
     {"/regen", NULL, "answers the last message once more", talk_regen},
     {"/system", "TEXT", "changes the system message; without TEXT there is none", talk_system},
     {"/save", "FILE", "writes the conversation to a file", talk_save},
-    {"/load", "FILE", "goes on with the conversation of a file", talk_load},
+    {"/load", "FILE", "goes on with the conversation of a file, or its rows", talk_load},
     {"/help", NULL, "shows this list", talk_help},
     {"/exit", NULL, "ends the conversation, as do /quit and /bye", talk_exit},
     {"/quit", NULL, NULL, talk_exit},

@@ -131,6 +131,11 @@ double number_of_float(float value)
     return strtod(text, NULL);
 }
 
+const char *number_noun(uint64_t count, const char *one, const char *many)
+{
+    return count == 1 ? one : many;
+}
+
 double number_per_second(uint64_t count, double seconds)
 {
     return seconds > 0 ? (double)count / seconds : 0;

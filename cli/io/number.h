@@ -33,6 +33,9 @@ const char *number_format_real(double value, char text[NUMBER_REAL_TEXT]);
 // 0.7f is 0.7 and not 0.699999988.
 double number_of_float(float value);
 
+// What is counted: `one` for 1, else `many`.
+const char *number_noun(uint64_t count, const char *one, const char *many);
+
 // A rate, to be shown: 0 when no time has passed.
 double number_per_second(uint64_t count, double seconds);
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,4 +128,18 @@ kvern_status model_fingerprint_add(XXH3_state_t *state, const char *path, bool w
     const file_hash hash = {state, whole};
     const bool directory = stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
     return directory ? hash_directory(&hash, path, error) : hash_parts(&hash, path, error);
+}
+
+kvern_status model_fingerprint_text(const char *path, char text[MODEL_FINGERPRINT_TEXT],
+                                    engine_error *error)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) {
+        return engine_fail(error, KVERN_ERR_MEMORY, "no memory to read %s", path);
+    }
+    XXH3_64bits_reset(state);
+    kvern_status status = model_fingerprint_add(state, path, true, error);
+    snprintf(text, MODEL_FINGERPRINT_TEXT, "%016" PRIx64, (uint64_t)XXH3_64bits_digest(state));
+    XXH3_freeState(state);
+    return status;
 }

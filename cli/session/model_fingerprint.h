@@ -14,4 +14,10 @@
 KVERN_CHECK kvern_status model_fingerprint_add(XXH3_state_t *state, const char *path, bool whole,
                                                engine_error *error);
 
+// All bytes of a model as 16 hexadecimal digits: what rows say of the model that they were computed
+// with. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY.
+#define MODEL_FINGERPRINT_TEXT 17
+KVERN_CHECK kvern_status model_fingerprint_text(const char *path, char text[MODEL_FINGERPRINT_TEXT],
+                                                engine_error *error);
+
 #endif

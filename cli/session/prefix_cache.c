@@ -2,10 +2,7 @@
 #include "cli/session/prefix_cache.h"
 
 #include "cli/io/report.h"
-#include "cli/session/model_fingerprint.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 // A model in another file is another one if any byte of it differs. Without a directory nothing is
@@ -13,19 +10,8 @@
 static kvern_status digest_model(const cli_options *options, prefix_cache *cache,
                                  engine_error *error)
 {
-    XXH3_state_t *state = options->cache ? XXH3_createState() : NULL;
     strcpy(cache->model, "the model");
-    if (!options->cache) {
-        return KVERN_OK;
-    }
-    if (!state) {
-        return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the cache");
-    }
-    XXH3_64bits_reset(state);
-    kvern_status status = model_fingerprint_add(state, options->model, true, error);
-    snprintf(cache->model, sizeof cache->model, "%016" PRIx64, (uint64_t)XXH3_64bits_digest(state));
-    XXH3_freeState(state);
-    return status;
+    return options->cache ? model_fingerprint_text(options->model, cache->model, error) : KVERN_OK;
 }
 
 // Another version may compute other bits.

@@ -6,18 +6,17 @@
 // of them need not be computed again: in memory (kvern/store.h), and with --cache in a directory,
 // too (kvern/disk_store.h).
 
+#include "cli/session/model_fingerprint.h"
 #include "cli/session/model_loading.h"
 
 #include <kvern/disk_store.h>
-
-#define PREFIX_CACHE_DIGEST 17
 
 typedef struct prefix_cache {
     kvern_store *store;     // NULL: nothing is kept
     kvern_disk_store *disk; // NULL: not in a directory
     kvern_store_field fields[2];
-    kvern_store_key key;             // the model and this program's version
-    char model[PREFIX_CACHE_DIGEST]; // a digest of all its bytes
+    kvern_store_key key;                // the model and this program's version
+    char model[MODEL_FINGERPRINT_TEXT]; // a digest of all its bytes
 } prefix_cache;
 
 // Bytes that are kept in memory at most; a request that needs the memory takes it. In a directory.

@@ -241,7 +241,8 @@ static void print_reuse(const run_session *session)
 {
     const generate_result *last = &session->last;
     if (session->cache.store) {
-        fprintf(stderr, "reused      %zu tokens%s; %s\n", last->reused_tokens,
+        fprintf(stderr, "reused      %zu %s%s; %s\n", last->reused_tokens,
+                number_noun(last->reused_tokens, "token", "tokens"),
                 last->from_disk ? " from the directory" : "", last->why ? last->why : "");
     }
 }
@@ -263,10 +264,11 @@ void session_print_facts(const run_session *session)
     const generate_result *total = &session->total;
     char bytes[NUMBER_BYTES_TEXT];
     uint64_t kv_bytes = kvern_state_bytes(generator_state(session->generator));
-    fprintf(stderr, "prompt      %zu tokens in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
-            total->prompt_seconds, number_per_second(total->prompt_tokens, total->prompt_seconds));
-    fprintf(stderr, "generation  %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
-            total->generated_tokens, total->decode_seconds,
+    fprintf(stderr, "prompt      %zu %s in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
+            number_noun(total->prompt_tokens, "token", "tokens"), total->prompt_seconds,
+            number_per_second(total->prompt_tokens, total->prompt_seconds));
+    fprintf(stderr, "generation  %zu %s in %.2f s, %.1f tokens/s (%s)\n", total->generated_tokens,
+            number_noun(total->generated_tokens, "token", "tokens"), total->decode_seconds,
             number_per_second(total->decode_tokens, total->decode_seconds),
             generate_reason_name(total->reason));
     print_reuse(session);

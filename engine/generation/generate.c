@@ -160,6 +160,12 @@ kvern_status generator_rewind(generator *g, const int32_t *tokens, size_t count,
     return schedule_rewind_kept(g->sequence, tokens, count, left, error);
 }
 
+kvern_status generator_adopt(generator *g, kvern_state *state, const int32_t *tokens, size_t count,
+                             engine_error *error)
+{
+    return schedule_adopt_kept(g->sequence, state, tokens, count, error);
+}
+
 int64_t generator_length(const generator *g)
 {
     return kept_sequence_length(g->sequence);

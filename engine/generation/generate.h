@@ -89,6 +89,10 @@ KVERN_CHECK kvern_status generator_reset(generator *g, engine_error *error);
 KVERN_CHECK kvern_status generator_rewind(generator *g, const int32_t *tokens, size_t count,
                                           size_t *left, engine_error *error);
 
+// The sequence becomes one that was computed elsewhere: see schedule_adopt_kept.
+KVERN_CHECK kvern_status generator_adopt(generator *g, kvern_state *state, const int32_t *tokens,
+                                         size_t count, engine_error *error);
+
 // Positions of the sequence that are forwarded; whether the newest sampled token waits to be
 // forwarded by the next call.
 int64_t generator_length(const generator *g);

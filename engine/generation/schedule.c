@@ -288,9 +288,7 @@ size_t schedule_running(const schedule *s)
     return count;
 }
 
-// Takes the rows that nobody has out of the state. Should there be no memory for that, they stay
-// empty, and are used again.
-static void compact(schedule *s)
+void schedule_compact(schedule *s)
 {
     const size_t rows = kvern_state_rows(s->state);
     size_t count = 0;
@@ -377,7 +375,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
     status = take_room(s, q, row, error);
     if (status != KVERN_OK) { // a row of its own goes at once: the next request may need its place
         vacate(s, q, *row);
-        compact(s);
+        schedule_compact(s);
         q->forwarded = q->result.shared_tokens = q->result.stored_tokens = 0;
         q->result.from_disk = false;
         q->like = DRAFT_NO_ROW;
@@ -680,14 +678,14 @@ bool schedule_step(schedule *s)
     const double start = engine_seconds();
     s->stepping = true;
     drop_cancelled(s);
-    compact(s);
+    schedule_compact(s);
     admit(s);
     plan_rows(s);
     schedule_draft_plan(s);
     if (s->plan.tokens > 0) {
         run_step(s);
     }
-    compact(s);
+    schedule_compact(s);
     s->stepping = false;
     s->statistics.seconds += engine_seconds() - start;
     return s->first || schedule_running(s) > 0;

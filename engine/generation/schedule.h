@@ -113,6 +113,16 @@ KVERN_CHECK kvern_status schedule_reset_kept(kept_sequence *k, engine_error *err
 KVERN_CHECK kvern_status schedule_rewind_kept(kept_sequence *k, const int32_t *tokens, size_t count,
                                               size_t *left, engine_error *error);
 
+// A kept sequence becomes the only row of a state, which was computed elsewhere, with its tokens,
+// one for each position: as if they had been forwarded here. On success the row has moved, and
+// *state has none. On failure nothing changed. Errors: KVERN_ERR_BUSY (a request of it is queued or
+// runs; as many other requests run as can), KVERN_ERR_RANGE (as many positions as the context has,
+// or more; another number of tokens; a
+// token outside the vocabulary), those of kvern_state_join (another context, other layers).
+KVERN_CHECK kvern_status schedule_adopt_kept(kept_sequence *k, kvern_state *state,
+                                             const int32_t *tokens, size_t count,
+                                             engine_error *error);
+
 // The end of a prompt that the next one may have otherwise: a template's beginning of an answer.
 #define SCHEDULE_TAIL 16
 

@@ -108,6 +108,10 @@ struct schedule {
 // Sequences that have a row.
 size_t schedule_running(const schedule *s);
 
+// Takes the rows that nobody has out of the state. Should there be no memory for that, they stay
+// empty, and are used again.
+void schedule_compact(schedule *s);
+
 // Makes a free row of the state, an empty one, or adds one.
 KVERN_CHECK kvern_status schedule_free_row(schedule *s, size_t *row, engine_error *error);
 
@@ -142,6 +146,11 @@ void schedule_kept_leave(schedule *s, schedule_sequence *q, size_t row);
 void schedule_kept_destroy(kept_sequence *k);
 
 // ---- schedule_sequence.c ----
+
+// Whether tokens are of the model, before anything runs: a forward pass would refuse the step, and
+// with it all its rows. KVERN_ERR_RANGE.
+KVERN_CHECK kvern_status schedule_check_tokens(const schedule *s, const int32_t *tokens,
+                                               size_t count, engine_error *error);
 
 KVERN_CHECK kvern_status schedule_sequence_create(const schedule *s,
                                                   const schedule_request *request,

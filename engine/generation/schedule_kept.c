@@ -222,6 +222,60 @@ kvern_status schedule_rewind_kept(kept_sequence *k, const int32_t *tokens, size_
     return KVERN_OK;
 }
 
+// ---- From elsewhere ----
+
+static kvern_status check_adopted(const kept_sequence *k, const kvern_state *state,
+                                  const int32_t *tokens, size_t count, engine_error *error)
+{
+    const size_t context = k->schedule->options.context_length;
+    if (kvern_state_rows(state) != 1 || kvern_state_length(state, 0) != (int64_t)count ||
+        count == 0) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu tokens are not those of one row", count);
+    }
+    if (count >= context) {
+        return engine_fail(error, KVERN_ERR_RANGE, "%zu tokens leave no room in a context of %zu",
+                           count, context);
+    }
+    return schedule_check_tokens(k->schedule, tokens, count, error);
+}
+
+// The newest row of the state is the sequence's now.
+static void move_to(kept_sequence *k, size_t row)
+{
+    schedule *s = k->schedule;
+    (void)!kvern_state_reset(s->state, k->row); // cannot fail, as in schedule_reset_kept
+    s->keeps[k->row] = NULL;
+    s->keeps[row] = k;
+    k->row = row;
+    end_drafts(k);
+}
+
+kvern_status schedule_adopt_kept(kept_sequence *k, kvern_state *state, const int32_t *tokens,
+                                 size_t count, engine_error *error)
+{
+    schedule *s = k->schedule;
+    kvern_status status = check_idle(k, error);
+    if (status == KVERN_OK) {
+        status = check_adopted(k, state, tokens, count, error);
+    }
+    if (status != KVERN_OK) {
+        return status;
+    }
+    schedule_compact(s);
+    const size_t row = kvern_state_rows(s->state);
+    if (row == s->capacity) {
+        return engine_fail(error, KVERN_ERR_BUSY, "all %zu rows are in use", row);
+    }
+    status = kvern_state_join(s->state, &state, 1);
+    if (status != KVERN_OK) {
+        return engine_fail_kvern(error, status, "taking the rows over");
+    }
+    move_to(k, row);
+    memcpy(k->tokens, tokens, count * sizeof *tokens);
+    k->count = count;
+    return KVERN_OK;
+}
+
 // ---- Its requests ----
 
 // Whether all that is to be forwarded of the prompt goes into the step that follows, however many

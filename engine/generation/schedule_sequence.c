@@ -36,16 +36,15 @@ static kvern_status check_count(const schedule *s, const schedule_request *reque
     return KVERN_OK;
 }
 
-// Checked before anything runs: a forward pass would refuse the step, and with it all its rows.
-static kvern_status check_tokens(const schedule *s, const schedule_request *request,
-                                 engine_error *error)
+kvern_status schedule_check_tokens(const schedule *s, const int32_t *tokens, size_t count,
+                                   engine_error *error)
 {
     size_t vocabulary = model_get_facts(s->model)->vocabulary;
-    for (size_t i = 0; i < request->count; i++) {
-        if (request->tokens[i] < 0 || (size_t)request->tokens[i] >= vocabulary) {
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || (size_t)tokens[i] >= vocabulary) {
             return engine_fail(error, KVERN_ERR_RANGE,
-                               "token %d at index %zu is outside the vocabulary of %zu",
-                               request->tokens[i], i, vocabulary);
+                               "token %d at index %zu is outside the vocabulary of %zu", tokens[i],
+                               i, vocabulary);
         }
     }
     return KVERN_OK;
@@ -100,7 +99,7 @@ kvern_status schedule_sequence_create(const schedule *s, const schedule_request 
     }
     kvern_status status = check_count(s, request, error);
     if (status == KVERN_OK) {
-        status = check_tokens(s, request, error);
+        status = schedule_check_tokens(s, request->tokens, request->count, error);
     }
     if (status != KVERN_OK) {
         return status;

@@ -192,6 +192,10 @@ KVERN_CHECK kvern_status model_composition(const model_facts *facts, kvern_conte
                                            const kvern_storage *storage, kvern_composition **out,
                                            engine_error *error);
 
+// How many of a key's first dims lie in pairs of neighbours here, where mlx-lm has the two halves
+// of them: kvern_mlx_import_options.k_pairs. 0: the order is the same.
+size_t model_key_pairs(const model_facts *facts);
+
 typedef struct model model;
 
 // Called while weights are prepared, `done` of `total` bytes of the file, on the calling thread.

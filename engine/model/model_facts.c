@@ -303,3 +303,18 @@ kvern_status model_composition(const model_facts *facts, kvern_context *context,
     return status == KVERN_OK ? KVERN_OK
                               : engine_fail_kvern(error, status, "planning the KV cache");
 }
+
+size_t model_key_pairs(const model_facts *facts)
+{
+    const model_family *family = facts->family;
+    if (!family || family->rope_style != ENGINE_ROPE_PAIRS || family->paired_files) {
+        return 0;
+    }
+    for (size_t i = 0; i < facts->layers; i++) {
+        const model_layer_facts *layer = &facts->layer[i];
+        if (layer->kind != MODEL_LAYER_DELTA && layer->kind != MODEL_LAYER_LATENT) {
+            return layer->head_dim; // attention_layer.c turns all of a head
+        }
+    }
+    return 0;
+}

@@ -12,7 +12,8 @@
 //     kvern_file_save(state, &content, "prompt.kv");
 //
 //     kvern_file_open(context, "prompt.kv", &file);
-//     kvern_file_load(file, &options, state);              new rows behind those that there are
+//     kvern_state_create(composition, 0, &state);          without rows: a load adds those it has
+//     kvern_file_load(file, NULL, state);                  new rows behind those that there are
 //     kvern_file_close(file);                              the rows stay
 //
 // A file is a safetensors file (docs/formats/container.md), so that any tool can look inside. Its
@@ -174,6 +175,15 @@ KVERN_API size_t kvern_file_checkpoints(const kvern_file *file, size_t row, int6
 // the same. NULL for a layer out of range. The string is there until the file is closed.
 KVERN_API const char *kvern_file_signature(const kvern_file *file, size_t layer);
 
+// The composition that the signatures say, in the file's context, for programs without a model: its
+// states load all rows of the file (kvern_state_create with 0 rows, then kvern_file_load). What no
+// signature says is as kvern/composition.h makes layers: the slack of recurrent ones. On success
+// *out holds one reference; on failure it is NULL. Errors: KVERN_ERR_ARGUMENT,
+// KVERN_ERR_UNSUPPORTED (a layer that this library does not know: the detail names it and its
+// signature), those of kvern_composition_create.
+KVERN_API KVERN_CHECK kvern_status kvern_file_composition(const kvern_file *file,
+                                                          kvern_composition **out);
+
 // A statement of the identity: `name` is "model", "rope", "adapter", "media", or "user." and the
 // name of a key. NULL: it was not made. The string is there until the file is closed.
 KVERN_API const char *kvern_file_identity_of(const kvern_file *file, const char *name);
@@ -218,7 +228,8 @@ static inline kvern_file_load_options kvern_file_load_options_default(void)
 
 // Adds the rows to a state, behind those that it has, as kvern_state_join would: with their
 // checkpoints, as far as the state's budget for these goes. Its layers must be those of the file:
-// each has the signature that the file says. `options` NULL: the defaults. A page that is damaged
+// each has the signature that the file says. A state of 0 rows (kvern_state_create) then has those
+// of the file alone. `options` NULL: the defaults. A page that is damaged
 // and was not verified gives wrong numbers, never a wrong access. On failure the state is
 // unchanged. Errors: KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE (a row; too many rows), KVERN_ERR_BUSY (a
 // step or a round is open), KVERN_ERR_UNSUPPORTED (another number of layers; a layer's signature:

@@ -43,7 +43,7 @@ static void a_file_is_described(void **state)
         &(program_call){.arguments = {"cache", "inspect", program_path("rows.kv")}});
     program_expect_part(text.out, "kvern-cache, version 1\n");
     program_expect_part(text.out, "model        a?b\n");
-    program_expect_part(text.out, "row 1        70 positions with tokens, 1 checkpoints\n");
+    program_expect_part(text.out, "row 1        70 positions with tokens, 1 checkpoint\n");
     program_expect_part(text.out, "layer 0      window20+2+4:h1:k8=bf16:v8=bf16\n");
     program_free(&text);
     program_result result = program_run_well(

@@ -442,6 +442,7 @@ static void test_unsound_conversations(void **state)
 {
     (void)state;
     static const char *const TEXTS[][2] = {
+        {"", "talk.json is empty"},
         {"[]", "it is no {\"messages\": [...]}"},
         {"{\"messages\": [], \"more\": 1}", "it is no"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", "message 1 is not"},
@@ -461,6 +462,147 @@ static void test_unsound_conversations(void **state)
     expect("> ");
     type(load);
     expect("talk.json is there, and is no conversation");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+}
+
+// Runs `kvern cache` with these arguments, NULL-terminated.
+static void convert(const char *in, const char *out, const char *option, const char *value)
+{
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"cache", "convert", in, out, "--force", option, value}});
+    program_free(&result);
+}
+
+// What a prompt left in a directory, as a prompt cache of mlx-lm, and as a file of rows again:
+// NAME.safetensors and NAME.kv.
+static void make_rows(const char *model, const char *prompt, const char *name)
+{
+    char directory[4096], entry[4096], cache[4096], rows[4096], part[128];
+    snprintf(directory, sizeof directory, "%s", program_path("made"));
+    program_remove(directory);
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"run", model, "-p", prompt, "--temp", "0", "-n", "8", "-t",
+                                      "1", "--cache", directory}});
+    program_free(&result);
+    result = program_run_well(&(program_call){.arguments = {"cache", "list", directory}});
+    result.out[strcspn(result.out, " ")] = '\0';
+    snprintf(part, sizeof part, "made/%.100s", result.out);
+    snprintf(entry, sizeof entry, "%s", program_path(part));
+    program_free(&result);
+    snprintf(part, sizeof part, "%s.safetensors", name);
+    snprintf(cache, sizeof cache, "%s", program_path(part));
+    snprintf(part, sizeof part, "%s.kv", name);
+    snprintf(rows, sizeof rows, "%s", program_path(part));
+    convert(entry, cache, "--model", model);
+    convert(cache, rows, "--model", model);
+}
+
+static void type_load(const char *name)
+{
+    char load[4096];
+    snprintf(load, sizeof load, "/load %s\r", program_path(name));
+    expect("> ");
+    type(load);
+}
+
+// Rows that were computed elsewhere: the prompt that begins as their tokens is not computed again,
+// and the answer is the same.
+static void test_rows_are_loaded(void **state)
+{
+    (void)state;
+    char model[4096];
+    snprintf(model, sizeof model, "%s", program_path("chain.gguf"));
+    make_rows(model, "hi", "rows");
+    start(model, NULL);
+    type_load("rows.kv");
+    expect("(tokens from the file: 24)");
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect("prompt      1 token ");
+    expect(" 24 of 256 positions");
+    expect_exit(0);
+    // Behind an open step of the sequence, and once more.
+    start(model, NULL);
+    expect("> ");
+    type("something else\r");
+    expect("abc\r\n");
+    for (int i = 0; i < 2; i++) {
+        type_load("rows.kv");
+        expect("(tokens from the file: 24)");
+    }
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
+    expect("> ");
+    type("\004");
+    expect(" 24 of 256 positions");
+    expect_exit(0);
+}
+
+// A text without a template goes on behind the tokens.
+static void test_loaded_rows_of_a_text(void **state)
+{
+    (void)state;
+    char model[4096];
+    snprintf(model, sizeof model, "%s", program_path("base.gguf"));
+    make_rows(model, "a text that goes on", "text");
+    start(model, "--template=chatml");
+    type_load("text.kv");
+    expect("(tokens from the file: ");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+    start(model, "--raw");
+    type_load("text.kv");
+    expect("(tokens from the file: ");
+    expect("> ");
+    type("on\r");
+    expect("> ");
+    type("\004");
+    expect("prompt      2 tokens ");
+    expect_exit(0);
+}
+
+static void test_rows_of_others_are_refused(void **state)
+{
+    (void)state;
+    char model[4096];
+    snprintf(model, sizeof model, "%s", program_path("chain.gguf"));
+    make_rows(model, "hi", "rows");
+    convert(program_path("rows.safetensors"), program_path("nobody.kv"), NULL, NULL);
+    convert(KVERN_TESTS_DIR "/golden/mlx/states-batch.safetensors", program_path("many.kv"), NULL,
+            NULL);
+    convert(KVERN_TESTS_DIR "/golden/mlx/states-kv.safetensors", program_path("silent.kv"), NULL,
+            NULL);
+    start(model, NULL);
+    type_load("rows.safetensors");
+    expect("is a prompt cache of mlx-lm or mlx-bun: kvern cache convert makes");
+    type_load("nobody.kv");
+    expect("does not say of which model its rows are");
+    type_load("many.kv");
+    expect("has 3 rows, and a conversation is one");
+    type_load("silent.kv");
+    expect("has no tokens");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+    start(program_path("forgetful.gguf"), NULL);
+    type_load("rows.kv");
+    expect("rows of another model than");
+    expect("> ");
+    type("\004");
+    expect_exit(0);
+    start(model, "--kv=f32");
+    type_load("rows.kv");
+    expect("layer 0: rows of full");
+    expect("> ");
+    type("hi\r");
+    expect("abc\r\n");
     expect("> ");
     type("\004");
     expect_exit(0);
@@ -707,6 +849,9 @@ int main(void)
         cmocka_unit_test(test_system_message),
         cmocka_unit_test(test_saved_conversations),
         cmocka_unit_test(test_unsound_conversations),
+        cmocka_unit_test(test_rows_are_loaded),
+        cmocka_unit_test(test_loaded_rows_of_a_text),
+        cmocka_unit_test(test_rows_of_others_are_refused),
         cmocka_unit_test(test_quoted_messages),
         cmocka_unit_test(test_pasting),
         cmocka_unit_test(test_signals_give_the_terminal_back),

@@ -184,7 +184,7 @@ static void test_facts(void **state)
                                        "--temp", "0", "--ctx", "100"}};
     program_result result = program_run(&call);
     assert_int_equal(result.code, 0);
-    program_expect_part(result.err, "prompt      1 tokens in ");
+    program_expect_part(result.err, "prompt      1 token in ");
     program_expect_part(result.err, "generation  9 tokens in ");
     program_expect_part(result.err, "(end of turn)");
     program_expect_part(result.err, " tokens/s");

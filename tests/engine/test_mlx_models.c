@@ -54,24 +54,13 @@ static void go_on(const engine_fixture *f, const family_case *c, kvern_state *st
                            logits + (size_t)begin * c->vocabulary);
 }
 
-// Families that keep neighbours where mlx-lm has halves, and whose heads rotate as a whole.
-static size_t k_pairs(const engine_fixture *f)
-{
-    static const char *const names[] = {"llama", "mistral", "smollm3"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(f->facts->family->architecture, names[i]) == 0)
-            return kvern_composition_layer(f->composition, 0)->k_dim;
-    }
-    return 0;
-}
-
 static kvern_state *load(const engine_fixture *f, const char *path)
 {
     kvern_mlx_file *file;
     kvern_state *state;
     assert_ok(kvern_mlx_open(f->context, path, &file));
     kvern_mlx_import_options options = kvern_mlx_import_options_default();
-    options.k_pairs = k_pairs(f);
+    options.k_pairs = model_key_pairs(f->facts);
     assert_ok(kvern_mlx_import(file, f->composition, &options, &state));
     kvern_mlx_close(file);
     return state;
@@ -98,7 +87,7 @@ static void check_model(const family_case *c, const char *ours, const char *thei
     go_on(&f, c, state, 0, LEFT_AT, whole);
     memcpy(saved, whole, count * sizeof *saved);
     kvern_mlx_export_options options = kvern_mlx_export_options_default();
-    options.k_pairs = k_pairs(&f);
+    options.k_pairs = model_key_pairs(f.facts);
     assert_ok(kvern_mlx_export(state, NULL, 0, ours, &options));
     go_on(&f, c, state, LEFT_AT, rest, whole);
     kvern_state_destroy(state);

@@ -427,6 +427,50 @@ static void forged_headers_are_refused_by_name(void **state)
     kvern_state_destroy(s);
 }
 
+// A signature that is no layer's, in place of the first one, `window20+2+4:h1:k8=bf16:v8=bf16`.
+static void expect_no_composition(const char *signature)
+{
+    static const char own[] = "window20+2+4:h1:k8=bf16:v8=bf16";
+    kvern_file *file;
+    kvern_composition *made;
+    forgery f = forgery_read("f");
+    assert_int_equal(strlen(own), strlen(signature));
+    assert_true(forgery_replace(&f, own, signature));
+    forgery_sum(&f, context, false);
+    const uint64_t held = books.held_bytes;
+    assert_ok(kvern_file_open_memory(context, f.data, f.bytes, &file));
+    const kvern_status status = kvern_file_composition(file, &made);
+    if (!status || made || !strstr(kvern_error_detail(), "layer 0"))
+        fail_msg("%s: %s", signature, kvern_error_detail());
+    kvern_file_close(file);
+    assert_true(books.held_bytes == held);
+    forgery_free(&f);
+}
+
+static void signatures_of_no_layer_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "wimdow20+2+4:h1:k8=bf16:v8=bf16", "window20+2+4:h1:k8=bf16:v8=bf17",
+        "window20+2+4:h1:k8=bf16:v8=bf1 ", "window-1+2+4:h1:k8=bf16:v8=bf16",
+        "window20+2+4:h1:k8=bf16-v8=bf16", "window20+2+4:h1:k8=bf16:w8=bf16",
+        "window20+2+4:h0:k8=bf16:v8=bf16", "window02+2+4:h1:k8=bf16:v8=bf16",
+        "full:h1:k128=turbo4r9c9:v8=bf16", "full:h4294967297:k16=f32:v8=f32",
+        "full:h99999999999999:k8=f32:v8=", "full:h1234567890123456789012345",
+        "shared:0:full:h01:k16=f32:v8=f3", "shared:99999999999:full:h1:k8=f",
+        "latent:latent8=f32:rope8=f32:in", "delta:h1/2:k8:v8:conv3:start123",
+        "ssd:h999999999999/9:k8:v8:conv3", "lane:bytes999999999999999999999",
+        "full:h1:k64=affine4g48f16:v8=f3", "full:h1:k64=affineg64bf16:v8=f1",
+        "full:h1:k16=f32:v16=f32:start00", "full:h1:k8=f32:v8=f32:precise4+",
+        "latent:latent12=bf16:rope08=f16", "full:h1:k64=rotated4g64bf16:v8=",
+        "delta:h1/2:k8:v8:conv4294967299"};
+    kvern_state *s = filled_state();
+    (void)save_calls(s, "f");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_no_composition(bad[i]);
+    kvern_state_destroy(s);
+}
+
 static void notes_bear_on_nothing(void **state)
 {
     (void)state;
@@ -588,6 +632,7 @@ int main(void)
         TEST(a_change_of_any_byte_is_found),
         TEST(damaged_pages_are_named),
         TEST(forged_headers_are_refused_by_name),
+        TEST(signatures_of_no_layer_are_refused),
         TEST(notes_bear_on_nothing),
         TEST(fault_e10_parts_that_disagree_are_refused),
         TEST(forged_tables_are_refused_or_harmless),

@@ -40,12 +40,25 @@ static kvern_file *open_file(kvern_context *context, const char *name)
     return file;
 }
 
+// What a file says of its layers is a composition.
+static void expect_composition(const kvern_file *file, const kvern_composition *wanted)
+{
+    kvern_composition *made;
+    assert_ok(kvern_file_composition(file, &made));
+    assert_int_equal(kvern_composition_layers(wanted), kvern_composition_layers(made));
+    for (size_t l = 0; l < kvern_composition_layers(made); l++)
+        assert_string_equal(kvern_composition_signature(wanted, l),
+                            kvern_composition_signature(made, l));
+    kvern_composition_release(made);
+}
+
 static void load(kvern_context *context, const char *name, bool copy, kvern_state *s)
 {
     kvern_file_load_options options = kvern_file_load_options_default();
     kvern_file *file = open_file(context, name);
     options.copy = copy;
     options.verify = 1;
+    expect_composition(file, kvern_state_composition(s));
     assert_ok(kvern_file_load(file, &options, s));
     kvern_file_close(file); // rows stay
     expect_sound_state(s);
@@ -264,6 +277,32 @@ static void checkpoints_come_back(void **state)
     kvern_state_destroy(u);
     kvern_state_destroy(t);
     kvern_state_destroy(s);
+    hybrid_close(&w);
+}
+
+static void a_file_loads_without_its_model(void **state)
+{
+    (void)state;
+    hybrid_world w;
+    hybrid_open(&w, NULL, false);
+    kvern_state *s = hybrid_state(&w, ROWS), *t;
+    fill(s);
+    save(s, "a");
+    kvern_file *file = open_file(w.context, "a");
+    kvern_composition *own = (kvern_composition *)&w;
+    assert_status(KVERN_ERR_ARGUMENT, kvern_file_composition(NULL, &own));
+    assert_null(own);
+    assert_status(KVERN_ERR_ARGUMENT, kvern_file_composition(file, NULL));
+    assert_ok(kvern_file_composition(file, &own));
+    assert_ok(kvern_state_create(own, 0, &t));
+    assert_ok(kvern_file_load(file, NULL, t));
+    kvern_file_close(file);
+    expect_same_rows(s, t, "without its model");
+    save(t, "b");
+    expect_same_files("a", "b");
+    kvern_state_destroy(t);
+    kvern_state_destroy(s);
+    kvern_composition_release(own);
     hybrid_close(&w);
 }
 
@@ -677,6 +716,7 @@ int main(void)
         cmocka_unit_test(rows_are_the_same_whatever_memory_held_before),
         cmocka_unit_test(hybrid_states_come_back),
         cmocka_unit_test(checkpoints_come_back),
+        cmocka_unit_test(a_file_loads_without_its_model),
         cmocka_unit_test(shared_pages_are_written_once),
         cmocka_unit_test(mapped_pages_take_no_memory_and_are_copied_when_written),
         cmocka_unit_test(two_processes_load_one_file),

@@ -10,6 +10,7 @@
 //     identity.c        whose rows they are
 //     verify.c          checksums of pages; page_sum.h computes them
 //     load.c            rows of a file, in a state
+//     layers.c          the composition that a file's signatures say
 //
 // Its tensors, in the order of their data:
 //
