@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const command *const COMMANDS[] = {
-    &command_run,    &command_batch, &command_inspect, &command_fit,  &command_tokenize,
-    &command_logits, &command_eval,  &command_cache,   &command_pull, &command_bench};
+static const command *const COMMANDS[] = {&command_run,     &command_batch, &command_serve,
+                                          &command_inspect, &command_fit,   &command_tokenize,
+                                          &command_logits,  &command_eval,  &command_cache,
+                                          &command_pull,    &command_bench};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static const char DESCRIPTION[] = "Runs language models from GGUF files and Hugging Face "
@@ -73,8 +74,7 @@ static const struct {
     {"show", "'kvern inspect MODEL' shows what a file holds"},
     {"info", "'kvern inspect MODEL' shows what a file holds"},
     {"perplexity", "'kvern eval MODEL' measures perplexity"},
-    {"serve", "there is no server; 'kvern batch' answers many prompts at once"},
-    {"server", "there is no server; 'kvern batch' answers many prompts at once"},
+    {"server", "'kvern serve MODEL' answers requests over HTTP"},
     {"quantize", "models are not converted; '--kv q4' stores the KV cache in fewer bits"},
     {"rm", "models that were fetched are files in a folder, which 'kvern pull --help' names"},
 };

@@ -15,12 +15,26 @@ target_link_libraries(kvern_engine PUBLIC kvern_flags kvern_static
                                           PkgConfig::JANSSON PkgConfig::PCRE2
                                           PkgConfig::UTF8PROC PkgConfig::XXHASH)
 
+# The server behind `kvern serve`, with the page that browsers get.
+# (Its pkg-config file asks for those of the TLS library, which nothing here uses.)
+find_path(MICROHTTPD_INCLUDE microhttpd.h)
+find_library(MICROHTTPD_LIBRARY microhttpd)
+if(NOT MICROHTTPD_INCLUDE OR NOT MICROHTTPD_LIBRARY)
+    message(FATAL_ERROR "The program needs libmicrohttpd (Debian: libmicrohttpd-dev)")
+endif()
+include(cmake/page.cmake)
+file(GLOB_RECURSE SERVER_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/server/*.c)
+add_library(kvern_server STATIC ${SERVER_SOURCES})
+kvern_embed_page(kvern_server)
+target_include_directories(kvern_server SYSTEM PRIVATE ${MICROHTTPD_INCLUDE})
+target_link_libraries(kvern_server PUBLIC kvern_engine PRIVATE ${MICROHTTPD_LIBRARY})
+
 # The program's parts are a library, so that tests can call them.
 file(GLOB_RECURSE CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 if(CLI_SOURCES)
     list(REMOVE_ITEM CLI_SOURCES ${PROJECT_SOURCE_DIR}/cli/main.c)
     add_library(kvern_cli STATIC ${CLI_SOURCES})
-    target_link_libraries(kvern_cli PUBLIC kvern_engine PkgConfig::LIBEDIT)
+    target_link_libraries(kvern_cli PUBLIC kvern_engine kvern_server PkgConfig::LIBEDIT)
     add_executable(kvern_program ${PROJECT_SOURCE_DIR}/cli/main.c)
     set_target_properties(kvern_program PROPERTIES OUTPUT_NAME kvern)
     target_link_libraries(kvern_program PRIVATE kvern_cli)

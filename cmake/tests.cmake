@@ -116,6 +116,25 @@ foreach(file IN LISTS TEST_SOURCES)
     endif()
 endforeach()
 
+# tests/server/test_<name>.py: clients of `kvern serve`.
+if(TARGET kvern_program AND NOT CMAKE_CROSSCOMPILING)
+    find_package(Python3 REQUIRED COMPONENTS Interpreter)
+    add_executable(server_models ${PROJECT_SOURCE_DIR}/tests/server/make_models.c)
+    target_link_libraries(server_models PRIVATE kvern_test_support)
+    file(GLOB SERVER_TESTS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/server/test_*.py)
+    foreach(file IN LISTS SERVER_TESTS)
+        get_filename_component(name ${file} NAME_WE)
+        string(REGEX REPLACE "^test_" "" name ${name})
+        if(KVERN_SANITIZE STREQUAL "thread" AND NOT name MATCHES "thread")
+            continue()
+        endif()
+        kvern_add_test(server ${name} ${Python3_EXECUTABLE} -B ${file})
+        set_property(TEST ${KVERN_TEST_PREFIX}server/${name} APPEND PROPERTY ENVIRONMENT
+                     KVERN_PROGRAM=$<TARGET_FILE:kvern_program>
+                     KVERN_SERVER_MODELS=$<TARGET_FILE:server_models>)
+    endforeach()
+endif()
+
 if(TARGET kvern_engine AND NOT KVERN_SANITIZE STREQUAL "thread")
     file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
     list(LENGTH FUZZ_SOURCES FUZZ_COUNT)

@@ -8,8 +8,10 @@
 #include "cli/io/report.h"
 #include "cli/io/signals.h"
 #include "cli/io/text.h"
-#include "cli/session/draft_options.h"
-#include "cli/session/sampling_options.h"
+
+#include "engine/sampling/biases.h"
+
+#include "engine/sampling/biases.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,52 +102,17 @@ static kvern_status read_prompts(batch_job *job, engine_error *error)
                : engine_fail(error, KVERN_ERR_MEMORY, "no memory for the job");
 }
 
-static size_t draft_tokens_of(const draft_options *options)
-{
-    if (!options->source) {
-        return 0;
-    }
-    return options->tokens ? options->tokens : GENERATOR_DRAFT_TOKENS;
-}
-
-static kvern_status make_schedule(batch_job *job, engine_error *error)
-{
-    kvern_status status =
-        prefix_cache_open(&job->options->session.common, &job->loaded, &job->cache, error);
-    if (status != KVERN_OK) {
-        return status;
-    }
-    const schedule_options wanted = {.context_length = job->loaded.context_length,
-                                     .most_rows = job->options->parallel,
-                                     .draft_tokens =
-                                         draft_tokens_of(&job->options->session.common.draft),
-                                     .draft = job->draft.model,
-                                     .draft_composition = job->draft.composition,
-                                     .store = job->cache.store,
-                                     .disk = job->cache.disk,
-                                     .store_key = job->cache.key};
-    return schedule_create(job->loaded.model, job->loaded.composition, &wanted, &job->schedule,
-                           error);
-}
-
 static kvern_status load(batch_job *job, engine_error *error)
 {
     const session_options *options = &job->options->session;
-    kvern_status status = check_draft(&options->common, error);
-    if (status == KVERN_OK) {
-        status = load_model(&options->common, &job->loaded, error);
+    kvern_status status = served_model_open(options, &job->served, error);
+    if (status != KVERN_OK) {
+        return status;
     }
-    if (status == KVERN_OK && !model_tokenizer(job->loaded.model)) {
-        status =
-            engine_fail(error, KVERN_ERR_UNSUPPORTED, "%s has no tokenizer", options->common.model);
-    }
-    if (status == KVERN_OK) {
-        status = session_template(options, job->loaded.model, false, &job->chat, error);
-    }
-    if (status == KVERN_OK) {
-        status = load_draft_beside(&options->common, &job->loaded, &job->draft, error);
-    }
-    return status == KVERN_OK ? make_schedule(job, error) : status;
+    const schedule_options wanted =
+        served_model_schedule(&job->served, options, job->options->parallel);
+    return schedule_create(job->served.loaded.model, job->served.loaded.composition, &wanted,
+                           &job->schedule, error);
 }
 
 // The file of results comes last: whatever fails before neither makes it nor changes it.
@@ -158,7 +125,8 @@ kvern_status batch_job_open(const batch_options *options, batch_job *job, engine
     }
     char fingerprint[BATCH_FINGERPRINT_TEXT];
     if (status == KVERN_OK) {
-        status = batch_fingerprint(&options->session, &job->loaded, job->chat, fingerprint, error);
+        status = batch_fingerprint(&options->session, &job->served.loaded, job->served.chat,
+                                   fingerprint, error);
     }
     if (status == KVERN_OK) {
         status = batch_output_open(options->out, fingerprint, &job->output, error);
@@ -172,10 +140,7 @@ kvern_status batch_job_open(const batch_options *options, batch_job *job, engine
 kvern_status batch_job_close(batch_job *job, engine_error *error)
 {
     schedule_destroy(job->schedule); // tells of the ends of what still runs
-    prefix_cache_close(&job->cache);
-    chat_template_destroy(job->chat);
-    unload_model(&job->draft);
-    unload_model(&job->loaded);
+    served_model_close(&job->served);
     json_decref(job->seen);
     json_decref(job->unknown);
     text_buffer_free(&job->text);
@@ -232,7 +197,7 @@ static kvern_status complete_sampling(batch_item *item, sampler_options *samplin
                                       engine_error *error)
 {
     const chat_request *asked = &item->prompt.request;
-    const tokenizer *tokens = model_tokenizer(item->job->loaded.model);
+    const tokenizer *tokens = model_tokenizer(item->job->served.loaded.model);
     *sampling = asked->sampling;
     if (!sampling_biases(sampling->biases, sampling->bias_count, asked->ignore_eos ? tokens : NULL,
                          &item->biases, &sampling->bias_count)) {
@@ -250,8 +215,8 @@ static kvern_status submit(batch_item *item, engine_error *error)
     sampler_options sampling;
     kvern_status status = complete_sampling(item, &sampling, error);
     if (status == KVERN_OK) {
-        status = batch_prompt_encode(prompt, model_tokenizer(job->loaded.model), job->chat, &tokens,
-                                     error);
+        status = batch_prompt_encode(prompt, model_tokenizer(job->served.loaded.model),
+                                     job->served.chat, &tokens, error);
     }
     if (status == KVERN_OK) {
         const schedule_request request = {.tokens = tokens.ids,
@@ -374,7 +339,7 @@ void batch_job_run(batch_job *job)
     job->interrupted = more ? signals_noted() : 0;
     job->statistics = schedule_get_statistics(job->schedule);
     job->store = kvern_store_stats_default();
-    if (job->cache.store) { // cannot fail: the arguments are right
-        (void)!kvern_store_get_stats(job->cache.store, &job->store);
+    if (job->served.cache.store) { // cannot fail: the arguments are right
+        (void)!kvern_store_get_stats(job->served.cache.store, &job->store);
     }
 }

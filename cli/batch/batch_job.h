@@ -7,9 +7,7 @@
 
 #include "cli/batch/batch_output.h"
 #include "cli/io/progress.h"
-#include "cli/session/model_loading.h"
-#include "cli/session/prefix_cache.h"
-#include "cli/session/session.h"
+#include "cli/session/served_model.h"
 
 #include "engine/generation/schedule.h"
 
@@ -28,10 +26,7 @@ typedef struct batch_job {
     json_t *seen;     // object: keys of the ids so far, and the lines that they are in
     json_t *unknown;  // object: keys of lines that nobody knows, each of which was reported once
     batch_output output;
-    loaded_model loaded;
-    loaded_model draft;  // all zero: none
-    chat_template *chat; // NULL: text is used as it is
-    prefix_cache cache;
+    served_model served;
     schedule *schedule;
     size_t active; // requests of the scheduler
 

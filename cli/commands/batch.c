@@ -127,15 +127,15 @@ static void print_facts(const batch_job *job)
     }
     fprintf(stderr, "KV cache    %" PRIu64 " bytes (%s) of %s at most\n", sums->peak_kv_bytes,
             number_format_bytes(sums->peak_kv_bytes, bytes),
-            storage_text(&job->options->session.common.storage, model_get_facts(job->loaded.model),
-                         storage));
+            storage_text(&job->options->session.common.storage,
+                         model_get_facts(job->served.loaded.model), storage));
     sampling_print(&job->options->session.sampling);
 }
 
 // Lookups by the reason why they found no more; null without a store.
 static json_t *reuse_json(const batch_job *job)
 {
-    if (!job->cache.store) {
+    if (!job->served.cache.store) {
         return json_null();
     }
     const kvern_store_stats *stats = &job->store;
@@ -178,9 +178,9 @@ static int print_batch_json(const batch_job *job)
     json_put_size(&object, "accepted", sums->accepted);
     json_put_text(&object, "kv",
                   storage_text(&job->options->session.common.storage,
-                               model_get_facts(job->loaded.model), storage));
+                               model_get_facts(job->served.loaded.model), storage));
     json_put_size(&object, "kv_bytes", sums->peak_kv_bytes);
-    json_put_size(&object, "context", job->loaded.context_length);
+    json_put_size(&object, "context", job->served.loaded.context_length);
     json_put_float(&object, "temperature", sampling->temperature);
     json_put_size(&object, "seed", sampling->seed);
     return json_print(object);

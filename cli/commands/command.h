@@ -19,6 +19,7 @@ extern const command command_logits;
 extern const command command_fit;
 extern const command command_eval;
 extern const command command_batch;
+extern const command command_serve;
 extern const command command_bench;
 extern const command command_pull;
 extern const command command_cache;

@@ -15,11 +15,6 @@ extern const struct argp sampling_argp; // --temp, --top-k, ..., --seed, penalti
 bool sampling_init(session_options *options, int argc);
 void sampling_free(session_options *options);
 
-// Makes the biases of a sampler, free(): those that were given, and with a tokenizer `without_ends`
-// also that none of its tokens that end a turn is ever chosen. False: no memory.
-bool sampling_biases(const logit_bias *given, size_t given_count, const tokenizer *without_ends,
-                     logit_bias **out, size_t *count);
-
 // Prints the way of sampling on stderr.
 void sampling_print(const sampler_options *sampling);
 

@@ -9,6 +9,8 @@
 #include "cli/options/storage_options.h"
 #include "cli/session/sampling_options.h"
 
+#include "engine/sampling/biases.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

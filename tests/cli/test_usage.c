@@ -162,7 +162,7 @@ static void test_words_of_other_programs(void **state)
     static const char *const CASES[][2] = {
         {"list", "'kvern pull --list'"},     {"ls", "'kvern pull --list'"},
         {"show", "'kvern inspect MODEL'"},   {"chat", "'kvern run MODEL'"},
-        {"serve", "there is no server"},     {"download", "'kvern pull NAME'"},
+        {"server", "'kvern serve MODEL'"},   {"download", "'kvern pull NAME'"},
         {"perplexity", "'kvern eval MODEL'"}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         program_expect_usage(&(program_call){.arguments = {CASES[i][0], "m"}}, CASES[i][1]);

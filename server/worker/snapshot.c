@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "server/worker/snapshot.h"
+
+#include "server/base/json_text.h"
+
+#include <string.h>
+
+void snapshot_facts(const schedule *s, const worker_options *options, const measures *m,
+                    worker_facts *out)
+{
+    *out = (worker_facts){.statistics = schedule_get_statistics(s),
+                          .measures = *m,
+                          .memory = kvern_memory_default(),
+                          .store = kvern_store_stats_default(),
+                          .disk = kvern_disk_store_stats_default(),
+                          .has_store = options->schedule.store,
+                          .has_disk = options->schedule.disk,
+                          .most_rows = options->schedule.most_rows,
+                          .most_queued = options->most_queued};
+    out->queued = out->statistics.queued;
+    out->running = out->statistics.running;
+    out->kv_bytes = kvern_state_bytes(schedule_state(s));
+    // The arguments are right: these cannot fail.
+    (void)!kvern_context_memory(model_context(options->model), &out->memory);
+    if (out->has_store) {
+        (void)!kvern_store_get_stats(options->schedule.store, &out->store);
+    }
+    if (out->has_disk) {
+        (void)!kvern_disk_store_get_stats(options->schedule.disk, &out->disk);
+    }
+}
+
+// ---- JSON ----
+
+static json_t *memory_json(const worker_facts *facts)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I}", "budget_bytes", (json_int_t)facts->memory.budget_bytes,
+        "held_bytes", (json_int_t)facts->memory.held_bytes, "peak_bytes",
+        (json_int_t)facts->memory.peak_bytes, "page_bytes", (json_int_t)facts->memory.page_bytes,
+        "row_bytes", (json_int_t)facts->kv_bytes);
+}
+
+static json_t *queue_json(const worker_facts *facts)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:b}", "running", (json_int_t)facts->running, "waiting",
+                     (json_int_t)facts->queued, "rows", (json_int_t)facts->most_rows,
+                     "waiting_limit", (json_int_t)facts->most_queued, "draining",
+                     (int)facts->draining);
+}
+
+// Sums since the server began; who looks twice has rates.
+static json_t *totals_json(const worker_facts *facts)
+{
+    const schedule_statistics *sums = &facts->statistics;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "steps", (json_int_t)sums->steps,
+                     "prompt_tokens", (json_int_t)sums->prompt_tokens, "shared_tokens",
+                     (json_int_t)sums->shared_tokens, "stored_tokens",
+                     (json_int_t)sums->stored_tokens, "generated_tokens",
+                     (json_int_t)sums->generated_tokens, "seconds", sums->seconds);
+}
+
+static json_t *reasons_json(const uint64_t *why)
+{
+    json_t *reasons = json_object();
+    for (int i = 0; reasons && i < KVERN_STORE_WHY_COUNT; i++) {
+        if (why[i] > 0) {
+            json_object_set_new(reasons, kvern_store_why_text((kvern_store_why)i),
+                                json_integer((json_int_t)why[i]));
+        }
+    }
+    return reasons;
+}
+
+static json_t *store_json(const worker_facts *facts)
+{
+    const kvern_store_stats *stats = &facts->store;
+    if (!facts->has_store) {
+        return json_null();
+    }
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "budget_bytes",
+        (json_int_t)stats->budget_bytes, "bytes", (json_int_t)stats->bytes, "entries",
+        (json_int_t)stats->entries, "lookups", (json_int_t)stats->lookups.count, "full_hits",
+        (json_int_t)stats->lookups.full_hits, "partial_hits",
+        (json_int_t)stats->lookups.partial_hits, "misses", (json_int_t)stats->lookups.misses,
+        "tokens_asked", (json_int_t)stats->lookups.tokens_asked, "tokens_lent",
+        (json_int_t)stats->lookups.tokens_lent, "evictions", (json_int_t)stats->evictions, "why",
+        reasons_json(stats->lookups.why), "why_missed", reasons_json(stats->lookups.why_missed));
+}
+
+static json_t *disk_json(const worker_facts *facts)
+{
+    const kvern_disk_store_stats *stats = &facts->disk;
+    if (!facts->has_disk) {
+        return json_null();
+    }
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "budget_bytes",
+                     (json_int_t)stats->budget_bytes, "bytes", (json_int_t)stats->bytes, "entries",
+                     (json_int_t)stats->entries, "lookups", (json_int_t)stats->lookups.count,
+                     "full_hits", (json_int_t)stats->lookups.full_hits, "partial_hits",
+                     (json_int_t)stats->lookups.partial_hits, "misses",
+                     (json_int_t)stats->lookups.misses, "tokens_lent",
+                     (json_int_t)stats->lookups.tokens_lent, "why",
+                     reasons_json(stats->lookups.why));
+}
+
+static json_t *row_json(const job_choice *c)
+{
+    const job *j = c->job;
+    const job_prompt *prompt = &j->options.prompts[c->index / j->options.each];
+    return json_pack("{s:I, s:I, s:I}", "request", (json_int_t)c->id, "choice",
+                     (json_int_t)c->index, "prompt_tokens", (json_int_t)prompt->count);
+}
+
+static json_t *rows_json(const job *jobs)
+{
+    json_t *rows = json_array();
+    for (const job *j = jobs; j && rows; j = j->next) {
+        for (size_t i = 0; i < j->count; i++) {
+            if (!j->choices[i].ended && j->choices[i].id > 0) {
+                json_array_append_new(rows, row_json(&j->choices[i]));
+            }
+        }
+    }
+    return rows;
+}
+
+bool snapshot_write(const schedule *s, const worker_options *options, const job *jobs,
+                    const worker_facts *facts, text_buffer *out)
+{
+    (void)s;
+    json_t *all =
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "context_length",
+                  (json_int_t)options->schedule.context_length, "memory", memory_json(facts),
+                  "queue", queue_json(facts), "totals", totals_json(facts), "rows", rows_json(jobs),
+                  "store", store_json(facts), "disk", disk_json(facts));
+    return server_json_write(all, out);
+}
