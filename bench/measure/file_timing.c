@@ -2,11 +2,13 @@
 #include "bench/measure/file_timing.h"
 
 #include "bench/measure/clock.h"
+#include "bench/measure/page_cache.h"
 #include "bench/measure/roofline.h"
 
 #include <kvern/kvern.h>
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +227,58 @@ static kvern_status time_load(file_run *run, file_times *times)
     return status;
 }
 
+// ---- The same from the disk ----
+
+static kvern_status time_disk_read(file_run *run, double *seconds)
+{
+    void *block = malloc(WRITE_BYTES);
+    const double start = clock_seconds();
+    const int file = open(run->rows, O_RDONLY | O_CLOEXEC);
+    ssize_t count = block && file >= 0 ? 1 : -1;
+    while (count > 0)
+        count = read(file, block, WRITE_BYTES);
+    *seconds = clock_seconds() - start;
+    if (file >= 0)
+        close(file);
+    free(block);
+    return count < 0 ? KVERN_ERR_IO : KVERN_OK;
+}
+
+// `then` is a decode, or the checksums of all pages.
+static kvern_status time_disk_load(file_run *run, bool verifies, double *load, double *then)
+{
+    kvern_file *file = NULL;
+    kvern_state *state = NULL;
+    kvern_status status = kvern_state_create(run->composition, 0, &state);
+    const double start = clock_seconds();
+    if (!status)
+        status = kvern_file_open(run->context, run->rows, &file);
+    if (!status)
+        status = kvern_file_load(file, NULL, state);
+    const double loaded = clock_seconds();
+    *load = loaded - start;
+    if (!status)
+        status = verifies ? kvern_file_verify(file) : step(run, state, KVERN_PHASE_DECODE, 1);
+    *then = clock_seconds() - loaded;
+    kvern_file_close(file);
+    kvern_state_destroy(state);
+    return status;
+}
+
+static kvern_status time_disk(file_run *run, file_times *times)
+{
+    double load;
+    times->disk_read = times->disk_load = times->disk_first = times->disk_verify = -1;
+    if (!page_cache_drop(run->rows))
+        return KVERN_OK;
+    kvern_status status = time_disk_read(run, &times->disk_read);
+    if (!status && page_cache_drop(run->rows))
+        status = time_disk_load(run, true, &load, &times->disk_verify);
+    if (!status && page_cache_drop(run->rows))
+        status = time_disk_load(run, false, &times->disk_load, &times->disk_first);
+    return status;
+}
+
 kvern_status file_timing_measure(file_run *run, file_times *times)
 {
     const kvern_executor executor = kvern_context_executor(run->context);
@@ -235,6 +289,8 @@ kvern_status file_timing_measure(file_run *run, file_times *times)
         status = time_load(run, times);
     if (!status)
         status = time_faults(run, &times->faults);
+    if (!status)
+        status = time_disk(run, times);
     times->read_limit =
         roofline_measure(&run->buffer, &executor, kvern_context_cpu_features(run->context))
             .bytes_per_s;

@@ -18,14 +18,19 @@ typedef struct file_case {
 
 // Of one round, in seconds; bandwidths are those of `file_bytes`.
 typedef struct file_times {
-    double write;      // as many bytes from memory to a new file, synced, and given its name
-    double save;       // the rows
-    double load;       // opened and mapped
-    double first;      // a decode of all layers then
-    double second;     // the next one
-    double faults;     // reading one byte of every page of another mapping
-    double verify;     // checksums of all pages
-    double read_limit; // bytes per second of memory
+    double write;  // as many bytes from memory to a new file, synced, and given its name
+    double save;   // the rows
+    double load;   // opened and mapped
+    double first;  // a decode of all layers then
+    double second; // the next one
+    double faults; // reading one byte of every page of another mapping
+    // With nothing of the file in memory; negative where it cannot be had out of there:
+    double disk_read;   // reading it from the disk, once
+    double disk_load;   // opened and mapped
+    double disk_first;  // a decode of all layers then
+    double disk_verify; // checksums of all pages, of another load
+    double verify;      // checksums of all pages
+    double read_limit;  // bytes per second of memory
 } file_times;
 
 typedef struct file_run file_run;

@@ -198,7 +198,27 @@ def layer_aims(results):
     return aims
 
 
+def store_aims(results):
+    """First tokens behind a stored prefix against computing it, files against disk and memory."""
+    speeds = {name: tuple(item["speed"] for data in results.first_tokens for item in data["items"]
+                          if item["name"].startswith(name)) for name in ("memory", "disk")}
+    files = [{item["name"]: item for item in data["items"]} for data in results.files]
+    lookups = tuple(50 / cell[kind]["us"] for cell in results.lookups if cell["entries"] == 100000
+                    for kind in ("found", "missed"))
+    return [
+        Aim("first token behind 4096 stored tokens, SmolLM2, from memory against none stored", 20, "x",
+            speeds["memory"]),
+        Aim("the same from disk, the directory open or not, in the system's memory or not", 10, "x", speeds["disk"]),
+        Aim("50 us over a lookup among 100,000 entries behind 8192 common tokens", 1, "x", lookups),
+        Aim("5 ms over mapping a file of 1 GiB", 1, "x", tuple(5 / items["load"]["ms"] for items in files)),
+        Aim("saving: share of a plain write that is synced", 0.80, "%",
+            tuple(items["write"]["ms"] / items["save"]["ms"] for items in files)),
+        Aim("verification: share of memory read speed", 0.80, "%",
+            tuple(items["read"]["ms"] / items["verify"]["ms"] for items in files)),
+    ]
+
+
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
             *quantized_aims(results), *second_model_aims(results), *row_aims(results), *storage_aims(results),
-            *layer_aims(results)]
+            *layer_aims(results), *store_aims(results)]

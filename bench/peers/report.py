@@ -401,6 +401,71 @@ def rows_part(results):
     return "\n".join(["## Rows, batches and drafts\n", *parts]) if parts else ""
 
 
+STORE_TITLE = "Prefixes that are kept"
+
+
+def item_times(item):
+    return range_text(*(1e6 * item[key] for key in ("ms", "ms_low", "ms_high")))
+
+
+def token_table(results):
+    """Of first tokens; what was measured on one number of threads alone is left out."""
+    first, *_ = results.first_tokens
+    rows = []
+    for name, what in [(item["name"], item["what"]) for item in first["items"]]:
+        items = [item for data in results.first_tokens for item in data["items"] if item["name"] == name]
+        cells = [text for item in items for text in (item_times(item), f"{item['speed']:.0f}x")]
+        rows.append([what, *cells])
+    head = ["", *(text for data in results.first_tokens for text in (thread_text(data["threads"]), "ratio"))]
+    return table(head, rows)
+
+
+def file_table(results):
+    rows = []
+    for name, what in [(item["name"], item["what"]) for item in results.files[0]["items"]]:
+        items = [item for data in results.files for item in data["items"] if item["name"] == name]
+        # A load reads next to nothing, and so have its bytes no speed.
+        rows.append([what, *(text for item in items for text in (
+            item_times(item), "-" if name.endswith("load") else f"{item['bytes_per_s'] / 1e9:.2f}"))])
+    head = ["", *(text for data in results.files for text in (thread_text(data["threads"]), "GB/s"))]
+    return table(head, rows)
+
+
+def times_row(cell, names):
+    return [range_text(*(1e3 * cell[name][key] for key in ("us", "us_low", "us_high"))) for name in names]
+
+
+def store_part(results):
+    """Stores in memory and on disk, and files of rows."""
+    steps, parts = results.store_steps, []
+    if results.first_tokens:
+        first = results.first_tokens[0]
+        parts += [f"`kvern bench store first-token`: SmolLM2, from the request to the first token of the answer to a "
+                  f"prompt of {first['prefix']} tokens that are stored and {first['behind']} that are not.\n",
+                  token_table(results)]
+    if results.files:
+        parts += [f"`kvern bench store file`: a row of {results.files[0]['bytes'] / 2**20:.0f} MiB, 16 layers of bf16. "
+                  "The disk is that of the machine, and what is below the system's memory may be in its host's.\n",
+                  file_table(results)]
+    if results.lookups:
+        names = ("found", "missed", "published")
+        rows = [[str(cell["entries"]), str(cell["common"]), *times_row(cell, names)] for cell in results.lookups]
+        parts += ["`kvern bench store lookup`: the store in memory. Lookups that take memory end the command.\n",
+                  table(["entries", "common tokens", "an entry found", "none found", "published"], rows)]
+    if results.directories:
+        names = ("opened", "found", "missed", "unchanged", "changed")
+        rows = [[str(cell["entries"]), *times_row(cell, names)] for cell in results.directories]
+        parts += ["`kvern bench store directory`: the store on disk, its files in memory.\n",
+                  table(["entries", "opened", "an entry found", "none found", "looked again", "behind a new entry"],
+                        rows)]
+    if not parts:
+        return ""
+    facts = (f"Measured on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit "
+             f"{', '.join(steps.commits)}; others took {foreign_text(steps) if steps.foreign_shares else '?'} of the "
+             "processors' time. Medians and quartiles.\n")
+    return "\n".join(part for part in (f"## {STORE_TITLE}\n", facts, warning_part(steps), *parts) if part)
+
+
 def decode_plot(results):
     """Time over positions, where the results have the geometry of the aims; else of the first cell."""
     cells = results.select(phase="decode", threads=results.threads()[0])
@@ -591,7 +656,7 @@ def with_plots(text, drawn):
 
 
 def general_parts(results, old):
-    """What comes first is about everything but LAYERS."""
+    """What comes first is about everything but what speaks for itself."""
     if results.steps.timed or not old.get("Machine"):
         return [warning_part(results.steps), machine_part(results), coverage_part(results)]
     warning = [line + "\n" for line in old[""].splitlines() if line.startswith(WARNING)]
@@ -607,6 +672,7 @@ def page_of(results, old, drawn):
         **model_parts(results),
         QUALITY_TITLE: quality_part(results),
         "Overheads": overhead_part(results),
+        STORE_TITLE: store_part(results),
         "Rows, batches and drafts": rows_part(results),
     }
     parts = [with_plots(text, drawn) if text and text != old.get(title) else old.get(title, "")

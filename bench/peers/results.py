@@ -74,6 +74,8 @@ class Cell:
 
 # Groups of results that are about other layers than attention over K and V.
 LAYERS = ("latent", "recurrent", "select")
+# Groups that the page speaks of by themselves.
+APART = (*LAYERS, "store")
 
 
 class Steps:
@@ -178,10 +180,11 @@ class Results:
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
                  for group in ("attention", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
-                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality")}
+                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality", "store")}
         self.machine = files.get("machine", {})
         self.layer_steps = Steps({group: parts[group] for group in LAYERS})
-        self.steps = Steps({group: datas for group, datas in parts.items() if group not in LAYERS})
+        self.store_steps = Steps({"store": parts["store"]})
+        self.steps = Steps({group: datas for group, datas in parts.items() if group not in APART})
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})
         self.attention = sorted((cell_of(cell) for data in parts["attention"] for cell in data["cells"]),
@@ -204,6 +207,11 @@ class Results:
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
 
+        # What kvern bench store says, by its parts; files and first tokens by threads.
+        self.lookups, self.directories = ([cell for data in parts["store"] for cell in data.get(part, ())]
+                                          for part in ("lookup", "directory"))
+        self.files, self.first_tokens = (sorted((data[part] for data in parts["store"] if part in data),
+                                                key=lambda data: data["threads"]) for part in ("file", "first-token"))
         self.sharing = [cell for data in parts["rows-sharing"] for cell in data["cells"]]
         self.drafts = sorted(parts["rows-draft"], key=lambda data: data["threads"])
         self.batches = {}  # generated tokens per second by threads, then by rows

@@ -23,7 +23,8 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality", "storage-speed")
+GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality", "storage-speed",
+          "store")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -62,6 +63,10 @@ LATENT_WINDOWS_MLX = {"16": "32", "128": "4"}
 
 # How far their results may be from ours because of how we store.
 MOST_LAYER_DIFFERENCE = {"latent": 0.02, "recurrent": 0.001, "select": 0.25}
+
+# Entries of the directory that is measured, and where it is made if that is there: a disk takes minutes to sync so
+# many files.
+DIRECTORY_ENTRIES, MEMORY_FOLDER = "100000", pathlib.Path("/dev/shm")
 
 # llama.cpp is measured with and without flash attention, since either may be faster.
 MODEL_STORAGES = ("f16", "f16-noflash")
@@ -278,6 +283,18 @@ class Session:
                     "bench", "model", file, "--ctx", "0", "--prompt", "64", "--generate", "128", "-t", threads,
                     "--batch", batch, *runs])
 
+    def store(self, file):
+        """Keeping and finding prefixes: against computing them, and what disk and memory can do."""
+        quick, folder = self.options.quick, self.options.results
+        self.step("store-lookup-t1", ["bench", "store", "lookup", "--common", "8192"])
+        many = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else folder
+        self.step("store-directory-t1", ["bench", "store", "directory", "--runs", "3", "--dir", many, "--files",
+                                         "2000" if quick else DIRECTORY_ENTRIES])
+        for threads in self.options.threads.split(","):
+            how = ["-t", threads, "--dir", folder]
+            self.step(f"store-file-t{threads}", ["bench", "store", "file", *how, "--mib", "256" if quick else "1024"])
+            self.step(f"store-token-t{threads}", ["bench", "store", "first-token", file, *how, "--runs", "3"])
+
     def overhead(self, file):
         """Costs around the arithmetic, and a run of the program up to its first output."""
         for threads in self.options.threads.split(","):
@@ -354,6 +371,8 @@ def main(arguments):
             session.storage_speed(name, model_file(name))
     if "overhead" in session.wanted:
         session.overhead(model_file(names[0]))
+    if "store" in session.wanted:
+        session.store(model_file(names[0]))
     if "rows" in session.wanted:
         session.rows(model_file(names[0]))
     if not options.no_report:

@@ -4,7 +4,9 @@
 #include "bench/measure/store_lookup.h"
 #include "bench/program/bench.h"
 #include "bench/program/bench_options.h"
+#include "bench/program/bench_store_directory.h"
 #include "bench/program/bench_store_file.h"
+#include "bench/program/bench_store_token.h"
 #include "cli/io/json.h"
 #include "cli/io/nearest.h"
 #include "cli/io/report.h"
@@ -12,17 +14,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_ENTRIES = OPTIONS_KEY_COMMAND, KEY_COMMON, KEY_MIB, KEY_DIR };
+enum { KEY_ENTRIES = OPTIONS_KEY_COMMAND, KEY_COMMON, KEY_MIB, KEY_DIR, KEY_FILES, KEY_PREFIX };
 
 // Rounds with a file, which take seconds.
 #define MOST_FILE_RUNS 5
 
 typedef struct store_options {
     bench_options bench;
-    number_list entries, common;
-    uint64_t mib;
+    number_list entries, common, files;
+    uint64_t mib, prefix;
     const char *folder;
-    const char *part; // NULL: all of them
+    const char *part; // NULL: all of them that need no model
 } store_options;
 
 typedef struct store_part {
@@ -103,11 +105,42 @@ static int run_file(const store_options *options, json_t **cells)
     return bench_store_file(&what, cells);
 }
 
+static int run_directory(const store_options *options, json_t **cells)
+{
+    const size_t runs = options->bench.runs;
+    const store_directories what = {
+        &options->files, options->folder, options->bench.threads.value[0],
+        runs < MOST_FILE_RUNS ? runs : MOST_FILE_RUNS, options->bench.common.json};
+    return bench_store_directories(&what, cells);
+}
+
+// ---- A model ----
+
+// Tokens of the prompts behind what is stored.
+#define TOKENS_BEHIND 16
+
+static int run_token(const store_options *options, json_t **cells)
+{
+    const size_t runs = options->bench.runs;
+    const store_token what = {options->bench.common.model,
+                              options->folder,
+                              options->prefix,
+                              TOKENS_BEHIND,
+                              options->bench.threads.value[0],
+                              runs < MOST_FILE_RUNS ? runs : MOST_FILE_RUNS,
+                              options->bench.common.json};
+    return what.model ? bench_store_token(&what, cells) : CLI_SUCCESS;
+}
+
 // ---- Parts ----
+
+#define TOKEN_PART "first-token"
 
 static const store_part PARTS[] = {
     {"lookup", run_lookup},
     {"file", run_file},
+    {"directory", run_directory},
+    {TOKEN_PART, run_token},
 };
 #define PART_COUNT (sizeof PARTS / sizeof PARTS[0])
 
@@ -123,6 +156,22 @@ static void choose_part(store_options *options, const struct argp_state *state, 
     if (!options->part)
         options_fail(state, "unknown part '%s'%s%s%s", word, meant ? ", did you mean '" : "",
                      meant ? meant : "", meant ? "'?" : "");
+}
+
+static bool needs_model(const store_options *options)
+{
+    return options->part && strcmp(options->part, TOKEN_PART) == 0;
+}
+
+static error_t take_argument(store_options *options, const struct argp_state *state, char *argument)
+{
+    if (!options->part)
+        choose_part(options, state, argument);
+    else if (needs_model(options) && !options->bench.common.model)
+        options->bench.common.model = argument;
+    else
+        return ARGP_ERR_UNKNOWN;
+    return 0;
 }
 
 static error_t parse_store(int key, char *argument, struct argp_state *state)
@@ -143,10 +192,17 @@ static error_t parse_store(int key, char *argument, struct argp_state *state)
             options_fail(state, "--dir is a path of more than 400 bytes");
         options->folder = argument;
         return 0;
+    case KEY_FILES:
+        options_list(state, "--files", argument, 1, 10000000, &options->files);
+        return 0;
+    case KEY_PREFIX:
+        options->prefix = options_number(state, "--prefix", argument, 16, 1 << 20);
+        return 0;
     case ARGP_KEY_ARG:
-        if (options->part)
-            return ARGP_ERR_UNKNOWN;
-        choose_part(options, state, argument);
+        return take_argument(options, state, argument);
+    case ARGP_KEY_END:
+        if (needs_model(options) && !options->bench.common.model)
+            options_fail(state, "no model file given");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -166,7 +222,15 @@ static const struct argp_option STORE_OPTIONS[] = {
     {.name = "dir",
      .key = KEY_DIR,
      .arg = "DIR",
-     .doc = "file: where files go; default: the present directory"},
+     .doc = "Where files go; default: the present directory"},
+    {.name = "files",
+     .key = KEY_FILES,
+     .arg = "LIST",
+     .doc = "directory: entries of it; default: 1000"},
+    {.name = "prefix",
+     .key = KEY_PREFIX,
+     .arg = "N",
+     .doc = "first-token: tokens of the prompt that are stored; default: 4096"},
     {0}};
 
 static const struct argp_child STORE_CHILDREN[] = {
@@ -175,16 +239,21 @@ static const struct argp_child STORE_CHILDREN[] = {
 static const struct argp STORE_ARGP = {
     .options = STORE_OPTIONS,
     .parser = parse_store,
-    .args_doc = "[PART]",
+    .args_doc = "[PART [MODEL]]",
     .doc = "Times what keeping and finding prefixes costs. The part is:\n"
            "lookup: finding an entry among many that begin alike, behind its own tokens and with a "
            "token that none has; and publishing one.\n"
            "file: a row of 16 layers that is saved, loaded and verified, in turns with a plain "
-           "write of as many bytes that is synced, and a loop that reads memory."
+           "write of as many bytes that is synced, and a loop that reads memory.\n"
+           "directory: a store on disk of many entries: opening it, finding in it, and looking "
+           "again.\n"
+           "first-token: the first token of an answer of MODEL to a prompt whose beginning is "
+           "stored, in memory or on disk, beside one of which nothing is."
            "\vTimes are medians of --runs samples (default: 21) and their quartiles, a sample of "
            "lookups being the mean of a hundred. Lookups that take memory are an error. With files "
            "there are 5 runs at most; a load maps the file, and behind it are the first decode, "
-           "with its page faults, and the second one. Without a part all are measured.",
+           "with its page faults, and the second one. A directory takes as long to make as the "
+           "disk takes to sync its files. Without a part all are measured that need no model.",
     .children = STORE_CHILDREN,
 };
 
@@ -194,7 +263,9 @@ int bench_store(int argc, char **argv)
         .bench = {.threads = {1, {1}}, .runs = 21},
         .entries = {2, {1000, 100000}},
         .common = {2, {1024, 8192}},
+        .files = {1, {1000}},
         .mib = 1024,
+        .prefix = 4096,
         .folder = ".",
     };
     options_parse(&STORE_ARGP, argc, argv, &options.bench.common);

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEMS 8
+#define ITEMS 12
 
 // The numbers of a round, as they are printed.
 static const struct {
@@ -28,6 +28,11 @@ static const struct {
     {"second_decode", "the next one", offsetof(file_times, second)},
     {"page_faults", "of all of the file", offsetof(file_times, faults)},
     {"verify", "the checksums of all pages", offsetof(file_times, verify)},
+    {"disk_read", "a plain read of the file that is not in memory",
+     offsetof(file_times, disk_read)},
+    {"disk_load", "the file opened and mapped then", offsetof(file_times, disk_load)},
+    {"disk_decode", "a decode of all layers then", offsetof(file_times, disk_first)},
+    {"disk_verify", "the checksums instead", offsetof(file_times, disk_verify)},
     {"read", "the bytes of the file from memory", offsetof(file_times, read_limit)},
 };
 
@@ -68,6 +73,8 @@ static int print_table(const file_table *table, json_t *list)
     for (size_t i = 0; i < ITEMS; i++) {
         const quartiles q = clock_quartiles(table->samples[i], table->what->runs);
         const double rate = (double)table->bytes / q.median;
+        if (q.low < 0)
+            continue; // it could not be measured here
         if (list && json_array_append_new(list, item_json(i, &q, rate)))
             return report_error("no memory for the table");
         if (!list)

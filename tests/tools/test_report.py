@@ -66,6 +66,36 @@ class Report(unittest.TestCase):
         self.assertEqual(len(found), 1, words)
         return found[0]
 
+    def save_store(self, memory, disk, verify):
+        items = [{"name": name, "what": name, "ms": ms, "ms_low": ms, "ms_high": ms, "speed": 1000 / ms}
+                 for name, ms in (("cold", 1000.0), ("memory", memory), ("disk", disk))]
+        self.save("store-token-t1", {"first-token": {"threads": 1, "prefix": 4096, "behind": 16, "items": items}})
+        items = [{"name": name, "what": f"the {name}", "ms": ms, "ms_low": ms, "ms_high": ms, "bytes_per_s": GIGA}
+                 for name, ms in (("write", 100.0), ("save", 110.0), ("load", 0.5), ("verify", verify), ("read", 8.0))]
+        self.save("store-file-t1", {"file": {"threads": 1, "bytes": 2**30, "items": items}})
+        times = {"us": 2.0, "us_low": 1.0, "us_high": 3.0}
+        self.save("store-lookup-t1", {"lookup": [
+            {"entries": 100000, "common": 8192, "found": times, "missed": times, "published": times}]})
+        self.save("store-directory-t1", {"directory": [
+            {"entries": 100000, **{name: times for name in ("opened", "found", "missed", "unchanged", "changed")}}]})
+
+    def test_stores_have_a_section_and_aims(self):
+        self.save_store(memory=40.0, disk=120.0, verify=9.9)
+        page = self.page()
+        for text in ("## Prefixes that are kept", "from the request to the first token", "| 25x |", "the verify",
+                     "2 us (1 us-3 us)", "commit abc"):
+            self.assertIn(text, page)
+        self.assertEqual(self.aim("from memory against none").verdict, "met")
+        self.assertEqual(self.aim("the same from disk").verdict, "**missed**")
+        self.assertEqual(self.aim("5 ms over mapping").verdict, "met")
+        self.assertEqual(self.aim("lookup among").verdict, "met")
+        self.assertEqual(self.aim("saving").verdict, "met")
+        self.assertEqual(self.aim("verification").verdict, "met")
+        self.save_store(memory=60.0, disk=90.0, verify=10.1)
+        self.assertEqual(self.aim("from memory against none").verdict, "**missed**")
+        self.assertEqual(self.aim("the same from disk").verdict, "met")
+        self.assertEqual(self.aim("verification").verdict, "**missed**")
+
     def test_nothing_is_measured(self):
         page = self.page()
         self.assertNotIn("| met |", page)
