@@ -4,7 +4,9 @@
 //
 // KVERN_TEST_MLX_MODELS names a folder of tests/oracle/test_mlx_cache.py: descriptions NAME.json,
 // and beside them caches NAME-theirs.safetensors that mlx-lm left at the same place, from which it
-// has to go on to the logits of the description; NAME-ours.safetensors is written for mlx-lm.
+// has to go on to the logits of the description; NAME-ours.safetensors is written for mlx-lm. So
+// are NAME-ours.kv and the model, NAME-model, for `kvern cache convert`; of what that has made of
+// NAME-theirs, NAME-theirs.kv, the model goes on as well.
 
 #include "engine/model/families/model_family.h"
 #include "tests/support/check.h"
@@ -13,10 +15,13 @@
 #include "tests/support/folder.h"
 
 #include <dirent.h>
+#include <kvern/file.h>
 #include <kvern/mlx_cache.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MOST_CASES 64
 #define PATH_BYTES 1024
@@ -76,6 +81,64 @@ static void go_on_from_theirs(const engine_fixture *f, const family_case *c, con
     family_case_expect(c, logits);
 }
 
+// ---- For kvern cache convert, and from it ----
+
+static void write_file(const char *path, const char *name, const void *data, size_t bytes)
+{
+    char whole[PATH_BYTES + 32];
+    snprintf(whole, sizeof whole, "%s/%s", path, name);
+    FILE *file = fopen(whole, "wb");
+    assert_true(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+static void write_model(const family_case *c, const char *path)
+{
+    size_t bytes;
+    char *config = family_case_config(c);
+    void *tensors = family_case_safetensors(c, &bytes);
+    (void)mkdir(path, 0700);
+    write_file(path, "config.json", config, strlen(config));
+    write_file(path, "model.safetensors", tensors, bytes);
+    free(config);
+    free(tensors);
+}
+
+// The state where it was left, with its tokens.
+static void write_rows(const family_case *c, const kvern_state *state, const char *path)
+{
+    const int32_t *rows[] = {c->tokens};
+    kvern_file_content content = kvern_file_content_default();
+    content.tokens = rows;
+    assert_ok(kvern_file_save(state, &content, path));
+}
+
+static void go_on_from_rows(const engine_fixture *f, const family_case *c, const char *path,
+                            float *logits)
+{
+    kvern_file *file;
+    kvern_state *state = engine_fixture_state(f, 0);
+    assert_ok(kvern_file_open(f->context, path, &file));
+    assert_ok(kvern_file_load(file, NULL, state));
+    assert_memory_equal(c->tokens, kvern_file_tokens(file, 0), LEFT_AT * sizeof *c->tokens);
+    kvern_file_close(file);
+    go_on(f, c, state, LEFT_AT, (int64_t)c->count - LEFT_AT, logits);
+    kvern_state_destroy(state);
+    family_case_expect(c, logits);
+}
+
+static void check_conversions(const engine_fixture *f, const family_case *c,
+                              const kvern_state *left, float *logits)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s-model", folder(), c->name);
+    write_model(c, path);
+    snprintf(path, sizeof path, "%s/%s-ours.kv", folder(), c->name);
+    write_rows(c, left, path);
+    snprintf(path, sizeof path, "%s/%s-theirs.kv", folder(), c->name);
+    if (access(path, R_OK) == 0)
+        go_on_from_rows(f, c, path, logits);
+}
+
 static void check_model(const family_case *c, const char *ours, const char *theirs)
 {
     engine_fixture f = open_model(c);
@@ -89,6 +152,8 @@ static void check_model(const family_case *c, const char *ours, const char *thei
     kvern_mlx_export_options options = kvern_mlx_export_options_default();
     options.k_pairs = model_key_pairs(f.facts);
     assert_ok(kvern_mlx_export(state, NULL, 0, ours, &options));
+    if (theirs)
+        check_conversions(&f, c, state, saved);
     go_on(&f, c, state, LEFT_AT, rest, whole);
     kvern_state_destroy(state);
     state = load(&f, ours);

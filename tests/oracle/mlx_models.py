@@ -2,10 +2,11 @@
 """Small random models of mlx-lm, left in the middle of a text: caches for Kvern, and Kvern's for mlx-lm.
 
     PYTHON tests/oracle/mlx_models.py make FOLDER SEED
-    PYTHON tests/oracle/mlx_models.py check FOLDER SEED
+    PYTHON tests/oracle/mlx_models.py check FOLDER SEED [NAME]
 
 The models are those of families/case_*.py that have a directory. `make` writes NAME.json and NAME-theirs.safetensors
-for engine/mlx_models, which writes NAME-ours.safetensors; `check` goes on from these.
+for engine/mlx_models, which writes NAME-ours.safetensors; `check` goes on from these, or from those of another name than
+`ours`. NAME-tokens has the tokens that a cache was left at.
 """
 
 import json
@@ -56,14 +57,15 @@ def make(case, folder, seed):
         feed(network, cache, [token])
     save_prompt_cache(str(folder / f"{case.name}-theirs.safetensors"), cache)
     (folder / f"{case.name}.json").write_text(json.dumps(description))
+    (folder / f"{case.name}-tokens").write_text(json.dumps(description["tokens"][:LEFT_AT]))
 
 
-def check(case, folder):
+def check(case, folder, name):
     """One token, then a window, then one by one, as the exact logits have them."""
     description = json.loads((folder / f"{case.name}.json").read_text())
     exact = np.array(description["logits"], dtype=np.float32)
     network = network_of(case, description)
-    cache = load_prompt_cache(str(folder / f"{case.name}-ours.safetensors"))
+    cache = load_prompt_cache(str(folder / f"{case.name}-{name}.safetensors"))
     largest, at = np.abs(exact).max(), LEFT_AT
     for count in (1, 20, *[1] * (TOKENS - LEFT_AT - 21)):
         logits = feed(network, cache, description["tokens"][at : at + count])
@@ -74,12 +76,13 @@ def check(case, folder):
 
 def main():
     mode, folder, seed = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    name = sys.argv[4] if len(sys.argv) > 4 else "ours"
     mx.set_default_device(mx.cpu)
     for case in all_cases():
         if mode == "make" and case.name not in FAILS_THERE + OTHER_CACHE:
             make(case, folder, seed)
         elif mode == "check" and (folder / f"{case.name}.json").exists():
-            check(case, folder)
+            check(case, folder, name)
     assert len(list(folder.glob("*.json"))) >= 25
 
 

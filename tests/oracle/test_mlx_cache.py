@@ -5,7 +5,7 @@
 
 With numbers of no golden file, in both layouts: that of the installed release, and that of 0.31.3, which is put beside
 it. The program that reads and writes is unit/mlx_cache, beside the given one. Whole models, left in the middle of a
-text, go on there and here (mlx_models.py, engine/mlx_models).
+text, go on there and here (mlx_models.py, engine/mlx_models), and so they do through files that `kvern cache convert` makes.
 """
 
 import os
@@ -60,6 +60,19 @@ class MlxCache(unittest.TestCase):
             environment = {**os.environ, "KVERN_TEST_MLX_MODELS": folder}
             run(program.with_name("test_engine_mlx_models"), environment=environment)
             print(run(*models, "check", folder, 7))
+            self.convert(pathlib.Path(folder))
+            run(program.with_name("test_engine_mlx_models"), environment=environment)  # from NAME-theirs.kv
+            print(run(*models, "check", folder, 7, "converted"))
+
+    def convert(self, folder):
+        """What mlx-lm left becomes a file of rows, and what the engine left a prompt cache."""
+        for description in sorted(folder.glob("*.json")):
+            at = folder / description.stem
+            convert = (program, "cache", "convert")
+            model = ("--model", f"{at}-model")
+            tokens = ("--tokens", f"{at}-tokens", "--kv", "f32")
+            run(*convert, f"{at}-theirs.safetensors", f"{at}-theirs.kv", *model, *tokens)
+            run(*convert, f"{at}-ours.kv", f"{at}-converted.safetensors", *model)
 
 
 if __name__ == "__main__":
