@@ -419,6 +419,99 @@ static void little_is_forwarded_again(void **state)
     close_bed(&b);
 }
 
+// A row that was computed elsewhere, here in another sequence: what follows is what the whole
+// sequence gives alone, and whatever was kept before has gone.
+static void go_on_from_elsewhere(served kind, size_t draft_tokens)
+{
+    bed b = open_bed(kind, &storages[0], 1, draft_tokens);
+    kept_sequence *from, *kept;
+    kvern_state *row;
+    test_random random = test_random_seed(11);
+    static asked first, other, turn;
+    assert_ok(schedule_keep(b.schedule, &from, NULL));
+    assert_ok(schedule_keep(b.schedule, &kept, NULL));
+    asked_fill(&turn, b.engine.model, 100, 0, &random);
+    asked_fill(&other, b.engine.model, 90, 0, &random);
+    turn.max_tokens = other.max_tokens = 12;
+    first = turn;
+    first.max_tokens = 0;
+    run_turn(&b, from, &first, 0, 60);
+    for (int i = 0; i < 2; i++) { // an empty sequence, and one that has answered
+        asked a = turn;
+        assert_ok(kvern_state_extract(schedule_state(b.schedule), 0, &row));
+        assert_int_equal(60, kvern_state_length(row, 0));
+        assert_ok(schedule_adopt_kept(kept, row, a.prompt, 60, NULL));
+        assert_int_equal(0, kvern_state_rows(row));
+        kvern_state_destroy(row);
+        assert_int_equal(60, kept_sequence_length(kept));
+        run_turn(&b, kept, &a, 60, 100);
+        assert_int_equal(60, a.result.shared_tokens);
+        asked_expect_alone(&a, &b.alone, CONTEXT, b.options.chunk);
+        asked_free(&a);
+        assert_ok(schedule_reset_kept(kept, NULL));
+        asked b_turn = other;
+        run_turn(&b, kept, &b_turn, 0, 90);
+        asked_free(&b_turn);
+    }
+    asked_free(&first);
+    close_bed(&b);
+}
+
+static void rows_from_elsewhere_go_on(void **state)
+{
+    (void)state;
+    go_on_from_elsewhere(LLAMA, 0);
+    go_on_from_elsewhere(LLAMA, 4);
+    go_on_from_elsewhere(GEMMA, 0);
+    go_on_from_elsewhere(HYBRID, 0);
+    go_on_from_elsewhere(LATENTS, 0);
+}
+
+// Fails the test unless nothing is taken over, and nothing has changed.
+static void expect_no_adoption(kept_sequence *kept, kvern_state *row, const int32_t *tokens,
+                               size_t count, kvern_status wanted)
+{
+    const int64_t length = kept_sequence_length(kept);
+    engine_error error;
+    assert_int_equal(wanted, schedule_adopt_kept(kept, row, tokens, count, &error));
+    assert_int_equal(length, kept_sequence_length(kept));
+    assert_int_equal(1, kvern_state_rows(row));
+}
+
+static void what_cannot_be_taken_over_is_refused(void **state)
+{
+    (void)state;
+    static asked a, busy;
+    bed b = open_bed(LLAMA, &storages[0], 1, 0), other = open_bed(GEMMA, &storages[0], 1, 0);
+    kept_sequence *kept, *foreign;
+    kvern_state *row;
+    test_random random = test_random_seed(12);
+    assert_ok(schedule_keep(b.schedule, &kept, NULL));
+    assert_ok(schedule_keep(other.schedule, &foreign, NULL));
+    asked_fill(&a, b.engine.model, 40, 0, &random);
+    a.max_tokens = 0;
+    run_turn(&b, kept, &a, 0, 40);
+    assert_ok(kvern_state_extract(schedule_state(b.schedule), 0, &row));
+    expect_no_adoption(kept, row, a.prompt, 39, KVERN_ERR_RANGE);
+    expect_no_adoption(kept, row, a.prompt, 0, KVERN_ERR_RANGE);
+    expect_no_adoption(foreign, row, a.prompt, 40, KVERN_ERR_ARGUMENT); // another context
+    a.prompt[39] = SCHEDULE_BED_VOCABULARY;
+    expect_no_adoption(kept, row, a.prompt, 40, KVERN_ERR_RANGE);
+    a.prompt[39] = -1;
+    expect_no_adoption(kept, row, a.prompt, 40, KVERN_ERR_RANGE);
+    a.prompt[39] = 0;
+    busy.vocabulary = SCHEDULE_BED_VOCABULARY;
+    submit_turn(&b, kept, &busy, 1);
+    expect_no_adoption(kept, row, a.prompt, 40, KVERN_ERR_BUSY);
+    while (schedule_step(b.schedule)) {
+    }
+    assert_ok(schedule_adopt_kept(kept, row, a.prompt, 40, NULL));
+    kvern_state_destroy(row);
+    asked_free(&a);
+    close_bed(&b);
+    close_bed(&other);
+}
+
 // Under a budget that holds its row and no second one, a turn goes without a checkpoint.
 static void checkpoints_take_no_room_from_turns(void **state)
 {
@@ -506,6 +599,8 @@ int main(void)
         cmocka_unit_test(budgets_refuse_turns_and_break_none),
         cmocka_unit_test(what_is_not_possible_is_refused),
         cmocka_unit_test(little_is_forwarded_again),
+        cmocka_unit_test(rows_from_elsewhere_go_on),
+        cmocka_unit_test(what_cannot_be_taken_over_is_refused),
         cmocka_unit_test(checkpoints_take_no_room_from_turns),
         cmocka_unit_test(a_step_within_a_callback_does_nothing),
     };
