@@ -346,6 +346,49 @@ static void a_change_of_any_byte_is_found(void **state)
     forgery_free(&f);
 }
 
+// ggml-org/llama.cpp#27068: a load that was refused had written a part already, and what followed
+// stayed broken. Refused before anything is read, after all tables were, and in the middle of its
+// pages, a load leaves a live state that goes on as its twin does.
+static void fault_f1_a_refused_load_leaves_the_live_state(void **state)
+{
+    (void)state;
+    kvern_state *other = filled_state(), *live = new_state(1), *twin;
+    (void)save_calls(other, "f");
+    hybrid_step(live, KVERN_PHASE_WINDOW, sequences, (int64_t[]){30}, NULL);
+    assert_ok(kvern_state_fork(live, (size_t[]){0}, 1, &twin));
+    (void)save_calls(live, "before");
+    forgery whole = forgery_read("f"), cut = forgery_of(whole.data, whole.bytes - 4);
+    forgery damaged = forgery_of(whole.data, whole.bytes);
+    kvern_file *file;
+    size_t bytes;
+    forgery_tensor(&damaged, context, "pages.4", &bytes)[bytes - 1] ^= 1; // of the last layer
+    assert_status(KVERN_ERR_FORMAT, use_file(&cut, false, live));
+    for (uint32_t copy = 0; copy < 2; copy++) {
+        kvern_file_load_options options = kvern_file_load_options_default();
+        options.copy = copy;
+        options.verify = !copy;
+        assert_ok(kvern_file_open_memory(context, damaged.data, damaged.bytes, &file));
+        assert_status(KVERN_ERR_FORMAT, kvern_file_load(file, &options, live));
+        kvern_file_close(file);
+    }
+    (void)save_calls(live, "after");
+    assert_true(are_same("before", "after"));
+    for (int i = 0; i < 40; i++) {
+        float wanted[4096], got[4096];
+        const size_t floats = hybrid_outputs(live, 1);
+        assert_true(floats <= 4096);
+        hybrid_step(twin, KVERN_PHASE_DECODE, sequences, (int64_t[]){1}, wanted);
+        hybrid_step(live, KVERN_PHASE_DECODE, sequences, (int64_t[]){1}, got);
+        check_same_floats(wanted, got, floats, "behind a refused load");
+    }
+    forgery_free(&whole);
+    forgery_free(&cut);
+    forgery_free(&damaged);
+    kvern_state_destroy(other);
+    kvern_state_destroy(live);
+    kvern_state_destroy(twin);
+}
+
 static void damaged_pages_are_named(void **state)
 {
     (void)state;
@@ -630,6 +673,7 @@ int main(void)
         TEST(budgets_hold_copies_but_not_what_is_mapped),
         TEST(fault_f2_files_cut_at_every_byte_are_refused),
         TEST(a_change_of_any_byte_is_found),
+        TEST(fault_f1_a_refused_load_leaves_the_live_state),
         TEST(damaged_pages_are_named),
         TEST(forged_headers_are_refused_by_name),
         TEST(signatures_of_no_layer_are_refused),

@@ -677,6 +677,98 @@ static void fault_e1_lengths_come_back_and_e7_room_is_no_content(void **state)
     close_world(&w);
 }
 
+// Layers that recur with and without a convolution, around one of keys and values.
+static void structure_plan(kvern_layer layers[4])
+{
+    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
+    layers[0] = kvern_layer_delta(1, 2, 8, 8, 3);
+    layers[1] = storage_layer(&bf16, 2, 64);
+    layers[2] = kvern_layer_delta(1, 2, 8, 8, 0);
+    layers[3] = kvern_layer_ssd(1, 2, 16, 8, 4);
+}
+
+// ml-explore/mlx-swift-lm#155: slots that were not set, the padding of shorter rows and the kinds
+// of parts were lost. Rows of other lengths, one that never had a token among them, come back in
+// layers of all kinds in their order; in another order they are refused by name.
+static void fault_e4_empty_parts_lengths_and_order_come_back(void **state)
+{
+    (void)state;
+    world w;
+    kvern_layer layers[4];
+    structure_plan(layers);
+    open_world(&w, layers, 4, false);
+    kvern_state *s = new_state(&w, ROWS), *t = new_state(&w, 0);
+    hybrid_step(s, KVERN_PHASE_WINDOW, sequences, (int64_t[]){2, 0, 5}, NULL); // fewer than taps
+    save(s, "a");
+    load(w.context, "a", false, t);
+    assert_int_equal(0, kvern_state_length(t, 1));
+    kvern_file_facts facts = kvern_file_facts_default();
+    kvern_file *file = open_file(w.context, "a");
+    assert_ok(kvern_file_get_facts(file, &facts));
+    assert_int_equal(2 * 4, facts.pages); // the row without a token has none
+    expect_same_rows(s, t, "structure");
+    size_t floats;
+    float *wanted = go_on(s, 5, &floats);
+    expect_continuation(t, wanted, floats, 5, "structure");
+    free(wanted);
+    kvern_state_destroy(s);
+    kvern_state_destroy(t);
+    const kvern_layer first = layers[0];
+    layers[0] = layers[2];
+    layers[2] = first;
+    kvern_composition *turned;
+    assert_ok(kvern_composition_create(w.context, layers, 4, &turned));
+    assert_ok(kvern_state_create(turned, 0, &t));
+    expect_no_load(file, NULL, t, KVERN_ERR_UNSUPPORTED, "layer 0: rows of delta:h1/2:k8:v8:conv3");
+    kvern_file_close(file);
+    kvern_state_destroy(t);
+    kvern_composition_release(turned);
+    close_world(&w);
+}
+
+static void check_head_dims(kvern_codec codec, size_t k_dim, size_t v_dim, uint64_t page_bytes)
+{
+    world w;
+    kvern_layer layer = kvern_layer_default(2, k_dim);
+    layer.v_dim = v_dim;
+    layer.k_codec = layer.v_codec = codec;
+    open_world(&w, &layer, 1, false);
+    kvern_state *s = new_state(&w, ROWS), *t = new_state(&w, 0);
+    fill(s);
+    save(s, "a");
+    kvern_file *file = open_file(w.context, "a");
+    kvern_file_facts facts = kvern_file_facts_default();
+    assert_ok(kvern_file_get_facts(file, &facts));
+    assert_true(facts.page_bytes == facts.pages * page_bytes);
+    kvern_file_close(file);
+    load(w.context, "a", false, t);
+    expect_same_rows(s, t, "head dims");
+    size_t floats;
+    float *wanted = go_on(s, 3, &floats);
+    expect_continuation(t, wanted, floats, 3, "head dims");
+    free(wanted);
+    kvern_state_destroy(s);
+    kvern_state_destroy(t);
+    close_world(&w);
+}
+
+// TheTom/llama-cpp-turboquant#30: a width of 576 was saved of rows that had been padded to 640.
+// Nothing is padded in a page, whatever the head dims: it has the bytes of its 64 positions.
+static void fault_e9_head_dims_that_fill_no_column(void **state)
+{
+    (void)state;
+    static const size_t dims[][2] = {{576, 576}, {8, 72}, {72, 8}, {80, 136}, {136, 80}};
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        const uint64_t numbers = 64 * 2 * (dims[i][0] + dims[i][1]);
+        check_head_dims(kvern_codec_dense(KVERN_F32), dims[i][0], dims[i][1], 4 * numbers);
+        check_head_dims(kvern_codec_dense(KVERN_BF16), dims[i][0], dims[i][1], 2 * numbers);
+    }
+    const uint64_t numbers = 64 * 2 * (96 + 160), scales = numbers / 32;
+    check_head_dims(kvern_codec_affine(3, 32), 96, 160, numbers * 3 / 8 + 4 * scales);
+    // Half columns: 80 is two and a half.
+    check_head_dims(kvern_codec_turbo(3), 80, 144, 64 * 2 * ((80 + 144) * 3 / 8 + 2 * 2));
+}
+
 static void fault_e6_bits_of_bf16_come_back(void **state)
 {
     (void)state;
@@ -726,6 +818,8 @@ int main(void)
         cmocka_unit_test(other_states_are_refused),
         cmocka_unit_test(states_without_rows_come_back),
         cmocka_unit_test(fault_e1_lengths_come_back_and_e7_room_is_no_content),
+        cmocka_unit_test(fault_e4_empty_parts_lengths_and_order_come_back),
+        cmocka_unit_test(fault_e9_head_dims_that_fill_no_column),
         cmocka_unit_test(fault_e6_bits_of_bf16_come_back),
     };
     folder_make();

@@ -137,6 +137,55 @@ static void move_rows(bed *b, uint64_t sequences[ROWS], test_random *random)
     }
 }
 
+// A sequence whose keys say which position they are of, one by one or at once; what is kept of
+// them.
+static void expect_unmoved(kvern_cache *cache, const float *k, int64_t length, int64_t window,
+                           int64_t keep)
+{
+    enum { DIM = 8 };
+    for (int64_t p = 0; p < length; p++) {
+        float key[DIM], value[DIM];
+        if (p >= keep && p < length - (window - keep))
+            continue;
+        assert_ok(kvern_cache_export(cache, 0, p, 1, key, value));
+        check_same_floats(k + p * DIM, key, DIM, "a key");
+    }
+}
+
+// ggml-org/llama.cpp#3825: of two shifts in a row only the last one was applied to keys. Keys are
+// stored as they were given, and a position is its own for ever: what a window drops, in one go or
+// in many, and what is dropped at the end, moves none of those that stay.
+static void fault_U1_nothing_is_shifted(void **state)
+{
+    (void)state;
+    enum { DIM = 8, LENGTH = 300 };
+    kvern_layer layer = storage_window(&storages[0], 1, DIM, 24, 3, 5);
+    layer.k_codec = layer.v_codec = kvern_codec_dense(KVERN_F32);
+    float *k = new_floats((size_t)LENGTH * DIM, 0), *one = new_floats((size_t)LENGTH * DIM, 0);
+    for (int i = 0; i < LENGTH * DIM; i++)
+        k[i] = (float)(i + 1);
+    bed *once = bed_create(layer, 1), *often = bed_create(layer, 1);
+    append_values(once->cache, LENGTH, k, k, 1, NULL, k, one);
+    for (int64_t at = 0, count = 1; at < LENGTH; at += count) {
+        float *out = new_floats((size_t)LENGTH * DIM, 0);
+        count = at + at % 7 + 1 < LENGTH ? at % 7 + 1 : LENGTH - at;
+        append_values(often->cache, count, k + at * DIM, k + at * DIM, 1, NULL, k + at * DIM, out);
+        check_same_floats(one + at * DIM, out, (size_t)count * DIM, "a query");
+        expect_unmoved(often->cache, k, at + count, 24, 3);
+        if (at % 3 == 0 && at + count < LENGTH) { // the newest once more
+            assert_ok(kvern_cache_trim(often->cache, 0, 1));
+            append_values(often->cache, 1, k + (at + count - 1) * DIM, k + (at + count - 1) * DIM,
+                          1, NULL, k, out);
+        }
+        free(out);
+    }
+    expect_unmoved(once->cache, k, LENGTH, 24, 3);
+    bed_destroy(once);
+    bed_destroy(often);
+    free(k);
+    free(one);
+}
+
 // ggml-org/llama.cpp#14081, #14189, #12253: compaction together with shifts gave garbage. Rows that
 // are filtered, trimmed and pass their windows in any order are what fresh rows are.
 static void fault_U3_moves_in_any_order(void **state)
@@ -196,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fault_C12_head_dims_beside_powers_of_two),
         cmocka_unit_test(fault_R3_more_pairs_than_a_mask_holds),
+        cmocka_unit_test(fault_U1_nothing_is_shifted),
         cmocka_unit_test(fault_U3_moves_in_any_order),
         cmocka_unit_test(fault_U4_more_kept_than_stored),
     };
