@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/container_forge.h"
 
+#include "src/file/container/container.h"
 #include "tests/support/folder.h"
 
 #define XXH_INLINE_ALL
@@ -67,6 +68,24 @@ unsigned char *forgery_tensor(forgery *f, kvern_context *context, const char *na
     *bytes = tensor->bytes;
     kvern_safetensors_close(&tensors);
     return data;
+}
+
+kvern_status forgery_use(const forgery *f, kvern_context *context, bool copy, kvern_state *state)
+{
+    kvern_file *file;
+    kvern_file_load_options options = kvern_file_load_options_default();
+    options.copy = copy;
+    kvern_status status = kvern_file_open_memory(context, f->data, f->bytes, &file);
+    if (status) {
+        if (file)
+            abort();
+        return status;
+    }
+    status = kvern_file_verify(file);
+    if (!status)
+        status = kvern_file_load(file, &options, state);
+    kvern_file_close(file);
+    return status;
 }
 
 static void sum_pages(forgery *f, const kvern_safetensors *tensors)

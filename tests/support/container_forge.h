@@ -23,6 +23,9 @@ void forgery_free(forgery *f);
 // Replaces the only `from` of the header by `to`, which has as many bytes. False: there is none.
 bool forgery_replace(forgery *f, const char *from, const char *to);
 
+// Opens it, verifies it and loads it, mapped or copied; the first status that is not KVERN_OK.
+kvern_status forgery_use(const forgery *f, kvern_context *context, bool copy, kvern_state *state);
+
 // The data of a tensor; it must be there.
 unsigned char *forgery_tensor(forgery *f, kvern_context *context, const char *name, size_t *bytes);
 
