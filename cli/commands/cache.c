@@ -70,6 +70,8 @@ static bool has_storage(const cache_options *options)
 static void check_convert(const cache_options *options, const struct argp_state *state)
 {
     const convert_options *convert = &options->convert;
+    if (options->common.model && !is_action(options, "convert") && !is_action(options, "list"))
+        options_fail(state, "--model is for convert and list");
     if (!is_action(options, "convert")) {
         if (convert->out)
             options_fail(state, "more than one file: %s", convert->out);
@@ -114,7 +116,6 @@ static bool parse_convert(int key, char *argument, const struct argp_state *stat
     switch (key) {
     case 'm':
         options->common.model = argument;
-        options->of_convert = "--model";
         return true;
     case KEY_TO:
         convert->to = parse_target(state, argument);
@@ -181,7 +182,8 @@ static error_t parse_cache(int key, char *argument, struct argp_state *state)
 
 static const struct argp_option CACHE_OPTIONS[] = {
     {"bytes", KEY_BYTES, "N", 0, "prune: what may stay, as 8GiB", 0},
-    {"model", 'm', "MODEL", 0, "convert: the model whose rows they are", 0},
+    {"model", 'm', "MODEL", 0, "convert: the model whose rows they are; list: its entries alone",
+     0},
     {"to", KEY_TO, "FORMAT", 0, "convert: kvern, mlx, or mlx-0.31 (default: what FILE is not)", 0},
     {"tokens", KEY_TOKENS, "FILE", 0,
      "convert: the tokens of a prompt cache, as of kvern tokenize --json, or numbers", 0},
@@ -376,7 +378,7 @@ static int run_cache(int argc, char **argv)
         return report_error("%s", kvern_error_detail());
     int code;
     if (is_action(&options, "list"))
-        code = cache_list(context, options.path, options.common.json);
+        code = cache_list(context, options.path, options.common.model, options.common.json);
     else if (is_action(&options, "convert"))
         code = cache_convert(context, &options.convert);
     else if (is_action(&options, "prune"))

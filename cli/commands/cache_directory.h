@@ -8,8 +8,9 @@
 
 #include <stdbool.h>
 
-// Lists the entries of a directory, which it only reads; an exit code.
-int cache_list(kvern_context *context, const char *directory, bool json);
+// Lists the entries of a directory, which it only reads; an exit code. `model` NULL: of all models;
+// else those of the model in that file.
+int cache_list(kvern_context *context, const char *directory, const char *model, bool json);
 
 // Removes entries until the rest takes at most `bytes` bytes; an exit code.
 int cache_prune(kvern_context *context, const char *directory, uint64_t bytes, bool json);

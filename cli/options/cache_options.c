@@ -15,6 +15,9 @@ static error_t parse_cache(int key, char *argument, struct argp_state *state)
     cli_options *options = state->input;
     switch (key) {
     case OPTIONS_KEY_CACHE:
+        if (!argument[0]) {
+            options_fail(state, "--cache takes the name of a directory, not ''");
+        }
         options->cache = argument;
         return 0;
     case OPTIONS_KEY_CACHE_SIZE:

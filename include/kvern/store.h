@@ -150,18 +150,18 @@ KVERN_API KVERN_CHECK kvern_status kvern_store_publish(kvern_store *store,
 
 // ---- Looking up ----
 
-// Why no more was found. X(symbol, value, text).
+// Why no more was found. X(symbol, value, text), for the user of a program whose keys are models.
 #define KVERN_STORE_WHY_LIST(X)                                                                    \
-    X(KVERN_STORE_ALL, 0, "all but the last token")                                                \
+    X(KVERN_STORE_ALL, 0, "all but the last token, which is always computed")                      \
     X(KVERN_STORE_SHORT_PROMPT, 1, "a prompt of one token has nothing to reuse")                   \
-    X(KVERN_STORE_NO_KEY, 2, "nothing is stored under the key")                                    \
-    X(KVERN_STORE_SIGNATURE, 3, "what is stored under the key has other layers")                   \
-    X(KVERN_STORE_TOKENS, 4, "no stored tokens have more in common")                               \
-    X(KVERN_STORE_FLOOR, 5, "what is stored was converted behind the common tokens")               \
-    X(KVERN_STORE_WINDOW, 6, "a window has passed what the common tokens end with")                \
-    X(KVERN_STORE_PRECISE, 7, "positions that were precise have been quantized since")             \
-    X(KVERN_STORE_CHECKPOINT, 8, "a recurrent layer has no checkpoint at the common tokens")       \
-    X(KVERN_STORE_BOTH_WAYS, 9, "tokens behind see each other both ways: none are cut off there")
+    X(KVERN_STORE_NO_KEY, 2, "nothing is kept of this model yet")                                  \
+    X(KVERN_STORE_SIGNATURE, 3, "what is kept of this model stores its KV cache otherwise")        \
+    X(KVERN_STORE_TOKENS, 4, "nothing that is kept begins the same for longer")                    \
+    X(KVERN_STORE_FLOOR, 5, "what is kept was quantized behind the common beginning")              \
+    X(KVERN_STORE_WINDOW, 6, "a sliding window has passed the end of the common beginning")        \
+    X(KVERN_STORE_PRECISE, 7, "the end of the common beginning has been quantized since")          \
+    X(KVERN_STORE_CHECKPOINT, 8, "a recurrent layer cannot go back to the common beginning")       \
+    X(KVERN_STORE_BOTH_WAYS, 9, "the common beginning ends within an image")
 
 typedef enum kvern_store_why {
 #define KVERN_STORE_WHY_ENUM(symbol, value, text) symbol = value,

@@ -220,7 +220,7 @@ static void test_beginnings_are_stored(void **state)
         assert_true(i ? json_is_null(cache) : json_integer_at(cache, "entries") > 0);
         assert_int_equal(
             i ? 1
-              : json_integer_at(json_object_get(cache, "why"), "nothing is stored under the key"),
+              : json_integer_at(json_object_get(cache, "why"), "nothing is kept of this model yet"),
             1);
         texts[i] = program_read(out, NULL);
         json_decref(run);

@@ -144,6 +144,15 @@ static void publish_prompts(kvern_disk_store *store, kvern_composition *composit
     kvern_disk_store_flush(store);
 }
 
+// The bytes of the first one listed, as text.
+static const char *one_entry(const json_t *list)
+{
+    static char text[32];
+    const json_t *entry = json_array_get(json_object_get(list, "entries"), 0);
+    snprintf(text, sizeof text, "%lld", (long long)json_integer_at(entry, "bytes"));
+    return text;
+}
+
 static void a_directory_is_listed_and_pruned(void **state)
 {
     (void)state;
@@ -156,6 +165,8 @@ static void a_directory_is_listed_and_pruned(void **state)
     publish_prompts(store, composition);
     program_result text = program_run_well(&(program_call){.arguments = {"cache", "list", path}});
     program_expect_part(text.out, " 39 positions, served from ");
+    program_expect_part(text.out, "model unknown, bf16, q4g32 from 70 on, q2g32 behind the first 4 "
+                                  "and the last 8\n");
     program_expect_part(text.out, "2 entries, ");
     program_free(&text);
     program_expect_failure(&prune, "another process has");
@@ -167,10 +178,15 @@ static void a_directory_is_listed_and_pruned(void **state)
     assert_int_equal(2, json_array_size(entries));
     assert_int_equal(
         0, json_integer_value(json_object_get(json_array_get(entries, 0), "checkpoints")));
-    json_decref(facts);
+    assert_null(json_object_get(json_array_get(entries, 0), "model"));
     program_free(&result);
+    text = program_run_well(
+        &(program_call){.arguments = {"cache", "prune", path, "--bytes", one_entry(facts)}});
+    program_expect_part(text.out, "1 entry removed; 1 is left, of ");
+    program_free(&text);
+    json_decref(facts);
     text = program_run_well(&prune);
-    program_expect_part(text.out, "2 entries removed; 0 are left, of 0 bytes\n");
+    program_expect_part(text.out, "1 entry removed; 0 are left, of 0 bytes\n");
     program_free(&text);
     assert_int_equal(0, unlink(program_path("prefixes/writer.lock")));
     assert_int_equal(0, rmdir(path));
@@ -188,6 +204,8 @@ static void wrong_usage_is_refused(void **state)
     program_expect_usage(&(program_call){.arguments = {"cache", "verify", "a", "b"}},
                          "more than one file: b");
     program_expect_usage(&(program_call){.arguments = {"cache", "list"}}, "no directory given");
+    program_expect_usage(&(program_call){.arguments = {"cache", "verify", "f", "--model", "m"}},
+                         "--model is for convert and list");
     program_expect_usage(&(program_call){.arguments = {"cache", "prune", "d"}},
                          "prune wants --bytes");
     program_expect_usage(&(program_call){.arguments = {"cache", "list", "d", "--bytes", "1"}},

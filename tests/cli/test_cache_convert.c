@@ -306,6 +306,24 @@ static const char *compute_entry(const char *model)
     return path;
 }
 
+// What a directory has of one model, and how it is stored.
+static void test_entries_of_one_model(void **state)
+{
+    (void)state;
+    compute_entry(program_path("random.gguf"));
+    program_call list = {.arguments = {"cache", "list", program_path("prefixes"), "--model",
+                                       program_path("random.gguf")}};
+    program_result text = program_run_well(&list);
+    program_expect_part(text.out, ", bf16\n1 entry, ");
+    program_free(&text);
+    list.arguments[4] = program_path("other.gguf");
+    text = program_run_well(&list);
+    assert_string_equal("0 entries, 0 bytes\n", text.out);
+    program_free(&text);
+    list.arguments[4] = program_path("none.gguf");
+    program_expect_failure(&list, "none.gguf: No such file");
+}
+
 // Out of a directory, into mlx-lm's order of keys, and back into the engine's.
 static void test_an_entry_goes_out_and_comes_back(void **state)
 {
@@ -402,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_the_order_of_keys_is_asked_for),
         cmocka_unit_test(test_identities_come_along),
         cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_entries_of_one_model),
         cmocka_unit_test(test_an_entry_goes_out_and_comes_back),
         cmocka_unit_test(test_no_file_is_lost),
         cmocka_unit_test(test_usage),

@@ -72,10 +72,10 @@ static void test_a_prompt_of_another_process(void **state)
     struct stat facts;
     assert_int_equal(stat(directory, &facts), 0);
     assert_int_equal(facts.st_mode & 0777, 0700);
-    expect_reused(cold, false, "nothing is stored under the key");
-    expect_reused(warm, true, "all but the last token");
+    expect_reused(cold, false, "nothing is kept of this model yet");
+    expect_reused(warm, true, "all but the last token, which is always computed");
     json_t *more = run("random.gguf", directory, LONG_PROMPT ", and more", NULL, NULL);
-    expect_reused(more, true, "no stored tokens have more in common");
+    expect_reused(more, true, "nothing that is kept begins the same for longer");
     program_remove(directory);
 }
 
@@ -86,9 +86,9 @@ static void test_what_must_not_be_mixed(void **state)
     const char *directory = fresh("prefixes");
     expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), false, NULL);
     expect_reused(run("other.gguf", directory, LONG_PROMPT, NULL, NULL), false,
-                  "nothing is stored under the key");
+                  "nothing is kept of this model yet");
     expect_reused(run("random.gguf", directory, LONG_PROMPT, "--kv", "f32"), false,
-                  "what is stored under the key has other layers");
+                  "what is kept of this model stores its KV cache otherwise");
     expect_reused(run("random.gguf", directory, LONG_PROMPT, "--kv", "f32"), true, NULL);
     program_remove(directory);
 }
@@ -150,7 +150,7 @@ static void test_a_shorter_entry_serves(void **state)
     assert_int_equal(putc(byte ^ 4, file), byte ^ 4);
     assert_int_equal(fclose(file), 0);
     expect_reused(run("random.gguf", directory, LONG_PROMPT ", or longer still", NULL, NULL), true,
-                  "no stored tokens have more in common");
+                  "nothing that is kept begins the same for longer");
     free(before);
     free(longer);
     program_remove(directory);
@@ -181,6 +181,8 @@ static void test_usage(void **state)
     program_expect_usage(
         &(program_call){.arguments = {"run", "m", "-p", "x", "--cache", "d", "--no-cache"}},
         "--cache and --no-cache cannot be used together");
+    program_expect_usage(&(program_call){.arguments = {"run", "m", "-p", "x", "--cache", ""}},
+                         "--cache takes the name of a directory, not ''");
     program_expect_usage(
         &(program_call){.arguments = {"run", "m", "-p", "x", "--cache-size", "1G"}},
         "--cache-size needs --cache");

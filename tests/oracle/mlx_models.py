@@ -5,8 +5,8 @@
     PYTHON tests/oracle/mlx_models.py check FOLDER SEED [NAME]
 
 The models are those of families/case_*.py that have a directory. `make` writes NAME.json and NAME-theirs.safetensors
-for engine/mlx_models, which writes NAME-ours.safetensors; `check` goes on from these, or from those of another name than
-`ours`. NAME-tokens has the tokens that a cache was left at.
+for engine/mlx_models, which writes NAME-ours.safetensors; `check` goes on from these, or from those of another name
+than `ours`. NAME-tokens has the tokens that a cache was left at.
 """
 
 import json

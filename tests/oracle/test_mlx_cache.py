@@ -5,7 +5,8 @@
 
 With numbers of no golden file, in both layouts: that of the installed release, and that of 0.31.3, which is put beside
 it. The program that reads and writes is unit/mlx_cache, beside the given one. Whole models, left in the middle of a
-text, go on there and here (mlx_models.py, engine/mlx_models), and so they do through files that `kvern cache convert` makes.
+text, go on there and here (mlx_models.py, engine/mlx_models), and so they do through files that `kvern cache convert`
+makes.
 """
 
 import os
