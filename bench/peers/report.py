@@ -409,13 +409,13 @@ def item_times(item):
 
 
 def token_table(results):
-    """Of first tokens; what was measured on one number of threads alone is left out."""
+    """Of first tokens, a row for each case."""
     first, *_ = results.first_tokens
     rows = []
     for name, what in [(item["name"], item["what"]) for item in first["items"]]:
         items = [item for data in results.first_tokens for item in data["items"] if item["name"] == name]
         cells = [text for item in items for text in (item_times(item), f"{item['speed']:.0f}x")]
-        rows.append([what, *cells])
+        rows.append([f"`{name}`: {what}", *cells])
     head = ["", *(text for data in results.first_tokens for text in (thread_text(data["threads"]), "ratio"))]
     return table(head, rows)
 
@@ -424,8 +424,8 @@ def file_table(results):
     rows = []
     for name, what in [(item["name"], item["what"]) for item in results.files[0]["items"]]:
         items = [item for data in results.files for item in data["items"] if item["name"] == name]
-        # A load reads next to nothing, and so have its bytes no speed.
-        rows.append([what, *(text for item in items for text in (
+        # A load reads next to nothing: its bytes have no speed.
+        rows.append([f"`{name}`: {what}", *(text for item in items for text in (
             item_times(item), "-" if name.endswith("load") else f"{item['bytes_per_s'] / 1e9:.2f}"))])
     head = ["", *(text for data in results.files for text in (thread_text(data["threads"]), "GB/s"))]
     return table(head, rows)
@@ -445,7 +445,7 @@ def store_part(results):
                   token_table(results)]
     if results.files:
         parts += [f"`kvern bench store file`: a row of {results.files[0]['bytes'] / 2**20:.0f} MiB, 16 layers of bf16. "
-                  "The disk is that of the machine, and what is below the system's memory may be in its host's.\n",
+                  "Below a virtual machine's disk there may be a host that has the file in memory.\n",
                   file_table(results)]
     if results.lookups:
         names = ("found", "missed", "published")

@@ -320,11 +320,11 @@ def commit():
 
 
 def cpu_model():
-    """What the processor calls itself."""
-    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.split(":", 1)[1].strip()
-    return os.uname().machine
+    """What the processor calls itself, and of which family it is: virtual machines leave the number out."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = facts.get("model name", facts.get("Model", os.uname().machine))
+    return f"{name}, family {facts['cpu family']}, model {facts['model']}" if "cpu family" in facts else name
 
 
 def machine():

@@ -26,13 +26,13 @@ static const struct {
     {"load", "the file opened and mapped", offsetof(file_times, load)},
     {"first_decode", "a decode of all layers then", offsetof(file_times, first)},
     {"second_decode", "the next one", offsetof(file_times, second)},
-    {"page_faults", "of all of the file", offsetof(file_times, faults)},
+    {"page_faults", "one byte of each page of the file read", offsetof(file_times, faults)},
     {"verify", "the checksums of all pages", offsetof(file_times, verify)},
     {"disk_read", "a plain read of the file that is not in memory",
      offsetof(file_times, disk_read)},
-    {"disk_load", "the file opened and mapped then", offsetof(file_times, disk_load)},
+    {"disk_load", "such a file opened and mapped", offsetof(file_times, disk_load)},
     {"disk_decode", "a decode of all layers then", offsetof(file_times, disk_first)},
-    {"disk_verify", "the checksums instead", offsetof(file_times, disk_verify)},
+    {"disk_verify", "the checksums of all pages instead", offsetof(file_times, disk_verify)},
     {"read", "the bytes of the file from memory", offsetof(file_times, read_limit)},
 };
 
