@@ -35,7 +35,7 @@
 // does, in no order. All other names are left alone, there, too.
 //
 // A full disk costs old entries, not new ones: what is set aside goes, and then entries, those that
-// were unused for the longest first, as many bytes as the file takes that found no space, and it is
+// were unused for the longest first, as many bytes as the file lacks that found no space, and it is
 // written again. After the fourth time it is given up and reported; nor is there more than one try
 // where nothing can go.
 //

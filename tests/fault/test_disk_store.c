@@ -262,6 +262,7 @@ static void a_full_disk_costs_the_entry_alone(void **state)
 // A disk of so many bytes, of which entries and temporary files take some.
 typedef struct small_disk {
     uint64_t capacity;
+    bool filled; // by others
     int refused;
 } small_disk;
 
@@ -281,7 +282,7 @@ static uint64_t bytes_in(const char *folder)
 
 static bool is_too_much(small_disk *disk, uint64_t bytes)
 {
-    if (bytes_in(folder_path("d")) + bytes <= disk->capacity)
+    if (!disk->filled && bytes_in(folder_path("d")) + bytes <= disk->capacity)
         return false;
     disk->refused++;
     errno = ENOSPC;
@@ -318,6 +319,12 @@ static int any_rename(void *user, const char *from, const char *to)
     return rename(from, to);
 }
 
+static uint64_t small_free_bytes(void *user, const char *directory)
+{
+    const small_disk *disk = user;
+    return disk->filled ? 0 : disk->capacity - bytes_in(directory);
+}
+
 // `reserves`: the space is asked for before the first byte is written.
 static kvern_disk_calls calls_of_small(small_disk *disk, bool reserves)
 {
@@ -325,7 +332,8 @@ static kvern_disk_calls calls_of_small(small_disk *disk, bool reserves)
                               .write = reserves ? any_write : small_write,
                               .sync = no_sync,
                               .rename = any_rename,
-                              .reserve = reserves ? small_reserve : NULL};
+                              .reserve = reserves ? small_reserve : NULL,
+                              .free_bytes = reserves ? small_free_bytes : NULL};
 }
 
 // Room for three entries, and six that are written.
@@ -359,6 +367,31 @@ static void a_full_disk_takes_the_space_of_the_oldest_entries(void **state)
     }
 }
 
+// As many as are needed go, and not as many bytes as the new one has: most are of one size, or
+// nearly.
+static void a_full_disk_takes_no_more_than_is_missing(void **state)
+{
+    (void)state;
+    small_disk disk = {.capacity = UINT64_MAX};
+    const kvern_disk_calls calls = calls_of_small(&disk, true);
+    store_bed *b = store_bed_small(0);
+    kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
+    int32_t prompt[LONG];
+    for (int32_t i = 0; i < 3; i++) {
+        store_repeat(prompt, LONG, i + 2);
+        disk_put(b, d, NULL, prompt, LONG - 3);
+    }
+    disk.capacity = disk_stats(d).bytes + 100;
+    disk_put(b, d, NULL, tokens, LONG); // some tokens more
+    const kvern_disk_store_stats stats = disk_stats(d);
+    assert_int_equal(1, disk.refused);
+    assert_int_equal(1, stats.evictions);
+    assert_int_equal(3, stats.entries);
+    assert_true(stats.bytes > disk.capacity - 100 && stats.bytes <= disk.capacity);
+    kvern_disk_store_close(d);
+    store_bed_close(b);
+}
+
 // Where others fill it, the store does not go on until it is empty.
 static void a_disk_that_stays_full_is_reported_after_four_attempts(void **state)
 {
@@ -372,7 +405,7 @@ static void a_disk_that_stays_full_is_reported_after_four_attempts(void **state)
         store_repeat(prompt, LONG, i + 2);
         disk_put(b, d, NULL, prompt, LONG);
     }
-    disk.capacity = 0;
+    disk.filled = true;
     disk_put(b, d, NULL, tokens, LONG);
     kvern_disk_store_stats stats = disk_stats(d);
     assert_int_equal(5, disk.refused);
@@ -609,6 +642,7 @@ int main(void)
         TEST(each_disk_call_that_fails_is_reported),
         TEST(a_full_disk_costs_the_entry_alone),
         TEST(a_full_disk_takes_the_space_of_the_oldest_entries),
+        TEST(a_full_disk_takes_no_more_than_is_missing),
         TEST(a_disk_that_stays_full_is_reported_after_four_attempts),
         TEST(a_killed_writer_leaves_the_lock),
         TEST(a_reader_writes_when_the_writer_was_killed),

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 // Processes that write one path at the same time.
@@ -51,11 +52,19 @@ static int system_reserve(void *user, int file, uint64_t bytes)
 #endif
 }
 
+static uint64_t system_free_bytes(void *user, const char *directory)
+{
+    struct statvfs facts;
+    (void)user;
+    return statvfs(directory, &facts) ? UINT64_MAX : (uint64_t)facts.f_bavail * facts.f_frsize;
+}
+
 const kvern_disk_calls kvern_system_disk = {
     .write = system_write,
     .sync = system_sync,
     .rename = system_rename,
     .reserve = system_reserve,
+    .free_bytes = system_free_bytes,
 };
 
 static kvern_status fail(const kvern_atomic_file *file, const char *what)

@@ -24,6 +24,8 @@ typedef struct kvern_disk_calls {
     int (*sync)(void *user, int file); // of the file, then of its directory
     int (*rename)(void *user, const char *from, const char *to);
     int (*reserve)(void *user, int file, uint64_t bytes); // on the disk; NULL: nothing is
+    // What a directory's disk has left; UINT64_MAX, or NULL: nobody knows.
+    uint64_t (*free_bytes)(void *user, const char *directory);
     // Asked for room before the first byte of a file of so many bytes is written; its error is that
     // of the write. NULL: nobody is asked.
     kvern_status (*make_room)(void *room_user, uint64_t bytes);

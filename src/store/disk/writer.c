@@ -109,7 +109,20 @@ static void settle(kvern_disk_store *store, const kvern_disk_job *job, const cha
                   status ? kvern_error_detail() : "what was written is not there, or damaged");
 }
 
-// On a full disk files of the store's go, as many bytes as this one takes, and it is tried again.
+// What is missing on a full disk for the file: all of it where the disk says that there is room,
+// which may be its owner's share that is full.
+static uint64_t missing_bytes(const writing *w)
+{
+    const kvern_disk_calls *calls = &w->store->calls;
+    uint64_t left = 0;
+    if (calls->free_bytes)
+        left = calls->free_bytes(calls->user, w->store->directory);
+    if (w->bytes == 0)
+        return 1;
+    return left < w->bytes ? w->bytes - left : w->bytes;
+}
+
+// On a full disk files of the store's go, as many bytes as are missing, and it is tried again.
 static kvern_status write_file(kvern_disk_store *store, const kvern_disk_job *job, const char *path)
 {
     writing w = {.store = store};
@@ -123,7 +136,7 @@ static kvern_status write_file(kvern_disk_store *store, const kvern_disk_job *jo
         w.is_full = false;
         status = kvern_disk_write(&calls, job, path);
     } while (status && w.is_full && attempts++ < MOST_ATTEMPTS &&
-             kvern_disk_give_up(store, w.bytes ? w.bytes : 1));
+             kvern_disk_give_up(store, missing_bytes(&w)));
     return status;
 }
 
