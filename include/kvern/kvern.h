@@ -74,6 +74,7 @@
 #include <kvern/plan.h>
 #include <kvern/read.h>
 #include <kvern/recurrent.h>
+#include <kvern/remote_store.h>
 #include <kvern/round.h>
 #include <kvern/select.h>
 #include <kvern/state.h>

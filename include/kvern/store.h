@@ -161,7 +161,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_store_publish(kvern_store *store,
     X(KVERN_STORE_WINDOW, 6, "a sliding window has passed the end of the common beginning")        \
     X(KVERN_STORE_PRECISE, 7, "the end of the common beginning has been quantized since")          \
     X(KVERN_STORE_CHECKPOINT, 8, "a recurrent layer cannot go back to the common beginning")       \
-    X(KVERN_STORE_BOTH_WAYS, 9, "the common beginning ends within an image")
+    X(KVERN_STORE_BOTH_WAYS, 9, "the common beginning ends within an image")                       \
+    X(KVERN_STORE_OFFLINE, 10, "the shared store is not reachable")                                \
+    X(KVERN_STORE_LATE, 11, "the shared store did not deliver in time")                            \
+    X(KVERN_STORE_GONE, 12, "a part of what is stored has gone")                                   \
+    X(KVERN_STORE_DAMAGED, 13, "what is stored is damaged")                                        \
+    X(KVERN_STORE_NO_ROOM, 14, "there is no memory for what is stored")
 
 typedef enum kvern_store_why {
 #define KVERN_STORE_WHY_ENUM(symbol, value, text) symbol = value,

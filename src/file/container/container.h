@@ -129,6 +129,19 @@ KVERN_CHECK kvern_status kvern_file_save_noted(const kvern_disk_calls *calls,
                                                const kvern_file_content *content, const char *name,
                                                const char *note, const char *path);
 
+// Where the bytes of a container go that is not to be a file, in order. `data` NULL: zeros. A page
+// comes in one call, which `page` tells; the rest in any number.
+typedef struct kvern_container_sink {
+    void *user;
+    kvern_status (*put)(void *user, const void *data, size_t bytes, bool page);
+} kvern_container_sink;
+
+// The same to a sink, whose errors are the call's.
+KVERN_CHECK kvern_status kvern_file_save_to(const kvern_container_sink *sink,
+                                            const kvern_state *state,
+                                            const kvern_file_content *content, const char *name,
+                                            const char *note);
+
 // A remark of a file; NULL: there is none of that name.
 const char *kvern_file_note(const kvern_file *file, const char *name);
 

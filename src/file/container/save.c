@@ -42,6 +42,8 @@ typedef struct saving {
     size_t tables, ranges, flags; // entries
     void *scratch;                // of a page
     size_t scratch_bytes;
+    const kvern_container_sink *sink; // NULL: to a file
+    bool in_pages;
     kvern_safetensors_writer writer;
     XXH3_state_t sum;
 } saving;
@@ -410,8 +412,10 @@ static kvern_status take_scratch(saving *s)
 static kvern_status write_pages(saving *s)
 {
     kvern_status status = KVERN_OK;
+    s->in_pages = true;
     for (size_t g = 0; g < 2 * s->state->composition->count && !status; g++)
         status = write_group(s, g / 2, g % 2);
+    s->in_pages = false;
     return status;
 }
 
@@ -545,10 +549,20 @@ static void free_saving(saving *s)
     kvern_heap_give(s->heap, s->scratch, s->scratch_bytes, KVERN_HEAP_ALIGNMENT);
 }
 
+// Pages are not padded: zeros in front of them are.
+static kvern_status put_to_sink(void *user, const void *data, size_t bytes)
+{
+    const saving *s = user;
+    return s->sink->put(s->sink->user, data, bytes, data && s->in_pages);
+}
+
 static kvern_status write_file(saving *s, const kvern_disk_calls *calls, const char *path)
 {
     kvern_context *context = s->state->composition->context;
-    kvern_status status = kvern_safetensors_writer_begin(context, calls, path, &s->writer);
+    const kvern_safetensors_sink sink = {s, put_to_sink};
+    kvern_status status = s->sink
+                              ? kvern_safetensors_writer_begin_sink(context, &sink, &s->writer)
+                              : kvern_safetensors_writer_begin(context, calls, path, &s->writer);
     if (!status)
         status = write_header(s);
     if (!status)
@@ -561,20 +575,27 @@ static kvern_status write_file(saving *s, const kvern_disk_calls *calls, const c
     return status;
 }
 
-static kvern_status save(const kvern_disk_calls *calls, const kvern_state *state,
-                         const kvern_file_content *content, const char *note_key, const char *note,
-                         const char *path)
+// Where to: a sink, or a path with the calls that write there.
+typedef struct destination {
+    const kvern_container_sink *sink;
+    const kvern_disk_calls *calls;
+    const char *path;
+} destination;
+
+static kvern_status save(const destination *to, const kvern_state *state,
+                         const kvern_file_content *content, const char *note_key, const char *note)
 {
     kvern_status status = kvern_container_check_machine();
     if (status)
         return status;
-    if (!state || !path)
+    if (!state || (!to->path && !to->sink))
         return kvern_fail(KVERN_ERR_ARGUMENT, "state or path is NULL");
     saving s = {
         .state = state,
         .heap = &state->composition->context->heap,
         .note_key = note_key,
         .note = note,
+        .sink = to->sink,
     };
     if (!(status = kvern_state_check_idle(state)))
         status = check_content(&s, content);
@@ -585,7 +606,7 @@ static kvern_status save(const kvern_disk_calls *calls, const kvern_state *state
     if (!status)
         status = take_scratch(&s);
     if (!status)
-        status = write_file(&s, calls, path);
+        status = write_file(&s, to->calls, to->path);
     free_saving(&s);
     return status;
 }
@@ -593,16 +614,33 @@ static kvern_status save(const kvern_disk_calls *calls, const kvern_state *state
 kvern_status kvern_file_save_by(const kvern_disk_calls *calls, const kvern_state *state,
                                 const kvern_file_content *content, const char *path)
 {
-    return save(calls, state, content, NULL, NULL, path);
+    const destination to = {.calls = calls, .path = path};
+    return save(&to, state, content, NULL, NULL);
+}
+
+static kvern_status save_noted(const destination *to, const kvern_state *state,
+                               const kvern_file_content *content, const char *name,
+                               const char *note)
+{
+    char key[64];
+    snprintf(key, sizeof key, KVERN_NOTE "%s", name);
+    return save(to, state, content, key, note);
 }
 
 kvern_status kvern_file_save_noted(const kvern_disk_calls *calls, const kvern_state *state,
                                    const kvern_file_content *content, const char *name,
                                    const char *note, const char *path)
 {
-    char key[64];
-    snprintf(key, sizeof key, KVERN_NOTE "%s", name);
-    return save(calls, state, content, key, note, path);
+    const destination to = {.calls = calls, .path = path};
+    return save_noted(&to, state, content, name, note);
+}
+
+kvern_status kvern_file_save_to(const kvern_container_sink *sink, const kvern_state *state,
+                                const kvern_file_content *content, const char *name,
+                                const char *note)
+{
+    const destination to = {.sink = sink};
+    return save_noted(&to, state, content, name, note);
 }
 
 kvern_status kvern_file_save(const kvern_state *state, const kvern_file_content *content,

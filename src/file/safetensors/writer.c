@@ -53,6 +53,19 @@ kvern_status kvern_safetensors_writer_begin(kvern_context *context, const kvern_
     return status;
 }
 
+kvern_status kvern_safetensors_writer_begin_sink(kvern_context *context,
+                                                 const kvern_safetensors_sink *sink,
+                                                 kvern_safetensors_writer *out)
+{
+    static char name[] = "memory"; // for messages
+    *out = (kvern_safetensors_writer){
+        .context = context, .alignment = LEAST_ALIGNMENT, .file = {.path = name}, .sink = sink};
+    kvern_status status = make_header(out);
+    if (status)
+        kvern_safetensors_abandon(out);
+    return status;
+}
+
 kvern_status kvern_safetensors_say(kvern_safetensors_writer *writer, const char *key,
                                    const char *value)
 {
@@ -184,6 +197,9 @@ static kvern_status make_text(kvern_safetensors_writer *writer)
 kvern_status kvern_safetensors_start(kvern_safetensors_writer *writer)
 {
     kvern_status status = make_text(writer);
+    if (writer->sink)
+        return status ? status
+                      : writer->sink->put(writer->sink->user, writer->text, writer->text_bytes);
     if (!status)
         status = kvern_atomic_file_expect(&writer->file, writer->text_bytes + writer->described);
     if (!status)
@@ -205,6 +221,8 @@ static kvern_status put_bytes(kvern_safetensors_writer *writer, const unsigned c
                               size_t bytes)
 {
     writer->put += bytes;
+    if (writer->sink)
+        return writer->sink->put(writer->sink->user, data, bytes);
     while (bytes > 0) {
         if (data && writer->buffered == 0 && bytes >= BUFFER_BYTES)
             return kvern_atomic_file_write(&writer->file, data, bytes);
@@ -277,13 +295,14 @@ kvern_status kvern_safetensors_commit(kvern_safetensors_writer *writer)
     kvern_status status = put_pads(writer);
     if (!status && writer->put != writer->described)
         status = kvern_fail(KVERN_ERR_ARGUMENT, "%s: tensors without data", writer->file.path);
-    if (!status)
+    if (!status && !writer->sink)
         status = flush(writer);
     if (status) {
         kvern_safetensors_abandon(writer);
         return status;
     }
-    status = kvern_atomic_file_commit(&writer->file);
+    if (!writer->sink)
+        status = kvern_atomic_file_commit(&writer->file);
     free_writer(writer);
     return status;
 }
@@ -292,6 +311,7 @@ void kvern_safetensors_abandon(kvern_safetensors_writer *writer)
 {
     if (!writer->context)
         return;
-    kvern_atomic_file_abandon(&writer->file);
+    if (!writer->sink)
+        kvern_atomic_file_abandon(&writer->file);
     free_writer(writer);
 }

@@ -20,6 +20,13 @@
 #include "src/file/disk/atomic_file.h"
 #include "src/file/safetensors/dtype.h"
 
+// Where the bytes go that are not to be a file: in order, each put in at most as many calls as
+// there are tensors and gaps in it. `data` NULL: zeros.
+typedef struct kvern_safetensors_sink {
+    void *user;
+    kvern_status (*put)(void *user, const void *data, size_t bytes);
+} kvern_safetensors_sink;
+
 typedef struct kvern_safetensors_pad {
     uint64_t begin; // in the data
     size_t bytes;
@@ -28,8 +35,9 @@ typedef struct kvern_safetensors_pad {
 typedef struct kvern_safetensors_writer {
     kvern_context *context; // the caller's
     kvern_atomic_file file;
-    void *header, *metadata; // json_t
-    char *text;              // the header as the file has it, with its length in front
+    const kvern_safetensors_sink *sink; // NULL: to the file
+    void *header, *metadata;            // json_t
+    char *text;                         // the header as the file has it, with its length in front
     size_t text_bytes;
     size_t alignment;        // of the data
     uint64_t described, put; // bytes of data
@@ -47,6 +55,11 @@ KVERN_CHECK kvern_status kvern_safetensors_writer_begin(kvern_context *context,
                                                         const kvern_disk_calls *calls,
                                                         const char *path,
                                                         kvern_safetensors_writer *out);
+
+// The same to a sink, which is borrowed until commit or abandon: no file is made.
+KVERN_CHECK kvern_status kvern_safetensors_writer_begin_sink(kvern_context *context,
+                                                             const kvern_safetensors_sink *sink,
+                                                             kvern_safetensors_writer *out);
 
 // Adds metadata. `value` is UTF-8. Errors: KVERN_ERR_ARGUMENT (not UTF-8, or the key is there),
 // KVERN_ERR_MEMORY.

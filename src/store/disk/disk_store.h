@@ -180,6 +180,11 @@ KVERN_CHECK kvern_status kvern_disk_check_fields(const kvern_key_front *front);
 KVERN_CHECK kvern_status kvern_disk_write(const kvern_disk_calls *calls, const kvern_disk_job *job,
                                           const char *path);
 
+// The same file to a sink, of the only row of a state.
+KVERN_CHECK kvern_status kvern_disk_write_to(const kvern_container_sink *sink,
+                                             const kvern_state *state, const kvern_key_front *front,
+                                             const int32_t *tokens);
+
 // ---- The index: under the lock ----
 
 kvern_disk_layout *kvern_disk_find_layout(const kvern_disk_store *store, size_t layers,

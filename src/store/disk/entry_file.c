@@ -332,23 +332,60 @@ static size_t count_checkpoints(const kvern_state *state)
     return count;
 }
 
+// What an entry's file has besides its row.
+typedef struct entry_text {
+    identity_text identity;
+    size_t note_bytes;
+    char *note;
+} entry_text;
+
+static kvern_status make_text(const kvern_state *state, const kvern_key_front *front,
+                              entry_text *text)
+{
+    void *note;
+    text->note_bytes = (2 + count_checkpoints(state)) * SNAPSHOT_TEXT_BYTES;
+    kvern_status status = kvern_heap_take(&state->composition->context->heap, text->note_bytes,
+                                          KVERN_HEAP_ALIGNMENT, &note);
+    if (status)
+        return status;
+    text->note = note;
+    put_snapshots(state, note);
+    make_identity(front, &text->identity);
+    return KVERN_OK;
+}
+
+static void free_text(const kvern_state *state, entry_text *text)
+{
+    kvern_heap_give(&state->composition->context->heap, text->note, text->note_bytes,
+                    KVERN_HEAP_ALIGNMENT);
+}
+
+// With `calls` to a path, or to a sink.
+static kvern_status save_entry(const kvern_disk_calls *calls, const char *path,
+                               const kvern_container_sink *sink, const kvern_state *state,
+                               const kvern_key_front *front, const int32_t *tokens)
+{
+    kvern_file_content content = kvern_file_content_default();
+    entry_text text = {.identity = {.identity = {0}}};
+    kvern_status status = make_text(state, front, &text);
+    if (status)
+        return status;
+    content.tokens = &tokens;
+    content.identity = &text.identity.identity;
+    status = sink ? kvern_file_save_to(sink, state, &content, NOTE, text.note)
+                  : kvern_file_save_noted(calls, state, &content, NOTE, text.note, path);
+    free_text(state, &text);
+    return status;
+}
+
 kvern_status kvern_disk_write(const kvern_disk_calls *calls, const kvern_disk_job *job,
                               const char *path)
 {
-    kvern_heap *heap = &job->state->composition->context->heap;
-    const size_t bytes = (2 + count_checkpoints(job->state)) * SNAPSHOT_TEXT_BYTES;
-    const int32_t *const tokens[] = {job->tokens};
-    kvern_file_content content = kvern_file_content_default();
-    identity_text identity = {.identity = {0}};
-    void *note;
-    kvern_status status = kvern_heap_take(heap, bytes, KVERN_HEAP_ALIGNMENT, &note);
-    if (status)
-        return status;
-    put_snapshots(job->state, note);
-    make_identity(&job->front, &identity);
-    content.tokens = tokens;
-    content.identity = &identity.identity;
-    status = kvern_file_save_noted(calls, job->state, &content, NOTE, note, path);
-    kvern_heap_give(heap, note, bytes, KVERN_HEAP_ALIGNMENT);
-    return status;
+    return save_entry(calls, path, NULL, job->state, &job->front, job->tokens);
+}
+
+kvern_status kvern_disk_write_to(const kvern_container_sink *sink, const kvern_state *state,
+                                 const kvern_key_front *front, const int32_t *tokens)
+{
+    return save_entry(NULL, NULL, sink, state, front, tokens);
 }

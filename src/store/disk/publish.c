@@ -4,6 +4,7 @@
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/store/fork.h"
 
 #include <kvern/checkpoint.h>
 #include <string.h>
@@ -11,61 +12,31 @@
 // A row on its way into the queue.
 typedef struct publishing {
     kvern_disk_store *store;
-    const kvern_state *state;
-    size_t row;
+    kvern_fork_source source;
     const int32_t *tokens;
-    size_t count;
-    int64_t floor;
     kvern_key_front front; // without a layout
     kvern_disk_job *job;
     kvern_disk_outcome outcome;
 } publishing;
-
-static int64_t floor_of(const kvern_composition *composition, const kvern_row_source *source)
-{
-    const kvern_planned_layer *layer;
-    return kvern_row_source_floor(composition, source, &layer);
-}
-
-// Whether a checkpoint serves what the row does not, and may itself be reused.
-static bool is_of_use(const publishing *p, const kvern_checkpoint *checkpoint)
-{
-    const kvern_row_source kept = {.kept = checkpoint->sets};
-    const int64_t floor = floor_of(p->state->composition, &kept);
-    return checkpoint->position < (int64_t)p->count && floor < p->floor &&
-           floor <= checkpoint->position;
-}
-
-static const kvern_checkpoint *next_of_use(const publishing *p, const kvern_checkpoint *checkpoint)
-{
-    while (checkpoint && !is_of_use(p, checkpoint))
-        checkpoint = checkpoint->below;
-    return checkpoint;
-}
-
-static const kvern_checkpoint *first_of_use(const publishing *p)
-{
-    return next_of_use(p, p->state->batch.checkpoints[p->row]);
-}
 
 // ---- What serves it already ----
 
 // Under the lock: entries do, and also what its checkpoints would.
 static bool is_stored(publishing *p)
 {
-    const kvern_composition *composition = p->state->composition;
+    const kvern_composition *composition = p->source.state->composition;
     const kvern_disk_layout *layout = kvern_disk_find_layout(
         p->store, composition->count, kvern_composition_signature_of, composition);
     if (!layout)
         return false;
     kvern_key_front front = p->front;
     kvern_key_front_set_layout(&front, layout->number);
-    kvern_key key = {&front, p->tokens, p->count};
-    bool stored = kvern_disk_serves(p->store, &key, p->floor);
-    for (const kvern_checkpoint *c = first_of_use(p); stored && c; c = next_of_use(p, c->below)) {
-        const kvern_row_source kept = {.kept = c->sets};
+    kvern_key key = {&front, p->tokens, p->source.count};
+    bool stored = kvern_disk_serves(p->store, &key, p->source.floor);
+    const kvern_checkpoint *c = kvern_fork_first(&p->source);
+    for (; stored && c; c = kvern_fork_next(&p->source, c->below)) {
         key.tokens_count = (size_t)c->position;
-        stored = kvern_disk_serves(p->store, &key, floor_of(composition, &kept));
+        stored = kvern_disk_serves(p->store, &key, kvern_fork_floor(composition, c));
     }
     return stored;
 }
@@ -81,17 +52,18 @@ static bool has_same_layers(const kvern_composition *a, const kvern_composition 
 // Whether the tokens of one are the first of both, under one key.
 static bool begin_alike(const publishing *p, const kvern_disk_job *job, size_t count)
 {
-    return p->front.fields == job->front.fields && count <= p->count && count <= job->token_count &&
+    return p->front.fields == job->front.fields && count <= p->source.count &&
+           count <= job->token_count &&
            memcmp(p->front.words, job->front.words, p->front.fields * sizeof p->front.words[0]) ==
                0 &&
            memcmp(p->tokens, job->tokens, count * sizeof p->tokens[0]) == 0 &&
-           has_same_layers(p->state->composition, job->state->composition);
+           has_same_layers(p->source.state->composition, job->state->composition);
 }
 
 static bool job_serves(const publishing *p, const kvern_disk_job *job)
 {
-    return job && begin_alike(p, job, p->count) && job->floor <= p->floor &&
-           (job->token_count == p->count || !first_of_use(p));
+    return job && begin_alike(p, job, p->source.count) && job->floor <= p->source.floor &&
+           (job->token_count == p->source.count || !kvern_fork_first(&p->source));
 }
 
 // Under the lock.
@@ -107,7 +79,7 @@ static bool is_queued(const publishing *p)
 // Whether the new job serves all that one would.
 static bool is_beginning(const publishing *p, const kvern_disk_job *job)
 {
-    return begin_alike(p, job, job->token_count) && p->floor <= job->floor &&
+    return begin_alike(p, job, job->token_count) && p->source.floor <= job->floor &&
            !job->state->batch.checkpoints[0];
 }
 
@@ -136,44 +108,23 @@ static kvern_disk_job *take_beginnings(const publishing *p)
 
 // ---- The job ----
 
-static kvern_status copy_checkpoint(const publishing *p, const kvern_checkpoint *from)
-{
-    kvern_state *to = p->job->state;
-    kvern_checkpoint *made;
-    kvern_status status = kvern_checkpoint_make(to, from->position, &made);
-    if (status)
-        return status;
-    for (size_t s = 0; s < to->batch.sets; s++)
-        kvern_kept_row_share(&from->sets[s], &made->sets[s]);
-    kvern_checkpoint_link(to, 0, made);
-    return KVERN_OK;
-}
-
-static kvern_status fork_row(const publishing *p)
-{
-    kvern_status status = kvern_state_extract(p->state, p->row, &p->job->state);
-    const kvern_checkpoint *c = status ? NULL : first_of_use(p);
-    for (; c && !status; c = next_of_use(p, c->below))
-        status = copy_checkpoint(p, c);
-    return status;
-}
-
 static kvern_status make_job(publishing *p)
 {
-    const size_t bytes = sizeof(kvern_disk_job) + p->count * sizeof(int32_t);
-    const kvern_composition *composition = p->state->composition;
+    const size_t bytes = sizeof(kvern_disk_job) + p->source.count * sizeof(int32_t);
+    const kvern_composition *composition = p->source.state->composition;
     void *block;
     kvern_status status =
         kvern_heap_take(kvern_disk_heap(p->store), bytes, KVERN_HEAP_ALIGNMENT, &block);
     if (status)
         return status;
     kvern_disk_job *job = p->job = block;
-    *job = (kvern_disk_job){.block_bytes = bytes, .token_count = p->count, .floor = p->floor};
+    *job = (kvern_disk_job){
+        .block_bytes = bytes, .token_count = p->source.count, .floor = p->source.floor};
     memcpy(&job->front, &p->front, sizeof job->front);
-    memcpy(job->tokens, p->tokens, p->count * sizeof(int32_t));
+    memcpy(job->tokens, p->tokens, p->source.count * sizeof(int32_t));
     kvern_disk_name(&p->front, composition->count, kvern_composition_signature_of, composition,
-                    p->tokens, p->count, job->name);
-    if ((status = fork_row(p)))
+                    p->tokens, p->source.count, job->name);
+    if ((status = kvern_fork_make(&p->source, &job->state)))
         return status;
     job->bytes = kvern_state_bytes(job->state) + kvern_state_checkpoint_bytes(job->state) + bytes;
     return KVERN_OK;
@@ -245,12 +196,9 @@ static void queue_job(publishing *p)
 
 static kvern_status publish(publishing *p)
 {
-    const kvern_row_source source = {.batch = &p->state->batch, .row = p->row};
-    p->floor = floor_of(p->state->composition, &source);
-    if (p->floor > (int64_t)p->count)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "row %zu has %zu positions, and none of them may be reused", p->row,
-                          p->count);
+    kvern_status status = kvern_fork_check(&p->source);
+    if (status)
+        return status;
     if (!kvern_disk_is_writer(p->store)) {
         p->outcome = KVERN_DISK_READER;
         return KVERN_OK;
@@ -260,7 +208,7 @@ static kvern_status publish(publishing *p)
     pthread_mutex_unlock(&p->store->lock);
     if (served)
         return KVERN_OK;
-    kvern_status status = make_job(p);
+    status = make_job(p);
     if (!status)
         queue_job(p);
     kvern_disk_job_free(p->store, p->job);
@@ -275,10 +223,8 @@ kvern_status kvern_disk_store_publish(kvern_disk_store *store, const kvern_store
         return kvern_fail(KVERN_ERR_ARGUMENT, "store, tokens or state is NULL");
     publishing p = {
         .store = store,
-        .state = state,
-        .row = row,
+        .source = {.state = state, .row = row, .count = count},
         .tokens = tokens,
-        .count = count,
         .outcome = KVERN_DISK_QUEUED,
     };
     kvern_status status = kvern_kept_row_check(store->context, state, row, count);

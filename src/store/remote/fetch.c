@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: MIT
+// One entry: what it is, the blocks that a prompt needs of it, and a row of these. The container is
+// put together in memory as it was saved, but for pages that are not needed, and loaded as a file
+// is, with all its checks; then the row's pages are copied to the context's own.
+#include "src/store/remote/remote_store.h"
+
+#include "src/base/fail.h"
+#include "src/base/size.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_PENDING_BYTES ((size_t)4 << 20)
+#define MOST_PENDING 256 // commands
+#define ALIGNMENT 4096   // of a container
+#define MOST_TRIES 6     // entries that turn out gone or damaged, or have less than they might
+
+// An entry that is looked at.
+typedef struct opened {
+    bool is_open;
+    char name[KVERN_REMOTE_HASH_DIGITS + 1];
+    kvern_manifest manifest;
+    void *container;
+    kvern_file *file;
+    int64_t common;
+    int64_t positions;   // that it serves; 0: none
+    int64_t from;        // positions of the snapshot that serves them
+    kvern_store_why why; // why no more
+    bool is_old;         // it is to be used again before it expires
+} opened;
+
+typedef struct serving {
+    kvern_remote_store *store;
+    kvern_wire *wire;
+    kvern_remote_fetch *fetch;
+    char space[KVERN_REMOTE_HASH_DIGITS + 1];
+    kvern_remote_hints hints;
+    opened best;
+    uint64_t bytes;
+} serving;
+
+// What becomes of an entry that does not serve: its reason, and the entry goes.
+typedef enum verdict { GOOD, GONE, DAMAGED, NO_ROOM } verdict;
+
+static void close_entry(serving *s, opened *o)
+{
+    kvern_heap *heap = kvern_remote_heap(s->store);
+    if (!o->is_open)
+        return;
+    kvern_file_close(o->file);
+    kvern_heap_give(heap, o->container, (size_t)o->manifest.container_bytes, ALIGNMENT);
+    kvern_manifest_free(&o->manifest);
+    *o = (opened){.is_open = false};
+}
+
+// Memory is not the entry's fault.
+static verdict judge(kvern_status status)
+{
+    if (!status)
+        return GOOD;
+    return status == KVERN_ERR_MEMORY || status == KVERN_ERR_BUDGET ? NO_ROOM : DAMAGED;
+}
+
+// ---- What it is ----
+
+static verdict open_container(serving *s, const redisReply *value, opened *o)
+{
+    kvern_heap *heap = kvern_remote_heap(s->store);
+    kvern_status status = kvern_manifest_read(heap, value->str, value->len, &o->manifest);
+    if (status)
+        return judge(status);
+    o->is_open = true;
+    status = kvern_heap_take(heap, (size_t)o->manifest.container_bytes, ALIGNMENT, &o->container);
+    if (status)
+        return judge(status);
+    kvern_manifest_spread(&o->manifest, o->container);
+    return judge(kvern_file_open_memory(s->store->context, o->container,
+                                        (size_t)o->manifest.container_bytes, &o->file));
+}
+
+static bool is_of_key(const serving *s, const kvern_disk_facts *facts)
+{
+    const kvern_key_front *front = &s->fetch->front;
+    return facts->front.fields == front->fields &&
+           memcmp(facts->front.words, front->words, front->fields * sizeof front->words[0]) == 0;
+}
+
+static int64_t common_of(const serving *s, const kvern_disk_facts *facts)
+{
+    const int64_t most = kvern_min_i64(facts->positions, (int64_t)s->fetch->count);
+    int64_t common = 0;
+    while (common < most && facts->tokens[common] == s->fetch->tokens[common])
+        common++;
+    return common;
+}
+
+// What of it serves most of the prompt; of snapshots that serve as much, the shortest.
+static void choose_snapshot(const serving *s, const kvern_disk_facts *facts, opened *o)
+{
+    const int64_t most = kvern_min_i64(o->common, (int64_t)s->fetch->count - 1);
+    const char *note = facts->note;
+    kvern_disk_snapshot shot;
+    o->why = KVERN_STORE_TOKENS;
+    while (kvern_disk_snapshot_read(&note, &shot)) {
+        const int64_t serves = kvern_min_i64(shot.positions, most);
+        if (serves < shot.floor) {
+            o->why = shot.why;
+        } else if (serves >= o->positions) {
+            o->positions = serves;
+            o->from = shot.positions;
+        }
+    }
+    if (o->positions == (int64_t)s->fetch->count - 1)
+        o->why = KVERN_STORE_ALL;
+    else if (o->positions == most)
+        o->why = KVERN_STORE_TOKENS;
+}
+
+// Blocks are pages: one each, in their order.
+static bool are_blocks_pages(const opened *o)
+{
+    const unsigned char *begin = o->container;
+    size_t block = 0;
+    for (size_t g = 0; g < 2 * o->file->layers; g++) {
+        const kvern_file_pages *pages = &o->file->pages[g];
+        for (size_t i = 0; i < pages->count; i++, block++) {
+            if (block == o->manifest.block_count ||
+                o->manifest.blocks[block].bytes != pages->page_bytes ||
+                begin + o->manifest.blocks[block].offset != pages->data + i * pages->page_bytes)
+                return false;
+        }
+    }
+    return block == o->manifest.block_count;
+}
+
+static verdict read_entry(serving *s, const redisReply *value, opened *o)
+{
+    kvern_disk_facts facts;
+    verdict v = open_container(s, value, o);
+    if (v == GOOD)
+        v = judge(kvern_disk_facts_read(o->file, &facts));
+    if (v != GOOD)
+        return v;
+    if (!is_of_key(s, &facts) || kvern_loan_check_layers(o->file->layers, kvern_disk_file_signature,
+                                                         o->file, s->fetch->composition))
+        return judge(kvern_fail(KVERN_ERR_FORMAT, "an entry of another key or of other layers"));
+    if (!are_blocks_pages(o))
+        return judge(kvern_fail(KVERN_ERR_FORMAT, "its blocks are not its pages"));
+    o->common = common_of(s, &facts);
+    choose_snapshot(s, &facts, o);
+    return GOOD;
+}
+
+// ---- Entries that do not serve ----
+
+static kvern_status condemn(serving *s, verdict v, const char *name)
+{
+    char key[KVERN_REMOTE_KEY_BYTES];
+    const char *remove[] = {"UNLINK", key};
+    kvern_remote_entry_key(s->space, name, key);
+    if (v == DAMAGED) {
+        s->fetch->found.why = KVERN_STORE_DAMAGED;
+        return kvern_remote_remove_damaged(s->store, s->wire, key, kvern_error_detail());
+    }
+    if (v == NO_ROOM) {
+        s->fetch->found.why = KVERN_STORE_NO_ROOM;
+        return KVERN_OK;
+    }
+    s->fetch->found.why = KVERN_STORE_GONE;
+    pthread_mutex_lock(&s->store->lock);
+    s->store->stats.gone++;
+    pthread_mutex_unlock(&s->store->lock);
+    kvern_status status = kvern_wire_add(s->wire, 2, remove, NULL);
+    return status ? status : kvern_wire_skip(s->wire, 1);
+}
+
+// The entry's value, and whether its time is half over.
+static kvern_status ask_entry(serving *s, const char *name, redisReply **value, bool *is_old)
+{
+    char key[KVERN_REMOTE_KEY_BYTES];
+    const char *get[] = {"GET", key}, *left[] = {"PTTL", key};
+    redisReply *time = NULL;
+    kvern_remote_entry_key(s->space, name, key);
+    kvern_status status = kvern_wire_add(s->wire, 2, get, NULL);
+    if (!status)
+        status = kvern_wire_add(s->wire, 2, left, NULL);
+    if (!status)
+        status = kvern_wire_next(s->wire, value);
+    if (!status)
+        status = kvern_wire_next(s->wire, &time);
+    *is_old = !status && time->type == REDIS_REPLY_INTEGER && time->integer >= 0 &&
+              (uint64_t)time->integer < 500 * s->store->options.ttl_seconds;
+    freeReplyObject(time);
+    return status;
+}
+
+// *v is GONE, and nothing is counted, where the index is behind.
+static kvern_status open_entry(serving *s, const char *name, opened *o, verdict *v)
+{
+    redisReply *value = NULL;
+    *o = (opened){.is_open = false};
+    kvern_status status = ask_entry(s, name, &value, &o->is_old);
+    const bool is_old = o->is_old;
+    if (!status && value->type == REDIS_REPLY_STRING) {
+        s->bytes += value->len;
+        *v = read_entry(s, value, o);
+        snprintf(o->name, sizeof o->name, "%s", name);
+        o->is_old = is_old;
+        if (*v != GOOD) {
+            status = condemn(s, *v, name);
+            close_entry(s, o);
+        }
+    } else if (!status && value->type == REDIS_REPLY_NIL) {
+        *v = GONE;
+    } else if (!status && kvern_wire_is_wrong_type(value)) {
+        *v = judge(kvern_fail(KVERN_ERR_FORMAT, "it is no entry: a value of another type"));
+        status = condemn(s, *v, name);
+    } else if (!status) {
+        (void)kvern_wire_refused(s->wire, value);
+        status = KVERN_ERR_IO;
+    }
+    freeReplyObject(value);
+    return status;
+}
+
+// Opens entries until none that is left can have more than the best.
+static kvern_status choose_entry(serving *s)
+{
+    kvern_status status = KVERN_OK;
+    int tries = 0;
+    for (size_t i = 0; i < s->hints.count && tries < MOST_TRIES && !status; i++) {
+        kvern_remote_hint *hint = &s->hints.list[i];
+        if (hint->is_spent || hint->bound < s->fetch->least || hint->bound <= s->best.positions)
+            continue;
+        opened o;
+        verdict v = GONE;
+        status = open_entry(s, hint->name, &o, &v);
+        hint->is_spent = true;
+        tries++;
+        if (status || v != GOOD)
+            continue;
+        s->fetch->found.common = kvern_max_i64(s->fetch->found.common, o.common);
+        if (o.positions > s->best.positions) {
+            close_entry(s, &s->best);
+            s->best = o;
+            continue;
+        }
+        if (s->best.positions == 0)
+            s->fetch->found.why = o.why;
+        close_entry(s, &o);
+    }
+    return status;
+}
+
+// ---- Blocks ----
+
+// The snapshot that serves.
+static size_t snapshot_of(const opened *o)
+{
+    size_t i = 0;
+    while (i + 1 < o->file->snapshot_count && kvern_file_snapshot(o->file, i)[1] != o->from)
+        i++;
+    return i;
+}
+
+// The number of the first block that is a page of a layer's form.
+static size_t first_block(const opened *o, size_t layer, bool first)
+{
+    return o->file->pages[2 * layer + first].first_sum;
+}
+
+// Pages of the snapshot that hold one of the positions; all of what is no list of positions.
+static void want_set(const serving *s, const opened *o, size_t set, bool *wanted)
+{
+    const kvern_row_set of = kvern_row_set_of(s->fetch->composition, set);
+    const kvern_file_record *record = kvern_file_record_of(o->file, set, snapshot_of(o));
+    const int64_t *fields = record->fields;
+    const bool first = kvern_row_set_is_first(&of, fields[KVERN_RECORD_CONVERTED]);
+    const kvern_page_span span =
+        kvern_row_set_span(&of, fields[KVERN_RECORD_LENGTH], fields[KVERN_RECORD_HELD]);
+    for (size_t i = 0; i < (size_t)fields[KVERN_RECORD_PAGES]; i++) {
+        const size_t at = kvern_page_span_at(&span, i);
+        const uint32_t number = o->file->tables[record->table + i];
+        if (number >= o->file->pages[2 * of.layer->index + first].count)
+            continue; // the load refuses it
+        if (of.layer->geometry.whole || (int64_t)at * KVERN_PAGE_POSITIONS < o->positions)
+            wanted[first_block(o, of.layer->index, first) + number] = true;
+    }
+}
+
+static verdict read_block(serving *s, size_t number, const redisReply *reply)
+{
+    const kvern_manifest_block *block = &s->best.manifest.blocks[number];
+    kvern_manifest_block arrived = {.offset = block->offset};
+    if (reply->type == REDIS_REPLY_NIL)
+        return GONE;
+    if (reply->type != REDIS_REPLY_STRING)
+        return judge(kvern_fail(KVERN_ERR_FORMAT, "a block is a value of another type"));
+    kvern_manifest_hash(reply->str, reply->len, &arrived);
+    if (arrived.bytes != block->bytes || arrived.low != block->low || arrived.high != block->high)
+        return judge(kvern_fail(KVERN_ERR_FORMAT, "a block has another hash"));
+    memcpy((unsigned char *)s->best.container + block->offset, reply->str, reply->len);
+    s->bytes += reply->len;
+    return GOOD;
+}
+
+static kvern_status ask_block(serving *s, size_t number)
+{
+    char key[KVERN_REMOTE_KEY_BYTES];
+    const char *get[] = {"GET", key};
+    kvern_remote_block_key(s->space, &s->best.manifest.blocks[number], key);
+    return kvern_wire_add(s->wire, 2, get, NULL);
+}
+
+static kvern_status take_block(serving *s, size_t number, verdict *v)
+{
+    char key[KVERN_REMOTE_KEY_BYTES];
+    const char *remove[] = {"UNLINK", key};
+    redisReply *reply;
+    kvern_status status = kvern_wire_next(s->wire, &reply);
+    if (status)
+        return status;
+    if (reply->type == REDIS_REPLY_ERROR && !kvern_wire_is_wrong_type(reply)) {
+        (void)kvern_wire_refused(s->wire, reply);
+        status = KVERN_ERR_IO;
+    } else {
+        const verdict one = read_block(s, number, reply);
+        kvern_remote_block_key(s->space, &s->best.manifest.blocks[number], key);
+        if (one == DAMAGED) // behind the answers that are on their way
+            status = kvern_wire_add(s->wire, 2, remove, NULL);
+        *v = *v == DAMAGED ? DAMAGED : one == GOOD ? *v : one;
+    }
+    freeReplyObject(reply);
+    return status;
+}
+
+// A window of blocks: the numbers of those that were asked for.
+typedef struct window {
+    size_t numbers[MOST_PENDING], count, bytes;
+} window;
+
+static kvern_status take_window(serving *s, window *w, verdict *v)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < w->count && !status; i++)
+        status = take_block(s, w->numbers[i], v);
+    if (!status && s->wire->pending)
+        status = kvern_wire_skip(s->wire, s->wire->pending);
+    w->count = w->bytes = 0;
+    return status;
+}
+
+static kvern_status take_blocks(serving *s, const bool *wanted, verdict *v)
+{
+    const kvern_manifest *m = &s->best.manifest;
+    window w = {.count = 0};
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; i < m->block_count && !status && *v == GOOD; i++) {
+        if (!wanted[i])
+            continue;
+        status = ask_block(s, i);
+        w.numbers[w.count++] = i;
+        w.bytes += (size_t)m->blocks[i].bytes;
+        if (!status && (w.count == MOST_PENDING || w.bytes >= MOST_PENDING_BYTES))
+            status = take_window(s, &w, v);
+    }
+    return status ? status : take_window(s, &w, v);
+}
+
+// The container's own sums, of the pages that arrived.
+static kvern_status check_pages(const opened *o, const bool *wanted)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t g = 0; g < 2 * o->file->layers; g++) {
+        const size_t begin = first_block(o, g / 2, g % 2);
+        for (size_t i = 0; i < o->file->pages[g].count && !status; i++) {
+            if (wanted[begin + i])
+                status = kvern_file_check_page(o->file, g / 2, g % 2, i);
+        }
+    }
+    return status;
+}
+
+// ---- The row ----
+
+// What the row shows of pages in the container becomes its own. Its table is its own, too, or has
+// been left by all others.
+static kvern_status own_table(kvern_table *table)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t i = 0; table && i < table->count && !status; i++) {
+        kvern_page *page;
+        status = kvern_pool_take_first(table->pool, table->count - i, &page);
+        if (status)
+            return status;
+        memcpy(page->data, table->pages[i]->data, kvern_pool_page_bytes(table->pool));
+        kvern_page_release(table->pages[i]);
+        table->pages[i] = page;
+    }
+    return status;
+}
+
+static kvern_status own_pages(kvern_state *state)
+{
+    kvern_status status = KVERN_OK;
+    for (size_t set = 0; set < state->batch.sets && !status; set++)
+        status = own_table(kvern_batch_rows(&state->batch, set).rows[0].table);
+    return status;
+}
+
+// The rows of the snapshot in a loaded state; `kept` has room for them.
+static const kvern_row *kept_rows(const kvern_state *loaded, int64_t positions, kvern_row *kept)
+{
+    const kvern_batch *batch = &loaded->batch;
+    const kvern_checkpoint *at = batch->checkpoints[0];
+    if (batch->lengths[0] == positions) {
+        for (size_t s = 0; s < batch->sets; s++)
+            kept[s] = kvern_batch_rows(batch, s).rows[0];
+        return kept;
+    }
+    while (at && at->position != positions)
+        at = at->below;
+    return at ? at->sets : NULL;
+}
+
+// The note is no more than a word: the row itself says what may be cut off it.
+static kvern_status cut_row(const opened *o, const kvern_state *loaded, kvern_row *kept,
+                            kvern_state *row)
+{
+    const kvern_planned_layer *layer;
+    const kvern_row_source source = {.kept = kept_rows(loaded, o->from, kept)};
+    if (!source.kept || kvern_row_source_floor(row->composition, &source, &layer) > o->positions)
+        return kvern_fail(KVERN_ERR_FORMAT, "it does not serve what it says");
+    kvern_kept_row_lend(row, 0, source.kept, o->from, o->positions);
+    return KVERN_OK;
+}
+
+static kvern_status load(const serving *s, kvern_state *loaded, kvern_state *row)
+{
+    const opened *o = &s->best;
+    kvern_heap *heap = kvern_remote_heap(s->store);
+    const size_t bytes = loaded->composition->sets * sizeof(kvern_row);
+    void *kept;
+    loaded->batch.checkpoint_budget = UINT64_MAX;
+    kvern_status status = kvern_file_load(o->file, NULL, loaded);
+    if (!status)
+        status = kvern_heap_take_zeroed(heap, bytes, &kept);
+    if (status)
+        return status;
+    status = cut_row(o, loaded, kept, row);
+    kvern_heap_give(heap, kept, bytes, KVERN_HEAP_ALIGNMENT);
+    return status;
+}
+
+static kvern_status list_sets(kvern_remote_fetch *fetch)
+{
+    const size_t sets = fetch->composition->sets;
+    void *block;
+    kvern_status status =
+        kvern_heap_take(kvern_remote_heap(fetch->store), sets * sizeof fetch->sets[0],
+                        KVERN_HEAP_ALIGNMENT, &block);
+    if (status)
+        return status;
+    fetch->sets = block;
+    for (size_t set = 0; set < sets; set++)
+        fetch->sets[set] = kvern_batch_rows(&fetch->row->batch, set).rows[0];
+    return KVERN_OK;
+}
+
+static kvern_status make_row(const serving *s)
+{
+    kvern_remote_fetch *fetch = s->fetch;
+    kvern_state *loaded = NULL;
+    kvern_status status = kvern_state_make(fetch->composition, 0, &loaded);
+    if (!status)
+        status = kvern_state_make(fetch->composition, 1, &fetch->row);
+    if (!status)
+        status = load(s, loaded, fetch->row);
+    kvern_state_destroy(loaded); // what the row has is its own now
+    if (!status)
+        status = own_pages(fetch->row);
+    if (!status)
+        status = list_sets(fetch);
+    if (!status)
+        return KVERN_OK;
+    kvern_state_destroy(fetch->row);
+    fetch->row = NULL;
+    return status;
+}
+
+// ---- All of it ----
+
+static kvern_status fetch_best(serving *s, verdict *v)
+{
+    opened *o = &s->best;
+    const size_t flags = o->manifest.block_count + 1;
+    void *block;
+    *v = judge(kvern_heap_take_zeroed(kvern_remote_heap(s->store), flags, &block));
+    if (*v != GOOD)
+        return KVERN_OK;
+    for (size_t set = 0; set < o->file->sets; set++)
+        want_set(s, o, set, block);
+    kvern_status status = take_blocks(s, block, v);
+    if (!status && *v == GOOD)
+        *v = judge(check_pages(o, block));
+    if (!status && *v == GOOD)
+        *v = judge(make_row(s));
+    kvern_heap_give(kvern_remote_heap(s->store), block, flags, KVERN_HEAP_ALIGNMENT);
+    return status;
+}
+
+// It was used: everything of it stays for its time once more. The prompt does not wait for that,
+// and an error matters to nobody but the wire.
+static void touch(serving *s)
+{
+    const opened *o = &s->best;
+    char key[KVERN_REMOTE_KEY_BYTES], ttl[24];
+    const char *parts[] = {"PEXPIRE", key, ttl};
+    snprintf(ttl, sizeof ttl, "%" PRIu64, 1000 * s->store->options.ttl_seconds);
+    kvern_remote_entry_key(s->space, o->name, key);
+    kvern_status status = kvern_wire_add(s->wire, 3, parts, NULL);
+    for (size_t i = 0; i < o->manifest.block_count && !status; i++) {
+        kvern_remote_block_key(s->space, &o->manifest.blocks[i], key);
+        status = kvern_wire_add(s->wire, 3, parts, NULL);
+        if (!status && s->wire->pending == MOST_PENDING)
+            status = kvern_wire_skip(s->wire, s->wire->pending);
+    }
+    if (!status)
+        status = kvern_wire_skip(s->wire, s->wire->pending);
+    if (!status)
+        status =
+            kvern_remote_index_touch(s->store, s->wire, s->space, kvern_file_tokens(o->file, 0),
+                                     (size_t)kvern_file_length(o->file, 0));
+    if (!status)
+        status = kvern_remote_claim_touch(s->store, s->wire, s->space, o->name, &o->manifest);
+    if (status)
+        kvern_wire_close(s->wire);
+}
+
+static void take_best(serving *s)
+{
+    kvern_remote_found *found = &s->fetch->found;
+    found->positions = s->best.positions;
+    found->why = s->best.why;
+    if (found->why == KVERN_STORE_TOKENS && s->hints.withheld > found->positions)
+        found->why = s->hints.why_withheld;
+    found->bytes = s->bytes;
+    kvern_remote_finish(s->store, s->fetch);
+    s->wire->deadline = kvern_remote_now() + s->wire->answer_ms;
+    s->wire->given_up[1] = NULL; // the fetch may have been ended
+    if (s->best.is_old || s->store->options.budget_bytes)
+        touch(s);
+}
+
+static bool is_worth_it(const serving *s)
+{
+    return s->best.positions > 0 && s->best.positions >= s->fetch->least;
+}
+
+static kvern_status serve(serving *s)
+{
+    kvern_status status = kvern_remote_find(s->wire, s->fetch, s->space, &s->hints);
+    if (!status && s->hints.withheld)
+        s->fetch->found.why = s->hints.why_withheld; // unless something serves
+    for (int tries = 0; tries < MOST_TRIES && !status; tries++) {
+        verdict v = GOOD;
+        status = choose_entry(s);
+        if (status || !is_worth_it(s))
+            return status;
+        status = fetch_best(s, &v);
+        if (!status && v == GOOD) {
+            take_best(s);
+            return KVERN_OK;
+        }
+        if (!status)
+            status = condemn(s, v, s->best.name);
+        close_entry(s, &s->best);
+        if (v == NO_ROOM)
+            return status;
+    }
+    return status;
+}
+
+kvern_status kvern_remote_serve(kvern_remote_store *store, kvern_wire *wire,
+                                kvern_remote_fetch *fetch)
+{
+    serving s = {.store = store, .wire = wire, .fetch = fetch};
+    const uint64_t before = wire->round_trips;
+    fetch->found.why = fetch->count < 2 ? KVERN_STORE_SHORT_PROMPT : KVERN_STORE_TOKENS;
+    kvern_remote_space(&fetch->front, fetch->composition, s.space);
+    kvern_status status = fetch->count < 2 ? KVERN_OK : serve(&s);
+    close_entry(&s, &s.best);
+    pthread_mutex_lock(&store->lock);
+    store->stats.round_trips += wire->round_trips - before;
+    store->stats.fetched_bytes += s.bytes;
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
