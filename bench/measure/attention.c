@@ -114,6 +114,7 @@ static kvern_layer layer_of(const attention_case *cell)
     kvern_layer layer = cell->latent ? kvern_layer_latent(cell->head_dim, cell->rope_dim, 0)
                                      : kvern_layer_default(cell->kv_heads, cell->head_dim);
     if (cell->latent) {
+        layer.rotated_latents = 1;
         layer.latent_codec = cell->storage;
         layer.rope_codec = cell->rope_dim ? cell->storage : layer.rope_codec;
     } else {

@@ -75,6 +75,7 @@ static void complete_storages(eval_options *options)
         storage->residual = common->residual;
         storage->has_sinks = common->has_sinks;
         storage->sinks = common->sinks;
+        storage->rotated_latents = common->rotated_latents;
     }
 }
 

@@ -26,6 +26,7 @@ typedef struct storage_options {
     size_t first, last; // layers that stay in bf16
     bool has_residual, has_sinks;
     int64_t residual, sinks; // newest and first positions that do
+    bool rotated_latents;    // --kv-rotated-latents was given
 } storage_options;
 
 #define DRAFT_NGRAM "ngram" // a source of drafts that is no file
@@ -63,7 +64,7 @@ extern const struct argp options_template_argp; // --raw, --template
 extern const struct argp options_context_argp;  // --ctx
 extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
-// --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks
+// --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks, --kv-rotated-latents
 extern const struct argp options_storage_argp;
 extern const struct argp options_cache_argp;   // --cache, --cache-size, --no-cache
 extern const struct argp options_draft_argp;   // --draft, --draft-tokens
@@ -101,6 +102,7 @@ enum {
     OPTIONS_KEY_KV_LAST,
     OPTIONS_KEY_KV_RESIDUAL,
     OPTIONS_KEY_KV_SINKS,
+    OPTIONS_KEY_KV_ROTATED_LATENTS,
     OPTIONS_KEY_CACHE,
     OPTIONS_KEY_CACHE_SIZE,
     OPTIONS_KEY_NO_CACHE,

@@ -169,6 +169,9 @@ static error_t parse_storage(int key, char *argument, struct argp_state *state)
         options->has_sinks = true;
         options->sinks = (int64_t)options_number(state, "--kv-sinks", argument, 0, INT32_MAX);
         return 0;
+    case OPTIONS_KEY_KV_ROTATED_LATENTS:
+        options->rotated_latents = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -199,6 +202,10 @@ static const struct argp_option STORAGE_OPTIONS[] = {
      .key = OPTIONS_KEY_KV_SINKS,
      .arg = "N",
      .doc = "Keep the first N tokens of a sequence in bf16, in whole pages of 64"},
+    {.name = "kv-rotated-latents",
+     .key = OPTIONS_KEY_KV_ROTATED_LATENTS,
+     .doc = "Let a model with latents store them in codes of rotated vectors (rq8 to rq2, tq6 to "
+            "tq1), which are refused there otherwise"},
     {0}};
 
 const struct argp options_storage_argp = {
@@ -244,6 +251,10 @@ static kvern_status check_layers(const storage_options *options, const model_fac
                            "%s: no layer of the model stores keys and values%s", option,
                            has_layer(facts, MODEL_LAYER_LATENT) ? "; --kv stores its latents" : "");
     }
+    if (options->rotated_latents && !has_layer(facts, MODEL_LAYER_LATENT)) {
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "--kv-rotated-latents: no layer of the model stores latents");
+    }
     if ((options->k[0] || options->v[0]) && !keys && !has_layer(facts, MODEL_LAYER_LATENT)) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "--kv: no layer of the model stores keys and values");
@@ -254,6 +265,7 @@ static kvern_status check_layers(const storage_options *options, const model_fac
 // What is said of keys holds for latents, and what is said of values for the keys beside these.
 static void store_latents(const storage_options *options, kvern_storage *storage)
 {
+    storage->rotated_latents = options->rotated_latents;
     if (options->k[0]) {
         storage->latent = storage->k;
     }

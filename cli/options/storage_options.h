@@ -3,8 +3,8 @@
 #define KVERN_CLI_STORAGE_OPTIONS_H
 
 // How commands store the KV cache: the options --kv, --kv-k, --kv-v, --kv-group, --kv-start,
-// --kv-config, --kv-first, --kv-last, --kv-residual and --kv-sinks, and the plans that follow from
-// them.
+// --kv-config, --kv-first, --kv-last, --kv-residual, --kv-sinks and --kv-rotated-latents, and the
+// plans that follow from them.
 
 #include "cli/options/options.h"
 

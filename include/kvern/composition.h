@@ -55,7 +55,8 @@ typedef enum kvern_codec_kind {
     KVERN_CODEC_F16 = 2,
     KVERN_CODEC_AFFINE = 3, // integer codes, with a scale and a bias for every group of values
     // Of rotated vectors, in which no value stands out: affine codes, or codes for the levels of a
-    // normal distribution, with a scale for every vector (TurboQuant). Keys and values only.
+    // normal distribution, with a scale for every vector (TurboQuant). In latents only where
+    // kvern_layer.rotated_latents says so.
     KVERN_CODEC_ROTATED = 4,
     KVERN_CODEC_TURBO = 5
 } kvern_codec_kind;
@@ -86,15 +87,16 @@ KVERN_API kvern_codec kvern_codec_affine(uint32_t bits, uint32_t group);
 // dim determines (docs/arithmetic.md, "Rotated vectors"), which spreads a value that stands out
 // over all of them. Queries are rotated alike, and what a read returns is rotated back. With 2 to 5
 // bits it loses less than affine codes where channels have outliers, as keys of most models have; a
-// vector with a NaN or an infinity reads as NaN altogether. For layers of keys and values; latents
-// are refused by kvern_composition_create.
+// vector with a NaN or an infinity reads as NaN altogether. Latents are stored so only where
+// kvern_layer.rotated_latents is 1.
 KVERN_API kvern_codec kvern_codec_rotated(uint32_t bits, uint32_t group);
 
-// TurboQuant: a rotated vector becomes codes of 1 to 4 bits for the levels of a normal
+// TurboQuant: a rotated vector becomes codes of 1 to 6 bits for the levels of a normal
 // distribution, and one scale in f16: for keys the one that keeps scores free of bias, for values
 // the one with the least error (docs/arithmetic.md, "Turbo codes"). A value takes bits + 16 / head
 // dim bits. Head dims are multiples of 16. The mean squared error is 0.36, 0.117, 0.035 and 0.0095
-// of the vector's square, whatever the vector. For layers of keys and values, like the one above.
+// of the vector's square, whatever the vector. A latent, which is key and value at once, has the
+// scale of a key. For latents as the one above.
 KVERN_API kvern_codec kvern_codec_turbo(uint32_t bits);
 
 // What a layer keeps. A later release adds kinds, and a library that does not know one refuses it
@@ -228,6 +230,12 @@ typedef struct kvern_layer {
     // earlier one which keeps keys and values. kv_heads, k_dim and v_dim are that layer's; all else
     // follows from it and stays 0, and start is KVERN_NO_START.
     size_t donor;
+
+    // Whether latents and the rotated keys beside them may be stored in codes of rotated vectors
+    // (kvern_codec_rotated, kvern_codec_turbo; 0 in other kinds): 1, or 0: such a latent_codec or
+    // rope_codec is refused (KVERN_ERR_UNSUPPORTED), so that nobody gets them who has only asked
+    // for few bits. Index keys need no leave.
+    uint64_t rotated_latents;
 } kvern_layer;
 
 // The start of a layer that is never converted: stored in its codecs from the first position on.

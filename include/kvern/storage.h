@@ -62,6 +62,9 @@ typedef struct kvern_storage {
     uint64_t windows_apart;
     kvern_codec window_k, window_v;
     int64_t window_residual;
+    // kvern_layer.rotated_latents of all layers of latents: 1 where latent or rope, or an exception
+    // for such a layer, may be codes of rotated vectors.
+    uint64_t rotated_latents;
 } kvern_storage;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_storage) of the caller: bf16 in every layer,

@@ -65,6 +65,19 @@ kvern_latent_space kvern_latent_space_at(const kvern_attend_job *job, void *memo
     return space;
 }
 
+void kvern_latent_rotate(const kvern_attend_job *job, float *q)
+{
+    const kvern_geometry *g = geometry_of(job);
+    for (size_t s = 0; s < g->stream_count; s++) {
+        const kvern_stream_plan *stream = &g->streams[s];
+        if (!(stream->role & KVERN_ROLE_SCORE))
+            continue;
+        if (stream->kernels.rotate)
+            stream->kernels.rotate(stream->dim, q);
+        q += stream->dim;
+    }
+}
+
 // A group that is not full has zeros.
 void kvern_latent_load(const kvern_attend_job *job, size_t count, kvern_workspace *work)
 {

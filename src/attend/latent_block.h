@@ -5,7 +5,8 @@
 // Blocks of latents in a tile. The latent of a position and the rotated key behind it are one key
 // that queries are scored against; the latent alone is the value. A page that stores both in f32
 // has that key as it is; from other codecs its values are decoded, once for all vectors that meet
-// the block. Every codec is therefore read by one arithmetic, that of f32.
+// the block. Every codec is therefore read by one arithmetic, that of f32. Lanes of rotated vectors
+// stay rotated, and so are the queries and the sums.
 
 #include "src/attend/tile.h"
 
@@ -19,6 +20,9 @@ typedef struct kvern_latent_run {
 // The working memory of one worker: nothing where values are not keys.
 size_t kvern_latent_space_bytes(const kvern_attend_job *job);
 kvern_latent_space kvern_latent_space_at(const kvern_attend_job *job, void *memory);
+
+// Rotates the parts of a scaled query as the lanes that they meet are stored.
+void kvern_latent_rotate(const kvern_attend_job *job, float *q);
 
 // Packs the queries of a tile, which work->q has.
 void kvern_latent_load(const kvern_attend_job *job, size_t count, kvern_workspace *work);

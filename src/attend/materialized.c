@@ -224,6 +224,19 @@ static void load_vectors(const materialized *m, const query_tile *tile, size_t h
     }
 }
 
+// The vectors of a decoded block, rotated back.
+static void rotate_back(const kvern_stream_plan *stream, float *values)
+{
+    float x[KVERN_MAX_STREAM_DIM];
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        for (size_t d = 0; d < stream->dim; d++)
+            x[d] = values[d * SLOTS + slot];
+        stream->kernels.finish(&stream->codec, stream->dim, x);
+        for (size_t d = 0; d < stream->dim; d++)
+            values[d * SLOTS + slot] = x[d];
+    }
+}
+
 // The exact values of a stream of a page: where they lie, or decoded to `to`.
 static const float *values_of(const kvern_stream_plan *stream, void *page, float *to)
 {
@@ -231,6 +244,8 @@ static const float *values_of(const kvern_stream_plan *stream, void *page, float
     if (stream->codec.kind == KVERN_CODEC_F32)
         return block;
     stream->kernels.decode_block(&stream->codec, block, stream->dim, 0, stream->dim, to);
+    if (stream->kernels.rotate)
+        rotate_back(stream, to);
     return to;
 }
 

@@ -124,7 +124,9 @@ static void load_part(const kvern_attend_job *job, const kvern_tile *tile, kvern
         const int64_t at = (q->q_start[p->row] + query_of(job, p, i)) * q->q_token_stride +
                            head_of(job, tile->head + head, p, i) * q->q_head_stride;
         kvern_vector_load(&job->kernels, q, at, g->query_dim, to);
-        if (keys->kernels.prepare && !job->latent) // blocks of latents are decoded first
+        if (job->latent) // their blocks are decoded first
+            kvern_latent_rotate(job, to);
+        else if (keys->kernels.prepare)
             keys->kernels.prepare(&keys->codec, keys->dim, to);
     }
 }
@@ -471,9 +473,8 @@ static void finish_part(const kvern_attend_job *job, const kvern_tile *tile, siz
         const size_t vector = head * tile->count + i;
         const int64_t at =
             (q->out_start[p->row] + query) * q->out_token_stride + query_head * q->out_head_stride;
-        kvern_vector_finish(&job->kernels, job->latent ? NULL : values, q, (size_t)query_head, at,
-                            values->dim, total->m[vector], total->l[vector],
-                            total->acc + vector * values->dim);
+        kvern_vector_finish(&job->kernels, values, q, (size_t)query_head, at, values->dim,
+                            total->m[vector], total->l[vector], total->acc + vector * values->dim);
     }
 }
 

@@ -53,18 +53,20 @@ typedef void kvern_encode_four_fn(const kvern_codec *codec, kvern_stream stream,
                                   size_t dim, size_t slot, kvern_type type,
                                   const void *const values[4]);
 
-// The values of the dims [begin, end) of a block of keys, exactly as `decode` gives them and in the
-// order of a block of f32:
+// The values of the dims [begin, end) of a block of keys, in the order of a block of f32:
 //     to[(d - begin) * 64 + p] for all slots p
-// Both are multiples of 32, or `dim`. Slots that were never stored give unspecified values, but
-// never a trap. `to` is aligned to 64 bytes. Latents are read so; a codec without it does not store
-// them.
+// exactly as `decode` gives them; of rotated vectors, what it rotates back. Both are multiples of
+// 32, or `dim`. Slots that were never stored give unspecified values, but never a trap. `to` is
+// aligned to 64 bytes. Latents are read so.
 typedef void kvern_decode_block_fn(const kvern_codec *codec, const void *block, size_t dim,
                                    size_t begin, size_t end, float *to);
 
 // Makes a scaled query of `dim` numbers one that `score` takes, of query_floats. It looks at
 // nothing else.
 typedef void kvern_prepare_fn(const kvern_codec *codec, size_t dim, float *q);
+
+// Rotates `dim` numbers as stored vectors are: a query that meets what decode_block gives.
+typedef void kvern_rotate_fn(size_t dim, float *x);
 
 // Makes `dim` sums that `accumulate` has added up, or the same multiple of each, those of the
 // numbers themselves. That is linear but for roundings, so it may be done before or after sums are
@@ -80,6 +82,7 @@ typedef struct kvern_codec_kernels {
     kvern_decode_block_fn *decode_block;
     kvern_prepare_fn *prepare; // NULL: a query is taken as it is
     kvern_finish_fn *finish;   // NULL: values are added up as they are
+    kvern_rotate_fn *rotate;   // NULL: vectors are stored as they are, not rotated
 } kvern_codec_kernels;
 
 // ---- Codes for callers ----

@@ -31,8 +31,23 @@ void kvern_layer_init(kvern_layer *layer, size_t size, size_t kv_heads, size_t h
     kvern_sized_init(&kvern_layer_sizes, &defaults, layer, size);
 }
 
-static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
+// Rotation spreads what a latent has in few numbers over all of them, and its results meet the
+// projections of all heads: nothing that somebody should get who has asked for few bits alone.
+static kvern_status check_rotation(const kvern_planned_layer *layer,
+                                   const kvern_stream_plan *stream, const char *codec)
 {
+    const bool latents = stream->lane == KVERN_LANE_LATENT || stream->lane == KVERN_LANE_ROPE;
+    const bool rotated = stream->type->kernels_of(&stream->codec, 0)->rotate != NULL;
+    if (latents && rotated && !layer->plan.rotated_latents)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: %s_codec is %s, of rotated vectors, and rotated_latents is 0",
+                          layer->index, stream->name, codec);
+    return KVERN_OK;
+}
+
+static kvern_status check_stream(const kvern_planned_layer *layer, kvern_stream_plan *stream)
+{
+    const size_t index = layer->index;
     const kvern_codec *codec = &stream->codec;
     const size_t dim = stream->dim;
     if (kvern_codec_has_reserved(codec))
@@ -54,12 +69,8 @@ static kvern_status check_stream(size_t index, const kvern_stream_plan *stream)
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "layer %zu: %s_dim is %zu, not a multiple of %zu, as %s needs it", index,
                           stream->name, dim, type->dim_unit(codec), codec_name);
-    const bool latents = stream->lane == KVERN_LANE_LATENT || stream->lane == KVERN_LANE_ROPE;
-    if (latents && !type->kernels_of(codec, 0)->decode_block)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "layer %zu: %s_codec is %s, which stores keys and values, not latents",
-                          index, stream->name, codec_name);
-    return KVERN_OK;
+    stream->type = type;
+    return check_rotation(layer, stream, codec_name);
 }
 
 static kvern_status check_layer(const kvern_planned_layer *layer)
@@ -85,7 +96,6 @@ static kvern_status check_layer(const kvern_planned_layer *layer)
 
 static void plan_stream(kvern_stream_plan *stream, uint32_t features, size_t offset)
 {
-    stream->type = kvern_codec_type_of(&stream->codec);
     stream->kernels = *stream->type->kernels_of(&stream->codec, features);
     KVERN_ASSERT(stream->dim % 8 == 0 && stream->dim <= KVERN_MAX_STREAM_DIM);
     stream->block_bytes = stream->type->block_bytes(&stream->codec, stream->dim);
@@ -110,7 +120,7 @@ static kvern_status plan_geometry(const kvern_planned_layer *layer, kvern_geomet
     KVERN_ASSERT(g->stream_count <= KVERN_MAX_STREAMS && (g->whole || g->page_bytes == 0));
     for (size_t s = 0; s < g->stream_count; s++) {
         kvern_stream_plan *stream = &g->streams[s];
-        kvern_status status = check_stream(layer->index, stream);
+        kvern_status status = check_stream(layer, stream);
         if (status)
             return status;
         plan_stream(stream, layer->context->cpu_features, g->page_bytes);

@@ -110,6 +110,9 @@ static kvern_status check(const kvern_storage *storage, size_t count)
         kvern_codec_has_reserved(&storage->index))
         return kvern_fail(KVERN_ERR_UNSUPPORTED,
                           "a reserved word of latent, rope or index is not 0");
+    if (storage->rotated_latents > 1)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED, "rotated_latents is %" PRIu64 ", neither 0 nor 1",
+                          storage->rotated_latents);
     if (!storage->layers && storage->layer_count)
         return kvern_fail(KVERN_ERR_ARGUMENT, "%zu exceptions, and layers is NULL",
                           storage->layer_count);
@@ -258,6 +261,8 @@ static void store_all_latents(const kvern_storage *storage, kvern_layer *layers,
         if (layer->kind != KVERN_LAYER_LATENT)
             continue;
         store_latents(layer, storage->latent, storage->rope);
+        if (layer->size >= KVERN_SIZE_TO(kvern_layer, rotated_latents))
+            layer->rotated_latents = storage->rotated_latents;
         if (layer->size >= KVERN_SIZE_TO(kvern_layer, index_codec))
             layer->index_codec = layer->index_dim ? storage->index : kvern_codec_dense(KVERN_F32);
     }

@@ -36,18 +36,23 @@ static void save_shared(void)
     family_case_close(&shared);
 }
 
+static void save_gguf(const char *family, const char *name)
+{
+    size_t bytes;
+    family_case model = family_case_open(family);
+    void *file = family_case_gguf(&model, &bytes);
+    assert_non_null(file);
+    program_write(name, file, bytes);
+    free(file);
+    family_case_close(&model);
+}
+
 static int set_up(void **state)
 {
     (void)state;
     save_shared();
-    family_case latents =
-        family_case_open(KVERN_TESTS_DIR "/golden/families/deepseek-v3-gguf.json");
-    size_t bytes;
-    void *file = family_case_gguf(&latents, &bytes);
-    assert_non_null(file);
-    program_write("latents.gguf", file, bytes);
-    free(file);
-    family_case_close(&latents);
+    save_gguf(KVERN_TESTS_DIR "/golden/families/deepseek-v3-gguf.json", "latents.gguf");
+    save_gguf(KVERN_TESTS_DIR "/golden/families/gemma3-gguf.json", "keys.gguf");
     return 0;
 }
 
@@ -63,16 +68,19 @@ static void the_lanes_are_stored_as_asked(void **state)
     static const struct {
         const char *option, *value, *text;
         json_int_t bytes;
+        const char *leave;
     } cases[] = {
-        {NULL, NULL, "f32", (32 + 16) * 4},
-        {"--kv", "bf16", "bf16", (32 + 16) * 2},
-        {"--kv", "q8g32/bf16", "q8g32/bf16", 32 + 4 + 16 * 2},
-        {"--kv-k", "f16", "f16/f32", 32 * 2 + 16 * 4},
-        {"--kv-v", "bf16", "f32/bf16", 32 * 4 + 16 * 2},
+        {NULL, NULL, "f32", (32 + 16) * 4, NULL},
+        {"--kv", "bf16", "bf16", (32 + 16) * 2, NULL},
+        {"--kv", "q8g32/bf16", "q8g32/bf16", 32 + 4 + 16 * 2, NULL},
+        {"--kv-k", "f16", "f16/f32", 32 * 2 + 16 * 4, NULL},
+        {"--kv-v", "bf16", "f32/bf16", 32 * 4 + 16 * 2, NULL},
+        {"--kv", "rq4g32/tq4", "rq4g32/tq4", 16 + 4 + 8 + 2, "--kv-rotated-latents"},
+        {"--kv", "q8g32/bf16", "q8g32/bf16", 32 + 4 + 16 * 2, "--kv-rotated-latents"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const program_call call = {.arguments = {"inspect", program_path("latents.gguf"), "--json",
-                                                 cases[i].option, cases[i].value}};
+                                                 cases[i].option, cases[i].value, cases[i].leave}};
         json_t *object = program_json(&call, 0);
         const json_t *cache = json_object_get(object, "kv");
         assert_string_equal(json_string_at(cache, "storage"), cases[i].text);
@@ -120,6 +128,12 @@ static void what_no_layer_follows_is_refused(void **state)
     program_expect_failure(
         &(program_call){.arguments = {"inspect", program_path("latents.gguf"), "--kv", "q8"}},
         "layer 0");
+    program_expect_failure(
+        &(program_call){.arguments = {"inspect", program_path("latents.gguf"), "--kv", "tq4"}},
+        "layer 0: latent_codec is turbo4r1c1, of rotated vectors");
+    program_expect_failure(&(program_call){.arguments = {"inspect", program_path("keys.gguf"),
+                                                         "--kv-rotated-latents"}},
+                           "--kv-rotated-latents: no layer of the model stores latents");
 }
 
 static void layers_that_share_a_selection_are_shown(void **state)

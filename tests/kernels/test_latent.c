@@ -6,6 +6,7 @@
 
 #include "src/attend/latent_kernels.h"
 #include "src/codec/codec.h"
+#include "src/codec/rotation/rotation.h"
 #include "tests/support/check.h"
 #include "tests/support/guarded.h"
 #include "tests/support/kernel_inputs.h"
@@ -23,15 +24,30 @@
 // ---- Blocks ----
 
 static const kvern_codec codecs[] = {
-    STORAGE_F32,           STORAGE_BF16,          STORAGE_F16,
-    STORAGE_AFFINE(2, 32), STORAGE_AFFINE(3, 64), STORAGE_AFFINE(4, 128),
-    STORAGE_AFFINE(5, 32), STORAGE_AFFINE(6, 64), STORAGE_AFFINE(8, 64),
+    STORAGE_F32,
+    STORAGE_BF16,
+    STORAGE_F16,
+    STORAGE_AFFINE(2, 32),
+    STORAGE_AFFINE(3, 64),
+    STORAGE_AFFINE(4, 128),
+    STORAGE_AFFINE(5, 32),
+    STORAGE_AFFINE(6, 64),
+    STORAGE_AFFINE(8, 64),
+    STORAGE_TURBO(1),
+    STORAGE_TURBO(2),
+    STORAGE_TURBO(3),
+    STORAGE_TURBO(4),
+    STORAGE_TURBO(5),
+    STORAGE_TURBO(6),
+    STORAGE_ROTATED(3, 32),
+    STORAGE_ROTATED(4, 64),
+    STORAGE_ROTATED(8, 128),
 };
 #define CODECS (sizeof codecs / sizeof codecs[0])
 
 static size_t random_dim(test_random *random, const kvern_codec *codec, size_t most)
 {
-    const size_t unit = codec->kind == KVERN_CODEC_AFFINE ? codec->group : 8;
+    const size_t own = kvern_codec_type_of(codec)->dim_unit(codec), unit = own < 8 ? 8 : own;
     return unit * (1 + test_random_below(random, most / unit));
 }
 
@@ -47,6 +63,19 @@ static void fill_block(test_random *random, const kvern_codec *codec, size_t dim
     }
 }
 
+// Of a block of f32, the vectors rotated back.
+static void rotate_back(size_t dim, const float *from, float *to)
+{
+    float values[MOST_DIM];
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        for (size_t d = 0; d < dim; d++)
+            values[d] = from[d * SLOTS + slot];
+        kvern_rotate_back_plain(dim, values);
+        for (size_t d = 0; d < dim; d++)
+            to[d * SLOTS + slot] = values[d];
+    }
+}
+
 // What a block of f32 has of the same values.
 static void decode_slots(const kvern_codec *codec, const void *block, size_t dim, float *to)
 {
@@ -56,6 +85,22 @@ static void decode_slots(const kvern_codec *codec, const void *block, size_t dim
         for (size_t d = 0; d < dim; d++)
             to[d * SLOTS + slot] = values[d];
     }
+}
+
+// What a decoded block is: the values of slots, or, of rotated vectors, what they are rotated back
+// from.
+static void decode_whole(const kvern_codec *codec, const void *block, size_t dim, float *to)
+{
+    const kvern_codec_kernels *plain = kvern_codec_type_of(codec)->kernels_of(codec, 0);
+    float *values = malloc(2 * dim * SLOTS * sizeof *values);
+    assert_non_null(values);
+    decode_slots(codec, block, dim, plain->rotate ? values : to);
+    if (plain->rotate) {
+        plain->decode_block(codec, block, dim, 0, dim, to);
+        rotate_back(dim, to, values + dim * SLOTS);
+        check_same_floats(values, values + dim * SLOTS, dim * SLOTS, "rotated back");
+    }
+    free(values);
 }
 
 static void decoded_blocks_are_the_stored_values(void **state)
@@ -69,14 +114,14 @@ static void decoded_blocks_are_the_stored_values(void **state)
     assert_non_null(wanted);
     for (size_t i = 0; i < CODECS * (check_is_long() ? 40 : 4); i++) {
         kvern_codec codec = codecs[i % CODECS];
-        if (codec.kind == KVERN_CODEC_AFFINE)
+        if (codec.group)
             codec.scales = (kvern_type)test_random_below(&random, 3);
         const size_t dim = random_dim(&random, &codec, i < CODECS ? MOST_DIM : 256);
         const kvern_codec_type *type = kvern_codec_type_of(&codec);
         void *block = guarded_last(&blocks, type->block_bytes(&codec, dim));
         float *got = guarded_last(&decoded, dim * SLOTS * sizeof *got);
         fill_block(&random, &codec, dim, block);
-        decode_slots(&codec, block, dim, wanted);
+        decode_whole(&codec, block, dim, wanted);
         // Some of the dims, or all.
         const size_t begin = 32 * (size_t)test_random_below(&random, dim / 64 + 1);
         const size_t end =

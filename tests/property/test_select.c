@@ -20,9 +20,9 @@
 #define MOST_ROWS 4
 #define MOST_DIM KVERN_MAX_INDEX_DIM
 
-static const kvern_codec codecs[] = {STORAGE_F32,           STORAGE_BF16,
-                                     STORAGE_F16,           STORAGE_AFFINE(8, 32),
-                                     STORAGE_AFFINE(4, 64), STORAGE_AFFINE(3, 32)};
+static const kvern_codec codecs[] = {
+    STORAGE_F32,           STORAGE_BF16,          STORAGE_F16,      STORAGE_AFFINE(8, 32),
+    STORAGE_AFFINE(4, 64), STORAGE_AFFINE(3, 32), STORAGE_TURBO(4), STORAGE_ROTATED(5, 32)};
 #define CODECS (sizeof codecs / sizeof codecs[0])
 
 // One selection: what is asked of which rows.
@@ -211,7 +211,7 @@ static void check_list(const problem *p, const float *keys, uint64_t sequence, i
 
 static void check_lists(const world *w, const problem *p, const lists *l)
 {
-    const bool is_dense = p->codec.kind != KVERN_CODEC_AFFINE;
+    const bool is_dense = p->codec.kind < KVERN_CODEC_AFFINE;
     size_t query = 0;
     for (size_t r = 0; r < p->rows; r++) {
         float *keys = malloc(((size_t)p->lengths[r] * p->dim + 1) * sizeof *keys);
@@ -259,9 +259,9 @@ static problem random_problem(test_random *random, size_t number)
                  .heads = heads[test_random_below(random, 6)],
                  .codec = codecs[number % CODECS],
                  .scale = number % 7 == 0 ? 1e-20f : 1};
-    p.dim = p.codec.kind == KVERN_CODEC_AFFINE
-                ? p.codec.group * (1 + test_random_below(random, 2))
-                : 8 * (1 + test_random_below(random, p.heads > 16 ? 4 : MOST_DIM / 8));
+    const size_t unit = p.codec.kind == KVERN_CODEC_TURBO ? 16 : p.codec.group;
+    p.dim = unit ? unit * (1 + test_random_below(random, 2))
+                 : 8 * (1 + test_random_below(random, p.heads > 16 ? 4 : MOST_DIM / 8));
     const int64_t most = number % 6 == 5 ? 2300 : 300;
     for (size_t r = 0; r < p.rows; r++) {
         p.lengths[r] = 1 + (int64_t)test_random_below(random, (uint64_t)most);

@@ -4,6 +4,8 @@
 // of f32 that stores the keys and values which the test makes; all codecs, chunks, threads and
 // kernels. And both kinds of reads against float64.
 
+#include "src/codec/codec.h"
+#include "src/codec/rotation/rotation.h"
 #include "tests/support/check.h"
 #include "tests/support/executors.h"
 #include "tests/support/feed.h"
@@ -87,6 +89,7 @@ static uint32_t features_number(size_t i)
 static kvern_layer layer_of(const problem *p)
 {
     kvern_layer layer = kvern_layer_latent(p->latent, p->rope, 0);
+    layer.rotated_latents = 1;
     layer.latent_codec = p->latent_codec;
     if (p->rope)
         layer.rope_codec = p->rope_codec;
@@ -243,8 +246,9 @@ static void check_selected(const problem *p, size_t number, const kvern_latent_w
 
 static problem problem_number(size_t i)
 {
-    static const kvern_codec codecs[] = {STORAGE_F32, STORAGE_BF16, STORAGE_F16,
-                                         STORAGE_AFFINE(8, 32), STORAGE_AFFINE(4, 64)};
+    static const kvern_codec codecs[] = {
+        STORAGE_F32,           STORAGE_BF16,     STORAGE_F16,           STORAGE_AFFINE(8, 32),
+        STORAGE_AFFINE(4, 64), STORAGE_TURBO(4), STORAGE_ROTATED(3, 32)};
     static const problem shapes[] = {
         {.rows = 2,
          .heads = 5,
@@ -280,8 +284,8 @@ static problem problem_number(size_t i)
          .counts = {300}},
     };
     problem p = shapes[i % 4];
-    p.latent_codec = codecs[i % 5];
-    p.rope_codec = codecs[(i + i / 5) % 5];
+    p.latent_codec = codecs[i % 7];
+    p.rope_codec = codecs[(i + i / 7) % 7];
     p.sinks = i % 3 == 1;
     p.softcap = i % 4 == 3 ? 15 : 0;
     return p;
@@ -456,6 +460,107 @@ static void materialized_reads_do_not_depend_on_chunks(void **state)
     world_destroy(&w);
 }
 
+// ---- Lanes of rotated vectors ----
+
+// What a lane has of one token: as it lies there, not rotated back.
+static void store_lane(const kvern_codec *codec, size_t dim, const float *x, float *to)
+{
+    const kvern_codec_type *type = kvern_codec_type_of(codec);
+    const kvern_codec_kernels *plain = type->kernels_of(codec, 0);
+    void *block = aligned_alloc(64, type->block_bytes(codec, dim));
+    float *values = take(dim * KVERN_PAGE_POSITIONS);
+    assert_non_null(block);
+    memset(block, 0, type->block_bytes(codec, dim));
+    plain->encode(codec, KVERN_STREAM_K, block, dim, 0, KVERN_F32, x);
+    plain->decode_block(codec, block, dim, 0, dim, values);
+    for (size_t d = 0; d < dim; d++)
+        to[d] = values[d * KVERN_PAGE_POSITIONS];
+    free(block);
+    free(values);
+}
+
+// The first row of `p` in a layer of f32 that stores the numbers as they lie in the layer of `p`.
+static void fill_with_stored(world *w, const problem *p)
+{
+    const kvern_layer *layer = kvern_cache_layer(w->cache);
+    const size_t length = (size_t)p->lengths[0];
+    float *latent = take(length * p->latent), *rope = take(length * p->rope), *x = take(p->latent);
+    for (size_t i = 0; i < length; i++) {
+        latent_feed_values(1, (int64_t)i, LATENT_LANE, p->latent, x);
+        store_lane(&p->latent_codec, p->latent, x, latent + i * p->latent);
+        latent_feed_values(1, (int64_t)i, ROPE_LANE, p->rope, x);
+        if (p->rope)
+            store_lane(&p->rope_codec, p->rope, x, rope + i * p->rope);
+    }
+    kvern_latent_tokens tokens = kvern_latent_tokens_default(layer);
+    const int64_t before = p->lengths[0] - p->counts[0];
+    tokens.latent = latent;
+    tokens.rope = p->rope ? rope : NULL;
+    tokens.counts = &before;
+    assert_ok(kvern_cache_append_latent(w->cache, KVERN_PHASE_WINDOW, &tokens, NULL));
+    tokens.latent = latent + (size_t)before * p->latent;
+    tokens.rope = p->rope ? rope + (size_t)before * p->rope : NULL;
+    tokens.counts = p->counts;
+    assert_ok(kvern_cache_append_latent(w->cache, KVERN_PHASE_WINDOW, &tokens, &w->read));
+    free(latent);
+    free(rope);
+    free(x);
+}
+
+static bool rotates(const kvern_codec *codec)
+{
+    return kvern_codec_type_of(codec)->kernels_of(codec, 0)->rotate != NULL;
+}
+
+// docs/arithmetic.md, "Latents": queries are rotated lane by lane, and results rotated back, each
+// once; between them all is as in a layer of f32 that stores the rotated numbers.
+static void check_rotated(problem p, size_t number)
+{
+    const size_t dim = p.latent + p.rope, vectors = (size_t)p.counts[0] * p.heads;
+    p.rows = 1;
+    const kvern_layer layer = layer_of(&p), dense = kvern_layer_latent(p.latent, p.rope, 0);
+    world w, of_stored;
+    world_create(&w, &layer, 1, features_number(number), executor_number(number));
+    world_create(&of_stored, &dense, 1, 0, executor_backwards(1));
+    fill(&w, &p);
+    fill_with_stored(&of_stored, &p);
+    float *q = queries_of(&p, dim), *out = take(vectors * p.latent);
+    float *wanted = take(vectors * p.latent);
+    kvern_queries queries = view_of(&p, &layer, dim, p.latent);
+    queries.q = q, queries.out = out, queries.scale = 1;
+    assert_ok(kvern_read_attend(w.read, &queries));
+    for (size_t i = 0; i < vectors; i++) {
+        if (rotates(&p.latent_codec))
+            kvern_rotate_plain(p.latent, q + i * dim);
+        if (p.rope && rotates(&p.rope_codec))
+            kvern_rotate_plain(p.rope, q + i * dim + p.latent);
+    }
+    queries.out = wanted;
+    assert_ok(kvern_read_attend(of_stored.read, &queries));
+    for (size_t i = 0; i < vectors && rotates(&p.latent_codec); i++)
+        kvern_rotate_back_plain(p.latent, wanted + i * p.latent);
+    check_same_bytes(wanted, out, vectors * p.latent * sizeof *out, "rotated lanes");
+    free(q);
+    free(out);
+    free(wanted);
+    world_destroy(&w);
+    world_destroy(&of_stored);
+}
+
+static void rotated_lanes_are_read_rotated(void **state)
+{
+    (void)state;
+    size_t checked = 0;
+    for (size_t i = 0; i < 28; i++) {
+        const problem p = problem_number(i);
+        if (!rotates(&p.latent_codec) && !rotates(&p.rope_codec))
+            continue;
+        check_rotated(p, i);
+        checked++;
+    }
+    assert_true(checked >= 12);
+}
+
 // ---- Float64 ----
 
 // The absorbed read by the caller's side of it: q Wk before, Wv after, in double and rounded once.
@@ -529,7 +634,11 @@ static void both_reads_agree_with_float64(void **state)
                                       .ropes = rope,
                                       .q = q + h * dim,
                                       .scale = (double)scale};
-            const latent_result e = latent_reference(&head, NULL, p.lengths[0]);
+            latent_result e = latent_reference(&head, NULL, p.lengths[0]);
+            // Rotating adds 4 (log2 64 + 2) = 32 roundings to 140 or more, and errors go by the
+            // lengths of vectors, |a| |b| instead of sum |a b|: 1.5 times as much of such numbers.
+            if (rotates(&p.latent_codec) || rotates(&p.rope_codec))
+                e.tolerance *= 2;
             for (size_t v = 0; v < p.value; v++) {
                 assert_true(fabs((double)out[h * p.value + v] - e.out[v]) <= e.tolerance);
                 assert_true(fabs(absorbed[h * p.value + v] - e.out[v]) <= e.tolerance);
@@ -554,6 +663,7 @@ int main(void)
         cmocka_unit_test(materialized_reads_equal_a_layer_of_the_made),
         cmocka_unit_test(materialized_reads_of_the_selected),
         cmocka_unit_test(materialized_reads_do_not_depend_on_chunks),
+        cmocka_unit_test(rotated_lanes_are_read_rotated),
         cmocka_unit_test(both_reads_agree_with_float64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

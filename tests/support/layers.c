@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/layers.h"
 
-// Of latents, too, unless `rotated` ones are wanted as well.
-static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most, bool rotated)
+static kvern_codec choose_codec(test_random *random, size_t *dim, size_t most)
 {
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
     if (test_random_below(random, 3))
         return kvern_codec_dense((kvern_type)test_random_below(random, 3));
-    const uint64_t kind = rotated ? test_random_below(random, 3) : 0;
-    if (kind == 1) {
+    const uint64_t kind = test_random_below(random, 3);
+    if (kind == 1 && (*dim + 15) / 16 * 16 <= most) {
         *dim = (*dim + 15) / 16 * 16;
         return kvern_codec_turbo(1 + (uint32_t)test_random_below(random, 6));
     }
@@ -56,8 +55,8 @@ void layer_choose_precise(test_random *random, kvern_layer *layer)
 
 void layer_choose_storage(test_random *random, kvern_layer *layer)
 {
-    layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM, true);
-    layer->v_codec = choose_codec(random, &layer->v_dim, KVERN_MAX_HEAD_DIM, true);
+    layer->k_codec = choose_codec(random, &layer->k_dim, KVERN_MAX_HEAD_DIM);
+    layer->v_codec = choose_codec(random, &layer->v_dim, KVERN_MAX_HEAD_DIM);
     if (test_random_below(random, 2))
         choose_window(random, layer);
     const bool wide = is_wide(&layer->k_codec) || is_wide(&layer->v_codec);
@@ -72,10 +71,11 @@ kvern_layer layer_choose_latents(test_random *random, bool large)
     size_t latent = 8 * (1 + test_random_below(random, large ? KVERN_MAX_LATENT_DIM / 8 : 20));
     size_t rope = 8 * test_random_below(random, large ? 1 + KVERN_MAX_ROPE_DIM / 8 : 5);
     size_t index = test_random_below(random, 3) ? 0 : 8 * (1 + test_random_below(random, 16));
-    const kvern_codec codec = choose_codec(random, &latent, KVERN_MAX_LATENT_DIM, false);
-    const kvern_codec rope_codec = choose_codec(random, &rope, KVERN_MAX_ROPE_DIM, false);
-    const kvern_codec index_codec = choose_codec(random, &index, KVERN_MAX_INDEX_DIM, false);
+    const kvern_codec codec = choose_codec(random, &latent, KVERN_MAX_LATENT_DIM);
+    const kvern_codec rope_codec = choose_codec(random, &rope, KVERN_MAX_ROPE_DIM);
+    const kvern_codec index_codec = choose_codec(random, &index, KVERN_MAX_INDEX_DIM);
     kvern_layer layer = kvern_layer_latent(latent, rope, index);
+    layer.rotated_latents = 1;
     layer.latent_codec = codec;
     if (rope)
         layer.rope_codec = rope_codec;

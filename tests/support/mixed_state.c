@@ -31,8 +31,9 @@ void mixed_plan(kvern_layer layers[MIXED_LAYERS])
     layers[6].v_dim = 24;
     layers[7] = kvern_layer_latent(24, 8, 0);
     layers[8] = kvern_layer_latent(32, 16, 24);
-    layers[8].latent_codec = kvern_codec_affine(8, 32);
-    layers[8].rope_codec = kvern_codec_dense(KVERN_BF16);
+    layers[8].latent_codec = kvern_codec_rotated(8, 32);
+    layers[8].rope_codec = kvern_codec_turbo(4);
+    layers[8].rotated_latents = 1;
     layers[8].index_codec = kvern_codec_dense(KVERN_F16);
     layers[9] = storage_layer(&kinds[6], 1, 32);
 }

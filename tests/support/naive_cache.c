@@ -362,12 +362,21 @@ void naive_row_free(naive_row *row)
 
 #define U 0x1p-24
 
+// Latents are decoded first, and read as f32; where that leaves them rotated, queries and results
+// are, as with a vector of codes that have no group.
+static kvern_codec latent_codec_read(const kvern_layer *layer, int stream)
+{
+    const bool rotated =
+        is_rotated(&layer->latent_codec) || (stream == 0 && is_rotated(&layer->rope_codec));
+    return rotated ? kvern_codec_turbo(1) : kvern_codec_dense(KVERN_F32);
+}
+
 // The codec whose arithmetic a stream is read by at position p.
 static kvern_codec codec_read(const naive_row *row, const kvern_layer *layer, int stream,
                               int64_t position, int64_t p)
 {
     if (is_latent(layer))
-        return kvern_codec_dense(KVERN_F32);
+        return latent_codec_read(layer, stream);
     if (reads_coded(row, layer, position, p))
         return stream ? layer->v_codec : layer->k_codec;
     return naive_row_codec(row, layer, stream);

@@ -84,10 +84,14 @@ void for_every_latent(storage_check *check, size_t latent_dim)
                 {"latents of 5 bits", STORAGE_AFFINE(5, 64)},
                 {"latents of 4 bits", STORAGE_AFFINE(4, 32)},
                 {"latents of 3 bits", STORAGE_AFFINE(3, 32)},
-                {"latents of 2 bits", STORAGE_AFFINE(2, 32)}};
+                {"latents of 2 bits", STORAGE_AFFINE(2, 32)},
+                {"latents of turbo 4 bits", STORAGE_TURBO(4)},
+                {"latents of turbo 3 bits", STORAGE_TURBO(3)},
+                {"latents of rotated 4 bits", STORAGE_ROTATED(4, 32)}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         kvern_layer layer = kvern_layer_latent(latent_dim, i % 3 ? 32 : 0, 0);
         layer.latent_codec = list[i].codec;
+        layer.rotated_latents = 1;
         if (i % 3 == 1)
             layer.rope_codec = list[i].codec;
         check(layer, list[i].name);

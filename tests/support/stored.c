@@ -134,7 +134,7 @@ static float level_of(uint32_t bits, float y)
 
 static void turbo_values(const kvern_codec *codec, bool key, const float *x, size_t dim, float *out)
 {
-    float largest = 0, z[KVERN_MAX_HEAD_DIM], c[KVERN_MAX_HEAD_DIM];
+    float largest = 0, z[KVERN_MAX_LATENT_DIM], c[KVERN_MAX_LATENT_DIM];
     bool finite = true;
     for (size_t d = 0; d < dim; d++) {
         finite = finite && isfinite(x[d]);
@@ -167,7 +167,7 @@ static void rotated_values(const kvern_codec *codec, const float *x, size_t dim,
 {
     kvern_codec affine = *codec;
     affine.kind = KVERN_CODEC_AFFINE;
-    float z[KVERN_MAX_HEAD_DIM];
+    float z[KVERN_MAX_LATENT_DIM];
     memcpy(z, x, dim * sizeof *z);
     rotate(dim, z);
     stored_values(&affine, true, z, dim, out);

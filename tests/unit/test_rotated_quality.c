@@ -340,7 +340,7 @@ static void zeros_nan_and_sizes_beyond_f16(void **state)
     }
 }
 
-static void latents_are_refused_by_name(void **state)
+static void latents_need_leave(void **state)
 {
     (void)state;
     kvern_context *context;
@@ -350,14 +350,25 @@ static void latents_are_refused_by_name(void **state)
     layer.latent_codec = kvern_codec_turbo(4);
     assert_status(KVERN_ERR_UNSUPPORTED,
                   kvern_composition_create(context, &layer, 1, &composition));
-    assert_string_equal(kvern_error_detail(), "layer 0: latent_codec is turbo4r1c1, which stores "
-                                              "keys and values, not latents");
+    assert_string_equal(kvern_error_detail(), "layer 0: latent_codec is turbo4r1c1, of rotated "
+                                              "vectors, and rotated_latents is 0");
     layer = kvern_layer_latent(64, 64, 64);
     layer.rope_codec = kvern_codec_rotated(4, 64);
     assert_status(KVERN_ERR_UNSUPPORTED,
                   kvern_composition_create(context, &layer, 1, &composition));
-    assert_string_equal(kvern_error_detail(), "layer 0: rope_codec is rotated4g64bf16r1, which "
-                                              "stores keys and values, not latents");
+    assert_string_equal(kvern_error_detail(),
+                        "layer 0: rope_codec is rotated4g64bf16r1, of rotated "
+                        "vectors, and rotated_latents is 0");
+    layer.rotated_latents = 1;
+    assert_ok(kvern_composition_create(context, &layer, 1, &composition));
+    kvern_composition_release(composition);
+    layer.rotated_latents = 2;
+    assert_status(KVERN_ERR_UNSUPPORTED,
+                  kvern_composition_create(context, &layer, 1, &composition));
+    assert_string_equal(kvern_error_detail(), "layer 0: rotated_latents is 2, neither 0 nor 1");
+    layer = kvern_layer_default(1, 64);
+    layer.rotated_latents = 1;
+    assert_status(KVERN_ERR_ARGUMENT, kvern_composition_create(context, &layer, 1, &composition));
     layer = kvern_layer_default(1, 72);
     layer.k_codec = kvern_codec_turbo(4);
     assert_status(KVERN_ERR_UNSUPPORTED,
@@ -377,7 +388,7 @@ int main(void)
         cmocka_unit_test(rotated_codes_bear_channels_that_stand_out),
         cmocka_unit_test(more_bits_lose_less),
         cmocka_unit_test(zeros_nan_and_sizes_beyond_f16),
-        cmocka_unit_test(latents_are_refused_by_name),
+        cmocka_unit_test(latents_need_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,6 +235,37 @@ static void test_residual(void **state)
     assert_non_null(strstr(kvern_error_detail(), "has no residual"));
 }
 
+// Codes of rotated vectors reach latents where somebody has asked for them there: not because all
+// keys and values are stored so.
+static void test_rotated_latents(void **state)
+{
+    (void)state;
+    kvern_context *context;
+    assert_ok(kvern_context_create(NULL, &context));
+    kvern_layer layers[] = {kvern_layer_latent(64, 64, 64), kvern_layer_default(1, 64)};
+    kvern_composition *composition;
+    kvern_storage storage = kvern_storage_default();
+    assert_int_equal(storage.rotated_latents, 0);
+    storage.k = storage.v = kvern_codec_turbo(4);
+    assert_ok(kvern_storage_apply(&storage, layers, 2));
+    assert_int_equal(layers[0].latent_codec.kind, KVERN_CODEC_F32);
+    storage.latent = kvern_codec_turbo(4);
+    storage.rope = kvern_codec_rotated(8, 64);
+    assert_ok(kvern_storage_apply(&storage, layers, 2));
+    assert_status(KVERN_ERR_UNSUPPORTED,
+                  kvern_composition_create(context, layers, 2, &composition));
+    storage.rotated_latents = 1;
+    assert_ok(kvern_storage_apply(&storage, layers, 2));
+    assert_int_equal(layers[0].rotated_latents, 1);
+    assert_int_equal(layers[1].rotated_latents, 0);
+    assert_ok(kvern_composition_create(context, layers, 2, &composition));
+    kvern_composition_release(composition);
+    storage.rotated_latents = 2;
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_storage_apply(&storage, layers, 2));
+    assert_int_equal(layers[0].rotated_latents, 1);
+    kvern_context_release(context);
+}
+
 // Windows and chunks can be stored in another way than other layers; what is precise wins over it,
 // and exceptions do.
 static void test_windows_apart(void **state)
@@ -383,7 +414,7 @@ int main(void)
         cmocka_unit_test(test_precise_layers),  cmocka_unit_test(test_exceptions_win),
         cmocka_unit_test(test_residual),        cmocka_unit_test(test_windows_apart),
         cmocka_unit_test(test_presets),         cmocka_unit_test(test_refusals_change_nothing),
-        cmocka_unit_test(test_composition),
+        cmocka_unit_test(test_composition),     cmocka_unit_test(test_rotated_latents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

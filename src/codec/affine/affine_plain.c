@@ -207,5 +207,7 @@ static void finish_rotated(const kvern_codec *codec, size_t dim, float *sums)
 const kvern_codec_kernels kvern_rotated_plain = {.encode = encode_rotated,
                                                  .score = score,
                                                  .accumulate = accumulate,
+                                                 .decode_block = decode_block,
                                                  .prepare = prepare_rotated,
-                                                 .finish = finish_rotated};
+                                                 .finish = finish_rotated,
+                                                 .rotate = kvern_rotate_plain};

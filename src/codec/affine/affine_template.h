@@ -500,5 +500,7 @@ static void finish_rotated(const kvern_codec *codec, size_t dim, float *sums)
 const kvern_codec_kernels AFFINE_ROTATED_KERNELS = {.encode = encode_rotated,
                                                     .score = score,
                                                     .accumulate = accumulate,
+                                                    .decode_block = decode_block,
                                                     .prepare = prepare_rotated,
-                                                    .finish = finish_rotated};
+                                                    .finish = finish_rotated,
+                                                    .rotate = CODES_ROTATE};

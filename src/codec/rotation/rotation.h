@@ -32,8 +32,6 @@ static inline size_t kvern_rotation_size(size_t dim)
 }
 
 // Rotate the vector x, and back, in place.
-typedef void kvern_rotate_fn(size_t dim, float *x);
-
 kvern_rotate_fn kvern_rotate_plain, kvern_rotate_avx2, kvern_rotate_avx512, kvern_rotate_neon;
 kvern_rotate_fn kvern_rotate_back_plain, kvern_rotate_back_avx2, kvern_rotate_back_avx512,
     kvern_rotate_back_neon;

@@ -124,6 +124,20 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
     }
 }
 
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                         size_t end, float *to)
+{
+    const uint32_t *words = kvern_turbo_words(block);
+    KVERN_ASSERT(begin <= end && end <= dim);
+    for (size_t d = begin; d < end; d++) {
+        for (size_t p = 0; p < KVERN_PAGE_POSITIONS; p++) {
+            const uint32_t code = kvern_codes_find(codec->bits, KVERN_STREAM_K, words, dim, p, d);
+            to[(d - begin) * KVERN_PAGE_POSITIONS + p] =
+                kvern_turbo_scale(block, p) * kvern_turbo_levels[codec->bits][code];
+        }
+    }
+}
+
 static void prepare(const kvern_codec *codec, size_t dim, float *q)
 {
     (void)codec;
@@ -139,5 +153,7 @@ static void finish(const kvern_codec *codec, size_t dim, float *sums)
 const kvern_codec_kernels kvern_turbo_plain = {.encode = encode,
                                                .score = score,
                                                .accumulate = accumulate,
+                                               .decode_block = decode_block,
                                                .prepare = prepare,
-                                               .finish = finish};
+                                               .finish = finish,
+                                               .rotate = kvern_rotate_plain};

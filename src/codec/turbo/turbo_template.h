@@ -275,6 +275,45 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
                         w + i * KVERN_PAGE_POSITIONS, acc + i * dim);
 }
 
+// ---- Decoding ----
+
+// Adding -0 changes nothing, so that a line is a product.
+LANES_INLINE codes_lines lines_of(const void *block)
+{
+    codes_lines lines;
+    for (size_t t = 0; t < 4; t++) {
+        lines.scale[t] = load_scales(block, t * 16);
+        lines.bias[t] = lanes_set(-0.0f);
+    }
+    return lines;
+}
+
+static void decode_block(const kvern_codec *codec, const void *block, size_t dim, size_t begin,
+                         size_t end, float *to)
+{
+    (void)codec;
+    const codes_lines lines = lines_of(block);
+    const size_t whole = kvern_codes_whole(dim);
+    codes_columns c = {.words = kvern_turbo_words(block) + begin * 2 * TURBO_BITS,
+                       .stride = KVERN_PAGE_POSITIONS,
+                       .to = (float(*)[KVERN_CODES_LANES])to};
+    for (size_t d = begin; d < end && d < whole; d += KVERN_CODES_COLUMN) {
+        unpack_strips(4, &c, &lines);
+        c.words += TURBO_BITS * KVERN_PAGE_POSITIONS;
+        c.to += KVERN_CODES_COLUMN;
+    }
+    if (end <= whole)
+        return;
+    c.stride = KVERN_CODES_COLUMN;
+    unpack_half(&c, 0, 4);
+    for (size_t row = 0; row < 16; row++) {
+        for (size_t t = 0; t < 4; t++) {
+            float *at = c.to[row] + t * 16;
+            lanes_store(at, lanes_mul(lines.scale[t], lanes_load(at)));
+        }
+    }
+}
+
 // ---- Encoding ----
 //
 // Vectors are stored one at a time or four, whose sums share a tree and whose roots and divisions
@@ -473,5 +512,7 @@ const kvern_codec_kernels TURBO_KERNELS = {.encode = encode,
                                            .encode_four = encode_four,
                                            .score = score,
                                            .accumulate = accumulate,
+                                           .decode_block = decode_block,
                                            .prepare = prepare,
-                                           .finish = finish};
+                                           .finish = finish,
+                                           .rotate = CODES_ROTATE};

@@ -131,6 +131,7 @@ static kvern_layer take_latent(signature_text *text)
     const size_t index_dim = has_index ? take_stream(text, ":index", &index) : 0;
     kvern_layer layer = kvern_layer_latent(latent_dim, rope_dim, index_dim);
     layer.latent_codec = latent;
+    layer.rotated_latents = 1; // whoever made the file has asked for it
     layer.rope_codec = rope;
     layer.index_codec = index;
     return layer;

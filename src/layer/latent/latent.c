@@ -5,6 +5,7 @@
 #include "src/codec/codec.h"
 #include "src/layer/attention/attention.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ static const kvern_codec none = {.kind = KVERN_CODEC_F32};
 
 bool kvern_latent_is_asked_for(const kvern_layer *plan)
 {
-    return plan->latent_dim || plan->rope_dim || plan->index_dim ||
+    return plan->latent_dim || plan->rope_dim || plan->index_dim || plan->rotated_latents ||
            !kvern_codec_equal(&plan->latent_codec, &none) ||
            !kvern_codec_equal(&plan->rope_codec, &none) ||
            !kvern_codec_equal(&plan->index_codec, &none);
@@ -60,6 +61,10 @@ static kvern_status check(size_t index, const kvern_layer *plan)
         (plan->index_dim == 0 && !kvern_codec_equal(&plan->index_codec, &none)))
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: a codec of a lane without numbers",
                           index);
+    if (plan->rotated_latents > 1)
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "layer %zu: rotated_latents is %" PRIu64 ", neither 0 nor 1", index,
+                          plan->rotated_latents);
     return check_others(index, plan);
 }
 
