@@ -29,8 +29,7 @@
 #define DEFAULT_REQUEST_SECONDS 600
 #define DEFAULT_DRAIN_SECONDS 30
 #define DEFAULT_BODY (UINT64_C(8) << 20)
-// Of a stream that nobody reads; about a long answer with log probabilities.
-#define WAITING_BYTES ((size_t)4 << 20)
+#define DEFAULT_WAITING (UINT64_C(4) << 20)
 
 #define TEXT_OF_(number) #number
 #define TEXT_OF(number) TEXT_OF_(number)
@@ -45,6 +44,7 @@ enum {
     KEY_CONNECTIONS,
     KEY_ADDRESS_CONNECTIONS,
     KEY_MAX_BODY,
+    KEY_MAX_WAITING,
     KEY_READ_TIME,
     KEY_REQUEST_TIME,
     KEY_DRAIN_TIME
@@ -55,15 +55,15 @@ typedef struct serve_options {
     const char *host, *alias, *api_keys;
     uint16_t port;
     size_t parallel, queue, connections, address_connections;
-    uint64_t body;
+    uint64_t body, waiting;
     uint64_t read_seconds, request_seconds, drain_seconds;
 } serve_options;
 
-static void parse_body(const struct argp_state *state, const char *argument, serve_options *options)
+static void parse_bytes(const struct argp_state *state, const char *name, const char *argument,
+                        uint64_t *value)
 {
-    if (!number_parse_bytes(argument, &options->body) || options->body == 0 ||
-        options->body > UINT64_C(1) << 30) {
-        options_fail(state, "--max-body takes a number of bytes up to 1G, not '%s'", argument);
+    if (!number_parse_bytes(argument, value) || *value == 0 || *value > UINT64_C(1) << 30) {
+        options_fail(state, "%s takes a number of bytes up to 1G, not '%s'", name, argument);
     }
 }
 
@@ -80,7 +80,10 @@ static bool parse_limit(int key, const char *argument, const struct argp_state *
             options_number(state, "--address-connections", argument, 0, MOST_CONNECTIONS);
         return true;
     case KEY_MAX_BODY:
-        parse_body(state, argument, options);
+        parse_bytes(state, "--max-body", argument, &options->body);
+        return true;
+    case KEY_MAX_WAITING:
+        parse_bytes(state, "--max-waiting", argument, &options->waiting);
         return true;
     case KEY_READ_TIME:
         options->read_seconds = options_number(state, "--read-time", argument, 1, MOST_SECONDS);
@@ -167,6 +170,10 @@ static const struct argp_option LIMIT_OPTIONS[] = {
      .key = KEY_MAX_BODY,
      .arg = "BYTES",
      .doc = "The largest body of a request (default: 8M)"},
+    {.name = "max-waiting",
+     .key = KEY_MAX_WAITING,
+     .arg = "BYTES",
+     .doc = "End a stream that has so much for a client that does not read it (default: 4M)"},
     {.name = "read-time",
      .key = KEY_READ_TIME,
      .arg = "SECONDS",
@@ -235,7 +242,7 @@ static server_options options_of(const serve_options *options, const served_mode
         .keys = keys,
         .most_choices = options->parallel + options->queue,
         .most_body = options->body,
-        .most_waiting = WAITING_BYTES,
+        .most_waiting = options->waiting,
         .connections = options->connections,
         .connections_each = options->address_connections,
         .read_seconds = (double)options->read_seconds,
@@ -307,6 +314,7 @@ static int run_serve(int argc, char **argv)
                              .queue = DEFAULT_QUEUE,
                              .connections = DEFAULT_CONNECTIONS,
                              .body = DEFAULT_BODY,
+                             .waiting = DEFAULT_WAITING,
                              .read_seconds = DEFAULT_READ_SECONDS,
                              .request_seconds = DEFAULT_REQUEST_SECONDS,
                              .drain_seconds = DEFAULT_DRAIN_SECONDS};

@@ -33,7 +33,7 @@ typedef struct api {
     int64_t created; // seconds since 1970
     atomic_uint_fast64_t ids;
     atomic_uint_fast64_t statuses[600]; // answers by status
-    atomic_uint_fast64_t slow_readers;
+    atomic_uint_fast64_t slow_readers, disconnects;
     _Atomic(http_server *) http; // for its counts; NULL until it has started
 } api;
 

@@ -19,8 +19,8 @@ typedef struct completion {
     api *api;
     job *job;
     completion_style style;
-    size_t *offsets; // of choices: characters of the tokens that were sent
-    bool last;       // the last choice has been sent
+    size_t *offsets;  // of choices: characters of the tokens that were sent
+    atomic_bool left; // its client has gone
 } completion;
 
 // ---- What has come ----
@@ -177,6 +177,7 @@ static http_progress pull(void *state, const waker *who, text_buffer *out)
 static void gone(void *state)
 {
     completion *c = state;
+    atomic_store(&c->left, true);
     atomic_store(&c->job->cancel, true);
 }
 
@@ -194,9 +195,8 @@ static void free_completion(void *state)
     job *j = c->job;
     pthread_mutex_lock(&j->lock);
     j->waker.waiting = false;
-    if (j->slow) {
-        atomic_fetch_add(&c->api->slow_readers, 1);
-    }
+    atomic_fetch_add(&c->api->slow_readers, j->slow);
+    atomic_fetch_add(&c->api->disconnects, (atomic_load(&c->left) || !j->done) && !j->slow);
     pthread_mutex_unlock(&j->lock);
     atomic_store(&j->cancel, true);
     job_release(j);
@@ -295,6 +295,7 @@ static bool start(api *a, completion_request *r, http_task *task, api_error *err
     const worker_answer answer = worker_push(a->worker, c->job, &retry);
     if (answer != WORKER_TAKEN) {
         refuse_push(answer, retry, error);
+        c->job->done = true;
         job_release(c->job); // the reference that the worker would have had
         free_completion(c);
         return false;

@@ -154,7 +154,8 @@ static void put_http(page *p, api *a)
     put_counter(p, "http_connections_evicted_total", counts.evicted,
                 "Idle ones that made room for others.");
     put_counter(p, "http_timeouts_total", counts.timed_out, "That took too long.");
-    put_counter(p, "http_disconnects_total", counts.gone, "Clients that left before their answer.");
+    put_counter(p, "http_disconnects_total", atomic_load(&a->disconnects),
+                "Clients that left before their answer.");
     put_counter(p, "http_slow_readers_total", atomic_load(&a->slow_readers),
                 "Answers that ended since nobody read them.");
 }

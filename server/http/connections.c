@@ -23,6 +23,11 @@
 #define LEAST_IDLE_SECONDS 1.0
 // Descriptors that are no connections: the program's own, and files of stores.
 #define OTHER_DESCRIPTORS 256
+// Connections that were turned away, and whose clients may still read why.
+#define MOST_TURNED_AWAY 64
+#define TURNED_AWAY_SECONDS 1.0
+// For what has arrived before a client's end to be taken for a whole request.
+#define HALF_A_REQUEST_SECONDS 1.0
 // Beyond the time of a request, for what is left of the answer to go out.
 #define GRACE_SECONDS 5.0
 
@@ -31,8 +36,11 @@ typedef struct slot {
     bool open;
     bool ending; // it was shut down, and counts no more
     bool busy;
-    bool hung; // the client will send nothing more
+    bool hung;        // the client will send nothing more
+    bool turned_away; // it is this thread's: it waits for the client to close it
+    uint32_t serial;
     double since;
+    double hung_since;
     uint8_t address[16];
     connection_watch watch; // while busy
 } slot;
@@ -47,6 +55,8 @@ struct connections {
     slot *slots;          // [slot_count]
     size_t slot_count;
     connection_counts counts;
+    size_t turned_away; // the thread's
+    uint32_t serial;    // of the latest connection; likewise
 };
 
 // ---- Listening ----
@@ -120,9 +130,12 @@ static kvern_status make_slots(connections *c, engine_error *error)
     return c->slots ? KVERN_OK : engine_fail(error, KVERN_ERR_MEMORY, "no memory for connections");
 }
 
-static bool watch_descriptor(const connections *c, int fd, uint32_t events)
+// An event may be taken after its descriptor was closed and another connection got the number: so
+// each has a serial number besides.
+static bool watch_descriptor(const connections *c, int fd, uint32_t serial, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data.fd = fd};
+    struct epoll_event event = {.events = events,
+                                .data.u64 = (uint64_t)serial << 32 | (uint32_t)fd};
     return epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
@@ -137,8 +150,8 @@ static kvern_status open_all(connections *c, engine_error *error)
     }
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     c->stopper = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->epoll < 0 || c->stopper < 0 || !watch_descriptor(c, c->listener, EPOLLIN) ||
-        !watch_descriptor(c, c->stopper, EPOLLIN)) {
+    if (c->epoll < 0 || c->stopper < 0 || !watch_descriptor(c, c->listener, 0, EPOLLIN) ||
+        !watch_descriptor(c, c->stopper, 0, EPOLLIN)) {
         return engine_fail(error, KVERN_ERR_IO, "watching connections: %s", strerror(errno));
     }
     return KVERN_OK;
@@ -164,6 +177,13 @@ kvern_status connections_create(const connections_options *options, connections 
     return KVERN_OK;
 }
 
+static void end_lingering(connections *c, int fd)
+{
+    c->slots[fd] = (slot){0};
+    c->turned_away--;
+    close(fd);
+}
+
 static void close_descriptor(int *fd)
 {
     if (*fd >= 0) {
@@ -178,6 +198,11 @@ void connections_destroy(connections *c)
         return;
     }
     connections_stop(c);
+    for (size_t i = 0; c->turned_away > 0 && i < c->slot_count; i++) {
+        if (c->slots[i].turned_away) {
+            end_lingering(c, (int)i);
+        }
+    }
     close_descriptor(&c->epoll);
     close_descriptor(&c->stopper);
     free(c->slots);
@@ -253,7 +278,7 @@ static bool admit(connections *c, int fd, const struct sockaddr_storage *from)
     const bool room = (size_t)fd < c->slot_count && (each == 0 || count_of(c, address) < each) &&
                       (c->counts.open < c->options.most || evict(c, now));
     if (room) {
-        c->slots[fd] = (slot){.open = true, .since = now};
+        c->slots[fd] = (slot){.open = true, .serial = ++c->serial, .since = now};
         memcpy(c->slots[fd].address, address, 16);
         c->counts.open++;
         c->counts.accepted++;
@@ -264,7 +289,32 @@ static bool admit(connections *c, int fd, const struct sockaddr_storage *from)
     return room;
 }
 
-static void turn_away(int fd)
+// To close a connection that has sent something which nobody has read would take the answer away.
+static void linger(connections *c, int fd)
+{
+    shutdown(fd, SHUT_WR);
+    if ((size_t)fd >= c->slot_count || c->turned_away == MOST_TURNED_AWAY ||
+        !watch_descriptor(c, fd, ++c->serial, EPOLLIN)) {
+        close(fd);
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->slots[fd] = (slot){.turned_away = true, .serial = c->serial, .since = engine_seconds()};
+    c->turned_away++;
+    pthread_mutex_unlock(&c->lock);
+}
+
+// Under the lock. What it says is not looked at.
+static void drop_input(connections *c, int fd)
+{
+    char data[4096];
+    const ssize_t bytes = recv(fd, data, sizeof data, MSG_DONTWAIT);
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+        end_lingering(c, fd);
+    }
+}
+
+static void turn_away(connections *c, int fd)
 {
     static const char ANSWER[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
@@ -272,7 +322,7 @@ static void turn_away(int fd)
         "{\"error\":{\"message\":\"there are too many connections\",\"type\":\"server_error\","
         "\"param\":null,\"code\":\"connections\"}}\r\n";
     (void)!send(fd, ANSWER, sizeof ANSWER - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(fd);
+    linger(c, fd);
 }
 
 static void take_connection(connections *c, int fd, const struct sockaddr_storage *from,
@@ -280,11 +330,11 @@ static void take_connection(connections *c, int fd, const struct sockaddr_storag
 {
     const int on = 1;
     if (!admit(c, fd, from)) {
-        turn_away(fd);
+        turn_away(c, fd);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!watch_descriptor(c, fd, EPOLLRDHUP | EPOLLET)) {
+    if (!watch_descriptor(c, fd, c->serial, EPOLLRDHUP | EPOLLET)) {
         connection_closed(c, fd);
         close(fd);
     } else if (!c->options.take(c->options.user, fd, (const struct sockaddr *)from, bytes)) {
@@ -308,13 +358,17 @@ static void accept_all(connections *c)
 
 // ---- Watching ----
 
-static void note_hang_up(connections *c, int fd)
+static void note_event(connections *c, int fd, uint32_t serial)
 {
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
-    if (s->open && !s->hung) {
+    if (s->serial != serial) {
+        // it is gone
+    } else if (s->turned_away) {
+        drop_input(c, fd);
+    } else if (s->open && !s->hung) {
         s->hung = true;
-        c->counts.gone += s->busy;
+        s->hung_since = engine_seconds();
         if (s->busy && s->watch.gone) {
             s->watch.gone(s->watch.user);
         }
@@ -325,6 +379,15 @@ static void note_hang_up(connections *c, int fd)
 static void look_at(connections *c, int fd, double now)
 {
     slot *s = &c->slots[fd];
+    if (s->turned_away && now - s->since > TURNED_AWAY_SECONDS) {
+        end_lingering(c, fd);
+        return;
+    }
+    if (s->open && !s->ending && !s->busy && s->hung &&
+        now - s->hung_since > HALF_A_REQUEST_SECONDS) {
+        shut_down(c, fd); // nothing will complete what has come
+        return;
+    }
     const double most = s->busy ? c->options.request_seconds : c->options.read_seconds;
     const double late = now - s->since - most;
     if (!s->open || s->ending || most <= 0 || late < 0) {
@@ -352,13 +415,14 @@ static void look_at_all(connections *c)
 
 static bool take_event(connections *c, const struct epoll_event *event)
 {
-    if (event->data.fd == c->stopper) {
+    const int fd = (int)(uint32_t)event->data.u64;
+    if (fd == c->stopper) {
         return false;
     }
-    if (event->data.fd == c->listener) {
+    if (fd == c->listener) {
         accept_all(c);
     } else {
-        note_hang_up(c, event->data.fd);
+        note_event(c, fd, (uint32_t)(event->data.u64 >> 32));
     }
     return true;
 }
@@ -370,7 +434,8 @@ static void *watch(void *user)
     bool go_on = true;
     double looked = engine_seconds();
     while (go_on) {
-        const int tick = connections_count(c).open > 0 ? TICK_MILLISECONDS : -1;
+        const bool idle = connections_count(c).open + c->turned_away == 0;
+        const int tick = idle ? -1 : TICK_MILLISECONDS;
         const int count = epoll_wait(c->epoll, events, EVENTS_AT_ONCE, tick);
         for (int i = 0; i < count && go_on; i++) {
             go_on = take_event(c, &events[i]);
@@ -411,7 +476,6 @@ void connection_busy(connections *c, int fd, const connection_watch *with)
     s->since = engine_seconds();
     s->watch = *with;
     if (s->hung && with->gone) {
-        c->counts.gone++;
         with->gone(with->user);
     }
     pthread_mutex_unlock(&c->lock);

@@ -61,7 +61,7 @@ void connection_closed(connections *c, int fd);
 // taking too long.
 typedef struct connection_counts {
     size_t open;
-    uint64_t accepted, refused, evicted, timed_out, gone;
+    uint64_t accepted, refused, evicted, timed_out;
 } connection_counts;
 connection_counts connections_count(connections *c);
 

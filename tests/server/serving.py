@@ -128,8 +128,13 @@ class Server:
         """Ends it in order; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self):
         code = self.process.wait(PATIENCE)
         self.process.stdout.close()
+        self.said = self.error_text()
+        self.errors.close()
         return code
 
     def __enter__(self):
@@ -137,7 +142,7 @@ class Server:
 
     def __exit__(self, kind, value, trace):
         code = self.stop()
-        text = self.error_text()
+        text = self.said
         if kind is None and (code != 0 or "Sanitizer" in text or "runtime error" in text):
             raise AssertionError(f"the server ended with {code}: {text}")
 
