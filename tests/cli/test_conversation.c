@@ -499,6 +499,12 @@ static void make_rows(const char *model, const char *prompt, const char *name)
     convert(cache, rows, "--model", model);
 }
 
+static void leave(void)
+{
+    expect("> ");
+    type("\004");
+}
+
 static void type_load(const char *name)
 {
     char load[4096];
@@ -521,8 +527,7 @@ static void test_rows_are_loaded(void **state)
     expect("> ");
     type("hi\r");
     expect("abc\r\n");
-    expect("> ");
-    type("\004");
+    leave();
     expect("prompt      1 token ");
     expect(" 24 of 256 positions");
     expect_exit(0);
@@ -538,8 +543,7 @@ static void test_rows_are_loaded(void **state)
     expect("> ");
     type("hi\r");
     expect("abc\r\n");
-    expect("> ");
-    type("\004");
+    leave();
     expect(" 24 of 256 positions");
     expect_exit(0);
 }
@@ -554,16 +558,14 @@ static void test_loaded_rows_of_a_text(void **state)
     start(model, "--template=chatml");
     type_load("text.kv");
     expect("(tokens from the file: ");
-    expect("> ");
-    type("\004");
+    leave();
     expect_exit(0);
     start(model, "--raw");
     type_load("text.kv");
     expect("(tokens from the file: ");
     expect("> ");
     type("on\r");
-    expect("> ");
-    type("\004");
+    leave();
     expect("prompt      2 tokens ");
     expect_exit(0);
 }
@@ -588,14 +590,12 @@ static void test_rows_of_others_are_refused(void **state)
     expect("has 3 rows, and a conversation is one");
     type_load("silent.kv");
     expect("has no tokens");
-    expect("> ");
-    type("\004");
+    leave();
     expect_exit(0);
     start(program_path("forgetful.gguf"), NULL);
     type_load("rows.kv");
     expect("rows of another model than");
-    expect("> ");
-    type("\004");
+    leave();
     expect_exit(0);
     start(model, "--kv=f32");
     type_load("rows.kv");
@@ -603,8 +603,7 @@ static void test_rows_of_others_are_refused(void **state)
     expect("> ");
     type("hi\r");
     expect("abc\r\n");
-    expect("> ");
-    type("\004");
+    leave();
     expect_exit(0);
 }
 

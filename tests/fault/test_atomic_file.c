@@ -2,9 +2,10 @@
 // Files that appear whole: whatever fails or is killed, a name stands for the old file or the new
 // one. Faults F12 and F13 of other systems.
 #include "src/file/disk/atomic_file.h"
+#include "tests/support/bad_disk.h"
 #include "tests/support/check.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
-#include "tests/support/ledger.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,57 +24,13 @@
 #define PART ((size_t)3000)
 #define PARTS 5
 
-static ledger books;
-static kvern_context *context;
-
-// Disk calls that fail, or end the process, at the call of a number.
-typedef struct bad_disk {
-    int call, fail_at;
-    bool kills, shortens;
-} bad_disk;
-
-static bool is_bad(void *user)
-{
-    bad_disk *disk = user;
-    if (disk->call++ != disk->fail_at)
-        return false;
-    if (disk->kills)
-        raise(SIGKILL);
-    errno = EIO;
-    return true;
-}
-
-static ssize_t bad_write(void *user, int file, const void *data, size_t bytes)
-{
-    const bad_disk *disk = user;
-    if (is_bad(user))
-        return -1;
-    return write(file, data, disk->shortens && bytes > 1 ? bytes / 2 : bytes);
-}
-
-static int bad_sync(void *user, int file)
-{
-    return is_bad(user) ? -1 : fsync(file);
-}
-
-static int bad_rename(void *user, const char *from, const char *to)
-{
-    return is_bad(user) ? -1 : rename(from, to);
-}
-
-static kvern_disk_calls calls_of(bad_disk *disk)
-{
-    return (kvern_disk_calls){
-        .user = disk, .write = bad_write, .sync = bad_sync, .rename = bad_rename};
-}
-
 // Writes PARTS parts that consist of one letter.
 static kvern_status save(const kvern_disk_calls *calls, const char *path, char letter)
 {
     kvern_atomic_file file;
     char part[PART];
     memset(part, letter, sizeof part);
-    kvern_status status = kvern_atomic_file_begin(&context->heap, calls, path, &file);
+    kvern_status status = kvern_atomic_file_begin(&file_context->heap, calls, path, &file);
     if (status)
         return status;
     status = kvern_atomic_file_expect(&file, PARTS * PART);
@@ -100,27 +57,6 @@ static char letter_of(const char *name)
     return letter;
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    folder_make();
-    ledger_init(&books);
-    kvern_context_options options = kvern_context_options_default();
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kvern_context_release(context);
-    ledger_finish(&books);
-    folder_remove();
-    return 0;
-}
-
 static void each_call_that_fails_leaves_the_old_file(void **state)
 {
     (void)state;
@@ -128,7 +64,7 @@ static void each_call_that_fails_leaves_the_old_file(void **state)
     // Five writes, a sync, a rename, and the directory's sync.
     for (int fail_at = 0; fail_at < PARTS + 3; fail_at++) {
         bad_disk disk = {.fail_at = fail_at};
-        const kvern_disk_calls calls = calls_of(&disk);
+        const kvern_disk_calls calls = bad_disk_calls(&disk);
         assert_status(KVERN_ERR_IO, save(&calls, folder_path("f"), 'b'));
         const bool renamed = fail_at == PARTS + 2;
         assert_int_equal(renamed ? 'b' : 'a', letter_of("f"));
@@ -141,7 +77,7 @@ static void short_writes_go_on(void **state)
 {
     (void)state;
     bad_disk disk = {.fail_at = -1, .shortens = true};
-    const kvern_disk_calls calls = calls_of(&disk);
+    const kvern_disk_calls calls = bad_disk_calls(&disk);
     assert_ok(save(&calls, folder_path("f"), 'c'));
     assert_int_equal('c', letter_of("f"));
     assert_true(disk.call > PARTS + 3);
@@ -155,7 +91,7 @@ static void fault_f12_a_kill_at_any_call_leaves_a_whole_file(void **state)
         const pid_t child = fork();
         if (child == 0) {
             bad_disk disk = {.fail_at = fail_at, .kills = true};
-            const kvern_disk_calls calls = calls_of(&disk);
+            const kvern_disk_calls calls = bad_disk_calls(&disk);
             _exit(save(&calls, folder_path("f"), 'b') ? 1 : 0);
         }
         int code;
@@ -174,7 +110,7 @@ static void fault_f12_a_smaller_file_replaces_all_of_a_larger_one(void **state)
     (void)state;
     kvern_atomic_file file;
     assert_ok(save(NULL, folder_path("f"), 'a'));
-    assert_ok(kvern_atomic_file_begin(&context->heap, NULL, folder_path("f"), &file));
+    assert_ok(kvern_atomic_file_begin(&file_context->heap, NULL, folder_path("f"), &file));
     assert_ok(kvern_atomic_file_write(&file, "x", 1));
     assert_ok(kvern_atomic_file_commit(&file));
     size_t bytes;
@@ -188,8 +124,8 @@ static void fault_f13_two_writers_of_one_path_do_not_meet(void **state)
     kvern_atomic_file one, two;
     const char *path = folder_path("f");
     assert_ok(save(NULL, path, 'a'));
-    assert_ok(kvern_atomic_file_begin(&context->heap, NULL, path, &one));
-    assert_ok(kvern_atomic_file_begin(&context->heap, NULL, path, &two));
+    assert_ok(kvern_atomic_file_begin(&file_context->heap, NULL, path, &one));
+    assert_ok(kvern_atomic_file_begin(&file_context->heap, NULL, path, &two));
     assert_true(folder_has("f.tmp-0") && folder_has("f.tmp-1"));
     char part[PART * PARTS];
     memset(part, '1', sizeof part);
@@ -296,20 +232,23 @@ static void places_that_cannot_be_written_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_call_that_fails_leaves_the_old_file, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(short_writes_go_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(fault_f12_a_kill_at_any_call_leaves_a_whole_file, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(each_call_that_fails_leaves_the_old_file, file_bed_set_up,
+                                        file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(short_writes_go_on, file_bed_set_up, file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(fault_f12_a_kill_at_any_call_leaves_a_whole_file,
+                                        file_bed_set_up, file_bed_tear_down),
         cmocka_unit_test_setup_teardown(fault_f12_a_smaller_file_replaces_all_of_a_larger_one,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(fault_f13_two_writers_of_one_path_do_not_meet, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(fault_f13_many_threads_save_one_path, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_disk_leaves_the_old_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(names_of_others_are_left_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(places_that_cannot_be_written_are_refused, set_up,
-                                        tear_down),
+                                        file_bed_set_up, file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(fault_f13_two_writers_of_one_path_do_not_meet,
+                                        file_bed_set_up, file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(fault_f13_many_threads_save_one_path, file_bed_set_up,
+                                        file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(a_full_disk_leaves_the_old_file, file_bed_set_up,
+                                        file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(names_of_others_are_left_alone, file_bed_set_up,
+                                        file_bed_tear_down),
+        cmocka_unit_test_setup_teardown(places_that_cannot_be_written_are_refused, file_bed_set_up,
+                                        file_bed_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

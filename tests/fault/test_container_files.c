@@ -3,9 +3,11 @@
 // every byte, or with other headers and right checksums (forged_tables has their tables). A load
 // that is refused leaves the live state as it was. Faults E3, E10, F1, F2 and F12 of other systems.
 #include "src/file/container/container.h"
+#include "tests/support/bad_disk.h"
 #include "tests/support/check.h"
 #include "tests/support/container_forge.h"
 #include "tests/support/feed.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
 #include "tests/support/hybrid_state.h"
 #include "tests/support/small_rows.h"
@@ -24,34 +26,22 @@
 
 #define ROWS 2
 
-static ledger books;
-static kvern_context *context;
 static kvern_composition *composition;
 static const uint64_t sequences[ROWS] = {3, 4};
 
 static int set_up(void **state)
 {
-    (void)state;
     kvern_layer layers[SMALL_ROWS_LAYERS];
     small_rows_layers(layers);
-    kvern_context_options options = kvern_context_options_default();
-    folder_make();
-    ledger_init(&books);
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    assert_ok(kvern_composition_create(context, layers, SMALL_ROWS_LAYERS, &composition));
+    file_bed_set_up(state);
+    assert_ok(kvern_composition_create(file_context, layers, SMALL_ROWS_LAYERS, &composition));
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
-    folder_remove();
-    return 0;
+    return file_bed_tear_down(state);
 }
 
 static kvern_state *new_state(size_t rows)
@@ -80,50 +70,11 @@ static void expect_same_rows(const kvern_state *wanted, const kvern_state *got, 
 
 // ---- Disk calls that fail, or kill ----
 
-typedef struct bad_disk {
-    int call, fail_at;
-    bool kills;
-} bad_disk;
-
-static bool is_bad(void *user)
-{
-    bad_disk *disk = user;
-    if (disk->call++ != disk->fail_at)
-        return false;
-    if (disk->kills)
-        raise(SIGKILL);
-    errno = ENOSPC;
-    return true;
-}
-
-// Small writes, so that there are many.
-static ssize_t bad_write(void *user, int file, const void *data, size_t bytes)
-{
-    return is_bad(user) ? -1 : write(file, data, bytes > 4096 ? 4096 : bytes);
-}
-
-static int bad_sync(void *user, int file)
-{
-    (void)file;
-    return is_bad(user) ? -1 : 0;
-}
-
-static int bad_rename(void *user, const char *from, const char *to)
-{
-    return is_bad(user) ? -1 : rename(from, to);
-}
-
-static kvern_disk_calls calls_of(bad_disk *disk)
-{
-    return (kvern_disk_calls){
-        .user = disk, .write = bad_write, .sync = bad_sync, .rename = bad_rename};
-}
-
 // Calls that a whole save makes; the last two are the rename and the directory's sync.
 static int save_calls(const kvern_state *s, const char *name)
 {
-    bad_disk disk = {.fail_at = -1};
-    const kvern_disk_calls calls = calls_of(&disk);
+    bad_disk disk = {.fail_at = -1, .most = 4096};
+    const kvern_disk_calls calls = bad_disk_calls(&disk);
     assert_ok(kvern_file_save_by(&calls, s, NULL, folder_path(name)));
     return disk.call;
 }
@@ -146,9 +97,9 @@ static void each_disk_call_may_fail_or_kill(void **state)
     const int calls = save_calls(s, "new");
     assert_true(calls > 8);
     for (int i = 0; i < 2 * calls; i++) {
-        bad_disk disk = {.fail_at = i % calls, .kills = i >= calls};
+        bad_disk disk = {.fail_at = i % calls, .kills = i >= calls, .most = 4096};
         const bool renamed = i % calls == calls - 1;
-        const kvern_disk_calls bad = calls_of(&disk);
+        const kvern_disk_calls bad = bad_disk_calls(&disk);
         (void)save_calls(old, "f");
         if (disk.kills) {
             const pid_t child = fork();
@@ -201,14 +152,14 @@ static void each_allocation_of_a_save_may_fail(void **state)
     kvern_state *s = filled_state();
     kvern_status status = KVERN_ERR_MEMORY;
     for (int64_t granted = 0; status; granted++) {
-        const uint64_t held = books.held_bytes;
-        ledger_refuse(&books, granted);
-        bad_disk disk = {.fail_at = -1};
-        const kvern_disk_calls calls = calls_of(&disk);
+        const uint64_t held = file_books.held_bytes;
+        ledger_refuse(&file_books, granted);
+        bad_disk disk = {.fail_at = -1, .most = 4096};
+        const kvern_disk_calls calls = bad_disk_calls(&disk);
         status = kvern_file_save_by(&calls, s, NULL, folder_path("f"));
-        ledger_relent(&books);
+        ledger_relent(&file_books);
         assert_true(!status || status == KVERN_ERR_MEMORY);
-        assert_true(books.held_bytes == held);
+        assert_true(file_books.held_bytes == held);
         folder_expect_files(status ? 0 : 1);
     }
     kvern_state_destroy(s);
@@ -227,17 +178,17 @@ static void each_allocation_of_a_load_may_fail(void **state)
         kvern_status status = KVERN_ERR_MEMORY;
         for (int64_t granted = 0; status; granted++) {
             kvern_file *file = NULL;
-            const uint64_t held = books.held_bytes;
-            ledger_refuse(&books, granted);
-            status = kvern_file_open(context, folder_path("f"), &file);
+            const uint64_t held = file_books.held_bytes;
+            ledger_refuse(&file_books, granted);
+            status = kvern_file_open(file_context, folder_path("f"), &file);
             if (!status)
                 status = kvern_file_load(file, &options, t);
-            ledger_relent(&books);
+            ledger_relent(&file_books);
             kvern_file_close(file);
             assert_true(!status || status == KVERN_ERR_MEMORY);
             if (!status)
                 break;
-            assert_true(books.held_bytes == held);
+            assert_true(file_books.held_bytes == held);
             expect_same_rows(twin, t, "refused memory");
         }
         assert_int_equal(4, kvern_state_rows(t));
@@ -254,16 +205,16 @@ static void budgets_hold_copies_but_not_what_is_mapped(void **state)
     (void)save_calls(s, "f");
     kvern_file_facts facts = kvern_file_facts_default();
     kvern_file *file;
-    assert_ok(kvern_file_open(context, folder_path("f"), &file));
+    assert_ok(kvern_file_open(file_context, folder_path("f"), &file));
     assert_ok(kvern_file_get_facts(file, &facts));
     kvern_memory before = kvern_memory_default(), after = kvern_memory_default();
-    assert_ok(kvern_context_memory(context, &before));
+    assert_ok(kvern_context_memory(file_context, &before));
     kvern_file_load_options options = kvern_file_load_options_default();
     for (uint32_t copy = 0; copy < 2; copy++) {
         kvern_state *t = new_state(0);
         options.copy = copy;
         assert_ok(kvern_file_load(file, &options, t));
-        assert_ok(kvern_context_memory(context, &after));
+        assert_ok(kvern_context_memory(file_context, &after));
         assert_true(after.page_bytes - before.page_bytes == (copy ? facts.page_bytes : 0));
         kvern_state_destroy(t);
     }
@@ -275,7 +226,7 @@ static void budgets_hold_copies_but_not_what_is_mapped(void **state)
 
 static kvern_status use_file(const forgery *f, bool copy, kvern_state *t)
 {
-    return forgery_use(f, context, copy, t);
+    return forgery_use(f, file_context, copy, t);
 }
 
 // The byte behind `at` that is tried: every one, but in pages, which are all alike, one of 61 where
@@ -284,7 +235,7 @@ static size_t next_byte(forgery *f, size_t at)
 {
     size_t bytes;
     const size_t pages = 4096; // the header's
-    const size_t rest = (size_t)(forgery_tensor(f, context, "snapshots", &bytes) - f->data);
+    const size_t rest = (size_t)(forgery_tensor(f, file_context, "snapshots", &bytes) - f->data);
     return at < pages || at + 61 >= rest || check_is_long() ? at + 1 : at + 61;
 }
 
@@ -299,11 +250,11 @@ static void fault_f2_files_cut_at_every_byte_are_refused(void **state)
     kvern_state *s = filled_state(), *t = filled_state();
     (void)save_calls(s, "f");
     forgery whole = forgery_read("f");
-    const uint64_t held = books.held_bytes;
+    const uint64_t held = file_books.held_bytes;
     for (size_t bytes = 0; bytes < whole.bytes; bytes = next_byte(&whole, bytes)) {
         forgery cut = forgery_of(whole.data, bytes);
         assert_status(KVERN_ERR_FORMAT, use_file(&cut, false, t));
-        assert_true(books.held_bytes == held);
+        assert_true(file_books.held_bytes == held);
         forgery_free(&cut);
     }
     expect_same_rows(s, t, "live");
@@ -348,13 +299,13 @@ static void fault_f1_a_refused_load_leaves_the_live_state(void **state)
     forgery damaged = forgery_of(whole.data, whole.bytes);
     kvern_file *file;
     size_t bytes;
-    forgery_tensor(&damaged, context, "pages.4", &bytes)[bytes - 1] ^= 1; // of the last layer
+    forgery_tensor(&damaged, file_context, "pages.4", &bytes)[bytes - 1] ^= 1; // of the last layer
     assert_status(KVERN_ERR_FORMAT, use_file(&cut, false, live));
     for (uint32_t copy = 0; copy < 2; copy++) {
         kvern_file_load_options options = kvern_file_load_options_default();
         options.copy = copy;
         options.verify = !copy;
-        assert_ok(kvern_file_open_memory(context, damaged.data, damaged.bytes, &file));
+        assert_ok(kvern_file_open_memory(file_context, damaged.data, damaged.bytes, &file));
         assert_status(KVERN_ERR_FORMAT, kvern_file_load(file, &options, live));
         kvern_file_close(file);
     }
@@ -384,8 +335,8 @@ static void damaged_pages_are_named(void **state)
     forgery f = forgery_read("f");
     size_t bytes;
     kvern_file *file;
-    forgery_tensor(&f, context, "pages.3.first", &bytes)[100] ^= 1;
-    assert_ok(kvern_file_open_memory(context, f.data, f.bytes, &file)); // pages on demand
+    forgery_tensor(&f, file_context, "pages.3.first", &bytes)[100] ^= 1;
+    assert_ok(kvern_file_open_memory(file_context, f.data, f.bytes, &file)); // pages on demand
     assert_status(KVERN_ERR_FORMAT, kvern_file_verify(file));
     assert_non_null(strstr(kvern_error_detail(), "layer 3: page 0 of the first form"));
     kvern_file_load_options options = kvern_file_load_options_default();
@@ -412,7 +363,7 @@ static void expect_forged_header(const char *from, const char *to, kvern_status 
     kvern_state *t = new_state(0);
     forgery f = forgery_read("f");
     assert_true(forgery_replace(&f, from, to));
-    forgery_sum(&f, context, false);
+    forgery_sum(&f, file_context, false);
     const kvern_status status = use_file(&f, false, t);
     if (status != wanted || !strstr(kvern_error_detail(), part))
         fail_msg("%s: %s '%s', not '%s'", to, kvern_status_name(status), kvern_error_detail(),
@@ -466,14 +417,14 @@ static void expect_no_composition(const char *signature)
     forgery f = forgery_read("f");
     assert_int_equal(strlen(own), strlen(signature));
     assert_true(forgery_replace(&f, own, signature));
-    forgery_sum(&f, context, false);
-    const uint64_t held = books.held_bytes;
-    assert_ok(kvern_file_open_memory(context, f.data, f.bytes, &file));
+    forgery_sum(&f, file_context, false);
+    const uint64_t held = file_books.held_bytes;
+    assert_ok(kvern_file_open_memory(file_context, f.data, f.bytes, &file));
     const kvern_status status = kvern_file_composition(file, &made);
     if (!status || made || !strstr(kvern_error_detail(), "layer 0"))
         fail_msg("%s: %s", signature, kvern_error_detail());
     kvern_file_close(file);
-    assert_true(books.held_bytes == held);
+    assert_true(file_books.held_bytes == held);
     forgery_free(&f);
 }
 
@@ -514,7 +465,7 @@ static void notes_bear_on_nothing(void **state)
     assert_ok(kvern_file_save(s, &content, folder_path("f")));
     forgery f = forgery_read("f");
     assert_true(forgery_replace(&f, "identity.user.abcdef", "note.5678901234567.x"));
-    forgery_sum(&f, context, false);
+    forgery_sum(&f, file_context, false);
     assert_ok(use_file(&f, false, t));
     expect_same_rows(s, t, "with a note");
     kvern_state_destroy(t);
@@ -529,12 +480,12 @@ static void fault_e10_parts_that_disagree_are_refused(void **state)
     (void)save_calls(s, "f");
     forgery f = forgery_read("f");
     size_t bytes;
-    int64_t *records = (int64_t *)forgery_tensor(&f, context, "records", &bytes);
+    int64_t *records = (int64_t *)forgery_tensor(&f, file_context, "records", &bytes);
     // Layer 2, the recurrent one, row 0: 33 positions in all others.
     int64_t *length = records + (2 * 3 + 0) * KVERN_RECORD_FIELDS;
     assert_int_equal(33, *length);
     *length = 32;
-    forgery_sum(&f, context, false);
+    forgery_sum(&f, file_context, false);
     assert_status(KVERN_ERR_FORMAT, use_file(&f, false, t));
     assert_non_null(strstr(kvern_error_detail(), "layer 2, row 0: 32 positions, not 33"));
     kvern_state_destroy(t);

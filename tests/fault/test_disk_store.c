@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A store on disk when things fail: killed at every write, a full disk, no memory, processes that
 // use one directory. Faults F12, F13 and T3 of other systems.
+#include "tests/support/bad_disk.h"
 #include "tests/support/check.h"
 #include "tests/support/disk_bed.h"
 #include "tests/support/folder.h"
@@ -38,45 +39,6 @@ static int tear_down(void **state)
     (void)state;
     folder_remove();
     return 0;
-}
-
-// Disk calls that fail, or end the process, at the call of a number; negative: at none.
-typedef struct bad_disk {
-    int call, fail_at;
-    bool kills;
-} bad_disk;
-
-static bool is_bad(void *user)
-{
-    bad_disk *disk = user;
-    if (disk->call++ != disk->fail_at)
-        return false;
-    if (disk->kills)
-        kill(getpid(), SIGKILL);
-    errno = EIO;
-    return true;
-}
-
-static ssize_t bad_write(void *user, int file, const void *data, size_t bytes)
-{
-    return is_bad(user) ? -1 : write(file, data, bytes);
-}
-
-static int bad_sync(void *user, int file)
-{
-    (void)file;
-    return is_bad(user) ? -1 : 0;
-}
-
-static int bad_rename(void *user, const char *from, const char *to)
-{
-    return is_bad(user) ? -1 : rename(from, to);
-}
-
-static kvern_disk_calls calls_of(bad_disk *disk)
-{
-    return (kvern_disk_calls){
-        .user = disk, .write = bad_write, .sync = bad_sync, .rename = bad_rename};
 }
 
 static int status_of(pid_t child)
@@ -136,7 +98,7 @@ static void a_writer_that_is_killed_leaves_the_old_or_the_new(void **state)
         const pid_t child = fork();
         if (child == 0) {
             bad_disk disk = {.fail_at = at, .kills = true};
-            const kvern_disk_calls calls = calls_of(&disk);
+            const kvern_disk_calls calls = bad_disk_calls(&disk);
             write_entry(&calls, LONG);
             _exit(0);
         }
@@ -191,7 +153,7 @@ static void each_disk_call_that_fails_is_reported(void **state)
     (void)state;
     store_bed *b = store_bed_small(0);
     bad_disk disk = {.fail_at = -1};
-    const kvern_disk_calls calls = calls_of(&disk);
+    const kvern_disk_calls calls = bad_disk_calls(&disk);
     kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
     disk_put(b, d, NULL, tokens, SHORT);
     const int all = disk.call;
@@ -468,7 +430,7 @@ static void a_reader_writes_when_the_writer_was_killed(void **state)
     const pid_t child = fork();
     if (child == 0) {
         bad_disk disk = {.fail_at = -1};
-        const kvern_disk_calls calls = calls_of(&disk);
+        const kvern_disk_calls calls = bad_disk_calls(&disk);
         store_bed *b = store_bed_small(0);
         kvern_disk_store *d = disk_open(b, "d", NULL, &calls);
         disk_put(b, d, NULL, tokens, SHORT);

@@ -5,6 +5,7 @@
 #include "tests/support/check.h"
 #include "tests/support/container_forge.h"
 #include "tests/support/feed.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
 #include "tests/support/hybrid_state.h"
 #include "tests/support/small_rows.h"
@@ -25,27 +26,18 @@ static const storage split = {
 static const storage both = {
     "precise later", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), 70, 8, 4};
 
-static ledger books;
-static kvern_context *context;
 static kvern_composition *composition;
 
 static void open_world(const kvern_layer *layers, size_t count)
 {
-    kvern_context_options options = kvern_context_options_default();
-    folder_make();
-    ledger_init(&books);
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    assert_ok(kvern_composition_create(context, layers, count, &composition));
+    file_bed_set_up(NULL);
+    assert_ok(kvern_composition_create(file_context, layers, count, &composition));
 }
 
 static void close_world(void)
 {
     kvern_composition_release(composition);
-    kvern_context_release(context);
-    ledger_finish(&books);
-    folder_remove();
+    file_bed_tear_down(NULL);
 }
 
 static kvern_state *new_state(size_t rows)
@@ -106,8 +98,8 @@ static void go_on(kvern_state *t)
 static bool try_forgery(forgery *f, bool copy, const char *what)
 {
     kvern_state *t = new_state(0);
-    forgery_sum(f, context, false);
-    const kvern_status status = forgery_use(f, context, copy, t);
+    forgery_sum(f, file_context, false);
+    const kvern_status status = forgery_use(f, file_context, copy, t);
     const bool refused = status == KVERN_ERR_FORMAT || status == KVERN_ERR_UNSUPPORTED;
     if (status && (!refused || kvern_state_rows(t) || !*kvern_error_detail()))
         fail_msg("%s: %s", what, kvern_status_name(status));
@@ -125,7 +117,7 @@ static void forge_words(const char *name, size_t word)
         INT64_MAX, INT64_MIN};
     forgery f = forgery_read("f");
     size_t bytes, loaded = 0, refused = 0;
-    unsigned char *data = forgery_tensor(&f, context, name, &bytes);
+    unsigned char *data = forgery_tensor(&f, file_context, name, &bytes);
     for (size_t at = 0; at < bytes; at += word) {
         for (size_t i = 0; i < COUNT(values); i++) {
             unsigned char old[8];
@@ -147,7 +139,7 @@ static void forge_bits(const char *name)
 {
     forgery f = forgery_read("f");
     size_t bytes, refused = 0;
-    unsigned char *data = forgery_tensor(&f, context, name, &bytes);
+    unsigned char *data = forgery_tensor(&f, file_context, name, &bytes);
     for (size_t bit = 0; bit < 8 * bytes; bit++) {
         data[bit / 8] ^= (unsigned char)(1u << bit % 8);
         refused += !try_forgery(&f, bit % 2, name);

@@ -3,8 +3,8 @@
 // into others, and each allocation of reading and writing one refused once. What is refused leaves
 // nothing behind. Faults F1, F2, F4 and T3 of other systems.
 #include "tests/support/check.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
-#include "tests/support/ledger.h"
 #include "tests/support/mlx_case.h"
 #include "tests/support/mlx_forge.h"
 
@@ -15,39 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ledger books;
-static kvern_context *context;
-
-static int set_up(void **state)
-{
-    (void)state;
-    ledger_init(&books);
-    kvern_context_options options = kvern_context_options_default();
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    folder_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove();
-    kvern_context_release(context);
-    ledger_finish(&books);
-    return 0;
-}
-
 // ---- Files that were damaged ----
 
 // Opens a file and reads its rows, as far as it goes; says whether all of it went well.
 static bool try_file(const mlx_case *c, const char *path)
 {
-    kvern_composition *composition = mlx_case_composition(context, c);
+    kvern_composition *composition = mlx_case_composition(file_context, c);
     kvern_mlx_file *file;
     kvern_state *state = NULL;
-    kvern_status status = kvern_mlx_open(context, path, &file);
+    kvern_status status = kvern_mlx_open(file_context, path, &file);
     if (!status)
         status = kvern_mlx_import(file, composition, NULL, &state);
     assert_true((state != NULL) == !status);
@@ -125,7 +101,7 @@ static kvern_status read_all(kvern_composition *composition, const char *path)
     kvern_mlx_file *file;
     kvern_state *state = NULL;
     kvern_cache *cache = NULL;
-    kvern_status status = kvern_mlx_open(context, path, &file);
+    kvern_status status = kvern_mlx_open(file_context, path, &file);
     if (!status)
         status = kvern_mlx_import(file, composition, NULL, &state);
     if (!status)
@@ -162,28 +138,28 @@ static void each_allocation_is_refused_once(void **unused)
         const mlx_case c = mlx_case_at(i);
         char path[300];
         snprintf(path, sizeof path, "%s/golden/mlx/states-%s.safetensors", KVERN_TESTS_DIR, c.name);
-        kvern_composition *composition = mlx_case_composition(context, &c);
+        kvern_composition *composition = mlx_case_composition(file_context, &c);
         kvern_status status = KVERN_ERR_MEMORY;
         for (int64_t granted = 0; status; granted++) {
-            kvern_context_trim(context);
-            const uint64_t held = books.held_bytes;
-            ledger_refuse(&books, granted);
+            kvern_context_trim(file_context);
+            const uint64_t held = file_books.held_bytes;
+            ledger_refuse(&file_books, granted);
             status = read_all(composition, path);
-            (void)ledger_relent(&books);
+            (void)ledger_relent(&file_books);
             assert_true(status == KVERN_OK || status == KVERN_ERR_MEMORY);
-            kvern_context_trim(context);
-            assert_true(books.held_bytes == held);
+            kvern_context_trim(file_context);
+            assert_true(file_books.held_bytes == held);
         }
         kvern_mlx_file *file;
         kvern_state *state;
-        assert_ok(kvern_mlx_open(context, path, &file));
+        assert_ok(kvern_mlx_open(file_context, path, &file));
         assert_ok(kvern_mlx_import(file, composition, NULL, &state));
         kvern_mlx_close(file);
         status = KVERN_ERR_MEMORY;
         for (int64_t granted = 0; status; granted++) {
-            ledger_refuse(&books, granted);
+            ledger_refuse(&file_books, granted);
             status = write_all(&c, state, folder_path("refused.safetensors"));
-            (void)ledger_relent(&books);
+            (void)ledger_relent(&file_books);
             assert_true(status == KVERN_OK || status == KVERN_ERR_MEMORY);
             assert_int_equal(status == KVERN_OK, folder_has("refused.safetensors"));
         }
@@ -212,7 +188,7 @@ static void fault_t3_read_while_written(void **unused)
 {
     (void)unused;
     const mlx_case c = mlx_case_named("kv");
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_state *states[2];
     pthread_t writer;
     for (size_t i = 0; i < 2; i++) {
@@ -225,7 +201,7 @@ static void fault_t3_read_while_written(void **unused)
         kvern_mlx_file *file;
         kvern_state *state;
         float k[16], v[16];
-        assert_ok(kvern_mlx_open(context, folder_path("shared"), &file));
+        assert_ok(kvern_mlx_open(file_context, folder_path("shared"), &file));
         assert_ok(kvern_mlx_import(file, composition, NULL, &state));
         assert_ok(kvern_cache_export(kvern_state_cache(state, 0), 0, 0, 1, k, v));
         const bool first = k[0] == mlx_number(1, 0, MLX_KEYS, 0, 0, 0, 0);
@@ -248,5 +224,5 @@ int main(void)
         cmocka_unit_test(each_allocation_is_refused_once),
         cmocka_unit_test(fault_t3_read_while_written),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, file_bed_set_up, file_bed_tear_down);
 }

@@ -100,6 +100,15 @@ static void open_world(world *w, const kvern_layer *layers, size_t count, bool c
     assert_ok(kvern_composition_create(w->context, layers, count, &w->composition));
 }
 
+// With one layer of this storage.
+static void open_one(world *w, const storage *stored, size_t heads, size_t dim)
+{
+    const kvern_layer layer = storage_layer(stored, heads, dim);
+    open_world(w, &layer, 1, false);
+}
+
+static const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
+
 static void close_world(world *w)
 {
     kvern_composition_release(w->composition);
@@ -149,6 +158,15 @@ static void expect_continuation(kvern_state *s, const float *wanted, size_t coun
     assert_int_equal(count, floats);
     check_same_floats(wanted, got, count, what);
     free(got);
+}
+
+// Both go on alike.
+static void expect_same_continuation(kvern_state *s, kvern_state *t, int steps, const char *what)
+{
+    size_t floats;
+    float *wanted = go_on(s, steps, &floats);
+    expect_continuation(t, wanted, floats, steps, what);
+    free(wanted);
 }
 
 // ---- Every storage ----
@@ -266,10 +284,7 @@ static void checkpoints_come_back(void **state)
     assert_ok(kvern_state_return(s, 0, 78));
     assert_ok(kvern_state_return(t, 0, 78));
     expect_same_rows(s, t, "went back");
-    size_t floats;
-    float *wanted = go_on(s, 5, &floats);
-    expect_continuation(t, wanted, floats, 5, "went back");
-    free(wanted);
+    expect_same_continuation(s, t, 5, "went back");
     // Without a budget for them they stay behind.
     kvern_state *u = hybrid_state(&w, 0);
     load(w.context, "a", false, u);
@@ -312,9 +327,7 @@ static void shared_pages_are_written_once(void **state)
 {
     (void)state;
     world w;
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
-    const kvern_layer layer = storage_layer(&bf16, 2, 64);
-    open_world(&w, &layer, 1, false);
+    open_one(&w, &bf16, 2, 64);
     kvern_state *one = new_state(&w, 1), *many;
     hybrid_feed(one, KVERN_PHASE_WINDOW, 5, 640, NULL);
     assert_ok(kvern_state_fork(one, (size_t[]){0, 0, 0}, 3, &many));
@@ -343,9 +356,7 @@ static void mapped_pages_take_no_memory_and_are_copied_when_written(void **state
 {
     (void)state;
     world w;
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
-    const kvern_layer layer = storage_layer(&bf16, 2, 64);
-    open_world(&w, &layer, 1, false);
+    open_one(&w, &bf16, 2, 64);
     kvern_state *s = new_state(&w, 1);
     hybrid_feed(s, KVERN_PHASE_WINDOW, 5, 1000, NULL);
     save(s, "a");
@@ -654,8 +665,7 @@ static void fault_e1_lengths_come_back_and_e7_room_is_no_content(void **state)
     (void)state;
     world w;
     const storage q4 = {"q4", STORAGE_AFFINE(4, 64), STORAGE_AFFINE(4, 64), KVERN_NO_START, 0, 0};
-    const kvern_layer layer = storage_layer(&q4, 2, 64);
-    open_world(&w, &layer, 1, false);
+    open_one(&w, &q4, 2, 64);
     kvern_state *s = new_state(&w, 1), *t = new_state(&w, 0);
     assert_ok(kvern_state_reserve(s, 0, 2000, 0));
     hybrid_feed(s, KVERN_PHASE_WINDOW, 5, 284, NULL);
@@ -680,7 +690,6 @@ static void fault_e1_lengths_come_back_and_e7_room_is_no_content(void **state)
 // Layers that recur with and without a convolution, around one of keys and values.
 static void structure_plan(kvern_layer layers[4])
 {
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
     layers[0] = kvern_layer_delta(1, 2, 8, 8, 3);
     layers[1] = storage_layer(&bf16, 2, 64);
     layers[2] = kvern_layer_delta(1, 2, 8, 8, 0);
@@ -707,10 +716,7 @@ static void fault_e4_empty_parts_lengths_and_order_come_back(void **state)
     assert_ok(kvern_file_get_facts(file, &facts));
     assert_int_equal(2 * 4, facts.pages); // the row without a token has none
     expect_same_rows(s, t, "structure");
-    size_t floats;
-    float *wanted = go_on(s, 5, &floats);
-    expect_continuation(t, wanted, floats, 5, "structure");
-    free(wanted);
+    expect_same_continuation(s, t, 5, "structure");
     kvern_state_destroy(s);
     kvern_state_destroy(t);
     const kvern_layer first = layers[0];
@@ -743,10 +749,7 @@ static void check_head_dims(kvern_codec codec, size_t k_dim, size_t v_dim, uint6
     kvern_file_close(file);
     load(w.context, "a", false, t);
     expect_same_rows(s, t, "head dims");
-    size_t floats;
-    float *wanted = go_on(s, 3, &floats);
-    expect_continuation(t, wanted, floats, 3, "head dims");
-    free(wanted);
+    expect_same_continuation(s, t, 3, "head dims");
     kvern_state_destroy(s);
     kvern_state_destroy(t);
     close_world(&w);
@@ -773,13 +776,11 @@ static void fault_e6_bits_of_bf16_come_back(void **state)
 {
     (void)state;
     world w;
-    const storage bf16 = {"bf16", STORAGE_BF16, STORAGE_BF16, KVERN_NO_START, 0, 0};
-    const kvern_layer layer = storage_layer(&bf16, 1, 8);
-    open_world(&w, &layer, 1, false);
+    open_one(&w, &bf16, 1, 8);
     kvern_state *s = new_state(&w, 1), *t = new_state(&w, 0);
     // 3e38, 1e-30, 1 + 2^-7, -0, two NaN, the smallest number, infinity
     const uint16_t values[8] = {0x7f62, 0x0da2, 0x3f81, 0x8000, 0x7fc1, 0xffea, 0x0001, 0x7f80};
-    kvern_tokens tokens = kvern_tokens_default(&layer);
+    kvern_tokens tokens = kvern_tokens_default(kvern_composition_layer(w.composition, 0));
     tokens.k = tokens.v = values;
     tokens.k_type = tokens.v_type = KVERN_BF16;
     assert_ok(kvern_step_begin(s, KVERN_PHASE_WINDOW, (int64_t[]){1}));

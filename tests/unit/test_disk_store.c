@@ -442,6 +442,17 @@ static void set_gate(gate *g, bool open)
     pthread_mutex_unlock(&g->lock);
 }
 
+// A store whose writes wait at a gate, which is shut. Both outlive what is made of them.
+static kvern_disk_store *open_gated(const store_bed *b, const char *name, gate *g,
+                                    const kvern_disk_store_options *options)
+{
+    kvern_disk_calls calls = kvern_system_disk;
+    *g = (gate){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+    calls.user = g;
+    calls.sync = gated_sync;
+    return disk_open(b, name, options, &calls);
+}
+
 static kvern_disk_outcome publish(const store_bed *b, kvern_disk_store *d, int32_t token,
                                   size_t count)
 {
@@ -458,13 +469,10 @@ static void a_full_queue_drops_and_does_not_wait(void **state)
 {
     (void)state;
     store_bed *b = store_bed_small(0);
-    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-    kvern_disk_calls calls = kvern_system_disk;
+    gate g;
     kvern_disk_store_options options = disk_options();
-    calls.user = &g;
-    calls.sync = gated_sync;
     options.queue_entries = 3;
-    kvern_disk_store *d = disk_open(b, "d", &options, &calls);
+    kvern_disk_store *d = open_gated(b, "d", &g, &options);
     assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 1, LENGTH));
     set_gate(&g, false); // it is being written
     assert_int_equal(KVERN_DISK_STORED, publish(b, d, 1, LENGTH));
@@ -491,14 +499,11 @@ static void bytes_bound_the_queue_but_one_is_taken(void **state)
 {
     (void)state;
     store_bed *b = store_bed_small(0);
-    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-    kvern_disk_calls calls = kvern_system_disk;
+    gate g;
     kvern_disk_store_options options = disk_options();
-    calls.user = &g;
-    calls.sync = gated_sync;
     options.queue_bytes = 1;
     options.drop_at_close = 1;
-    kvern_disk_store *d = disk_open(b, "d", &options, &calls);
+    kvern_disk_store *d = open_gated(b, "d", &g, &options);
     assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 1, LENGTH));
     assert_int_equal(KVERN_DISK_DROPPED, publish(b, d, 2, LENGTH));
     set_gate(&g, true);
@@ -511,12 +516,9 @@ static void what_a_full_queue_drops_leaves_its_beginnings(void **state)
 {
     (void)state;
     store_bed *b = store_bed_small(0);
-    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-    kvern_disk_calls calls = kvern_system_disk;
+    gate g;
     kvern_disk_store_options options = disk_options();
-    calls.user = &g;
-    calls.sync = gated_sync;
-    kvern_disk_store *d = disk_open(b, "d", &options, &calls);
+    kvern_disk_store *d = open_gated(b, "d", &g, &options);
     assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 1, LENGTH));
     set_gate(&g, false); // it is being written
     assert_int_equal(KVERN_DISK_QUEUED, publish(b, d, 2, 50));
@@ -547,13 +549,10 @@ static void closing_writes_what_is_queued_or_drops_it(void **state)
     (void)state;
     store_bed *b = store_bed_small(0);
     for (uint32_t drops = 0; drops < 2; drops++) {
-        gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-        kvern_disk_calls calls = kvern_system_disk;
+        gate g;
         kvern_disk_store_options options = disk_options();
-        calls.user = &g;
-        calls.sync = gated_sync;
         options.drop_at_close = drops;
-        kvern_disk_store *d = disk_open(b, drops ? "d1" : "d0", &options, &calls);
+        kvern_disk_store *d = open_gated(b, drops ? "d1" : "d0", &g, &options);
         publish(b, d, 1, LENGTH);
         set_gate(&g, false);
         publish(b, d, 2, LENGTH);

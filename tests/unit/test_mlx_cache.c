@@ -3,8 +3,8 @@
 // bit for bit, and goes out again. With arguments FOLDER SEED it reads files of that folder, and
 // writes its own there: tests/oracle/test_mlx_cache.py looks at these.
 #include "tests/support/check.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
-#include "tests/support/ledger.h"
 #include "tests/support/mlx_case.h"
 
 #include <kvern/mlx_cache.h>
@@ -16,30 +16,6 @@
 static const char *golden = KVERN_TESTS_DIR "/golden/mlx";
 static uint64_t seed = 1;
 static bool exports_stay; // for another program
-
-static ledger books;
-static kvern_context *context;
-
-static int set_up(void **state)
-{
-    (void)state;
-    ledger_init(&books);
-    kvern_context_options options = kvern_context_options_default();
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    folder_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove();
-    kvern_context_release(context);
-    ledger_finish(&books);
-    return 0;
-}
 
 static const char *const layouts[] = {"states", "infos"};
 
@@ -72,10 +48,10 @@ static bool has_file(const mlx_case *c, kvern_mlx_layout layout)
 
 static kvern_state *import_file(const mlx_case *c, const char *path)
 {
-    kvern_composition *composition = mlx_case_composition(context, c);
+    kvern_composition *composition = mlx_case_composition(file_context, c);
     kvern_mlx_file *file;
     kvern_state *state;
-    assert_ok(kvern_mlx_open(context, path, &file));
+    assert_ok(kvern_mlx_open(file_context, path, &file));
     assert_ok(kvern_mlx_import(file, composition, NULL, &state));
     kvern_mlx_close(file);
     kvern_composition_release(composition);
@@ -104,10 +80,10 @@ static void each_cache_comes_alone(void **unused)
     (void)unused;
     for (size_t i = 0; i < mlx_case_count; i++) {
         const mlx_case c = mlx_case_at(i);
-        kvern_composition *composition = mlx_case_composition(context, &c);
+        kvern_composition *composition = mlx_case_composition(file_context, &c);
         kvern_state *whole = import_file(&c, golden_path(KVERN_MLX_STATES, c.name));
         kvern_mlx_file *file;
-        assert_ok(kvern_mlx_open(context, golden_path(KVERN_MLX_STATES, c.name), &file));
+        assert_ok(kvern_mlx_open(file_context, golden_path(KVERN_MLX_STATES, c.name), &file));
         kvern_mlx_import_options options = kvern_mlx_import_options_default();
         options.lengths = c.lengths;
         for (size_t l = 0; l < c.layers; l++) {
@@ -134,7 +110,7 @@ static void a_cache_of_mlx_bun_comes(void **unused)
     c.layer[1] = kvern_layer_window(2, 8, 8);
     kvern_mlx_file *file;
     size_t count;
-    assert_ok(kvern_mlx_open(context, path, &file));
+    assert_ok(kvern_mlx_open(file_context, path, &file));
     assert_int_equal(KVERN_MLX_BUN, kvern_mlx_file_layout(file));
     const int32_t *tokens = kvern_mlx_tokens(file, &count);
     assert_int_equal(13, count);
@@ -153,7 +129,7 @@ static void facts_are_those_of_the_file(void **unused)
     kvern_mlx_file *file;
     kvern_mlx_cache facts = {.size = sizeof facts};
     size_t count;
-    assert_ok(kvern_mlx_open(context, golden_path(KVERN_MLX_STATES, "rotating"), &file));
+    assert_ok(kvern_mlx_open(file_context, golden_path(KVERN_MLX_STATES, "rotating"), &file));
     assert_int_equal(KVERN_MLX_STATES, kvern_mlx_file_layout(file));
     assert_int_equal(5, kvern_mlx_caches(file));
     assert_int_equal(1, kvern_mlx_rows(file));
@@ -171,7 +147,7 @@ static void facts_are_those_of_the_file(void **unused)
     assert_null(kvern_mlx_tokens(file, &count));
     kvern_mlx_close(file);
 
-    assert_ok(kvern_mlx_open(context, golden_path(KVERN_MLX_INFOS, "hybrid"), &file));
+    assert_ok(kvern_mlx_open(file_context, golden_path(KVERN_MLX_INFOS, "hybrid"), &file));
     assert_int_equal(KVERN_MLX_INFOS, kvern_mlx_file_layout(file));
     assert_int_equal(3, kvern_mlx_caches(file));
     assert_ok(kvern_mlx_cache_facts(file, 0, &facts));
@@ -192,7 +168,7 @@ static void layers_follow_from_the_file(void **unused)
     for (size_t i = 0; i < mlx_case_count; i++) {
         const mlx_case c = mlx_case_at(i);
         kvern_mlx_file *file;
-        assert_ok(kvern_mlx_open(context, golden_path(KVERN_MLX_STATES, c.name), &file));
+        assert_ok(kvern_mlx_open(file_context, golden_path(KVERN_MLX_STATES, c.name), &file));
         for (size_t l = 0; l < c.layers; l++) {
             kvern_layer made = kvern_layer_default(1, 8);
             if (c.layer[l].kind == KVERN_LAYER_RECURRENT) {
@@ -222,7 +198,7 @@ static void export_case(const mlx_case *c, kvern_mlx_layout layout, const kvern_
     if (wanted)
         return;
     kvern_mlx_file *file;
-    assert_ok(kvern_mlx_open(context, path, &file));
+    assert_ok(kvern_mlx_open(file_context, path, &file));
     assert_int_equal(layout, kvern_mlx_file_layout(file));
     assert_string_equal("1 2 3", kvern_mlx_find_note(file, "tokens"));
     kvern_mlx_close(file);
@@ -253,7 +229,7 @@ static void rows_that_grew_here_go_out(void **unused)
         const mlx_case c = mlx_case_at(i);
         if (!mlx_case_appends(&c))
             continue;
-        kvern_composition *composition = mlx_case_composition(context, &c);
+        kvern_composition *composition = mlx_case_composition(file_context, &c);
         for (int64_t chunk = 1; chunk <= 300; chunk *= 100) {
             kvern_state *state;
             assert_ok(kvern_state_create(composition, c.rows, &state));
@@ -282,5 +258,5 @@ int main(int argc, char **argv)
         seed = strtoull(argv[2], NULL, 10);
         exports_stay = true;
     }
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, file_bed_set_up, file_bed_tear_down);
 }

@@ -2,8 +2,8 @@
 // Prompt caches of mlx-lm that are refused, each for its own reason and with nothing left behind,
 // and what is done about storages that differ. Faults E1 to E10 and F1 of other systems.
 #include "tests/support/check.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
-#include "tests/support/ledger.h"
 #include "tests/support/mlx_case.h"
 #include "tests/support/mlx_forge.h"
 
@@ -13,30 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static ledger books;
-static kvern_context *context;
-
-static int set_up(void **state)
-{
-    (void)state;
-    ledger_init(&books);
-    kvern_context_options options = kvern_context_options_default();
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    folder_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove();
-    kvern_context_release(context);
-    ledger_finish(&books);
-    return 0;
-}
 
 static const char *golden_path(const char *name)
 {
@@ -56,11 +32,11 @@ static void expect_sentence(kvern_status wanted, kvern_status got, const char *p
 
 static void expect_refusal(mlx_forgery forgery, kvern_status wanted, const char *part)
 {
-    const uint64_t held = books.held_bytes;
+    const uint64_t held = file_books.held_bytes;
     kvern_mlx_file *file;
-    expect_sentence(wanted, kvern_mlx_open(context, mlx_forge_write(&forgery), &file), part);
+    expect_sentence(wanted, kvern_mlx_open(file_context, mlx_forge_write(&forgery), &file), part);
     assert_null(file);
-    assert_true(books.held_bytes == held);
+    assert_true(file_books.held_bytes == held);
 }
 
 static void expect_text(const char *golden, const char *old, const char *new, kvern_status wanted,
@@ -159,12 +135,12 @@ static void fault_e10_parts_that_disagree(void **unused)
 {
     (void)unused;
     const mlx_case c = mlx_case_named("kv");
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     mlx_forgery forgery = mlx_forge("states-kv.safetensors");
     mlx_forge_number(&forgery, "1.2", 0, 10);
     kvern_mlx_file *file;
     kvern_state *state;
-    assert_ok(kvern_mlx_open(context, mlx_forge_write(&forgery), &file));
+    assert_ok(kvern_mlx_open(file_context, mlx_forge_write(&forgery), &file));
     assert_int_equal(-1, kvern_mlx_length(file, 0));
     assert_int_equal(10, kvern_mlx_cache_length(file, 1, 0));
     expect_sentence(KVERN_ERR_FORMAT, kvern_mlx_import(file, composition, NULL, &state),
@@ -183,15 +159,15 @@ static void expect_misfit(const char *name, size_t layer, const kvern_layer *oth
     char file_name[80];
     snprintf(file_name, sizeof file_name, "states-%s", name);
     c.layer[layer] = *other;
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_mlx_file *file;
     kvern_state *state;
-    assert_ok(kvern_mlx_open(context, golden_path(file_name), &file));
-    const uint64_t held = books.held_bytes;
+    assert_ok(kvern_mlx_open(file_context, golden_path(file_name), &file));
+    const uint64_t held = file_books.held_bytes;
     expect_sentence(KVERN_ERR_UNSUPPORTED, kvern_mlx_import(file, composition, NULL, &state), part);
     assert_null(state);
-    kvern_context_trim(context);
-    assert_true(books.held_bytes <= held);
+    kvern_context_trim(file_context);
+    assert_true(file_books.held_bytes <= held);
     kvern_mlx_close(file);
     kvern_composition_release(composition);
 }
@@ -234,8 +210,8 @@ static void lengths_that_no_cache_says(void **unused)
     kvern_mlx_file *file;
     kvern_state *state;
     kvern_cache *cache;
-    kvern_composition *composition = mlx_case_composition(context, &c);
-    assert_ok(kvern_mlx_open(context, golden_path("states-arrays"), &file));
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
+    assert_ok(kvern_mlx_open(file_context, golden_path("states-arrays"), &file));
     kvern_mlx_import_options options = kvern_mlx_import_options_default();
     int64_t length = 12;
     options.lengths = &length;
@@ -260,7 +236,7 @@ static void conversions_are_appends(void **unused)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         mlx_case c = {.name = "wide", .rows = 1, .lengths = {40}, .layers = 1};
         c.layer[0] = kvern_layer_default(2, 32);
-        kvern_composition *plain = mlx_case_composition(context, &c), *other;
+        kvern_composition *plain = mlx_case_composition(file_context, &c), *other;
         kvern_state *state, *imported, *appended;
         const char *path = folder_path("wide.safetensors");
         assert_ok(kvern_state_create(plain, 1, &state));
@@ -268,9 +244,9 @@ static void conversions_are_appends(void **unused)
         assert_ok(kvern_mlx_export(state, NULL, 0, path, NULL));
         assert_ok(kvern_codec_parse(names[i], 32, &c.layer[0].k_codec));
         c.layer[0].v_codec = c.layer[0].k_codec;
-        other = mlx_case_composition(context, &c);
+        other = mlx_case_composition(file_context, &c);
         kvern_mlx_file *file;
-        assert_ok(kvern_mlx_open(context, path, &file));
+        assert_ok(kvern_mlx_open(file_context, path, &file));
         kvern_mlx_import_options options = kvern_mlx_import_options_default();
         expect_sentence(KVERN_ERR_UNSUPPORTED, kvern_mlx_import(file, other, &options, &imported),
                         "a conversion can be asked for");
@@ -301,13 +277,13 @@ static void codes_become_values(void **unused)
     mlx_case c = mlx_case_named("quantized"), dense = c;
     for (size_t l = 0; l < c.layers; l++)
         dense.layer[l].k_codec = dense.layer[l].v_codec = kvern_codec_dense(KVERN_F32);
-    kvern_composition *stored = mlx_case_composition(context, &c);
-    kvern_composition *wanted = mlx_case_composition(context, &dense);
+    kvern_composition *stored = mlx_case_composition(file_context, &c);
+    kvern_composition *wanted = mlx_case_composition(file_context, &dense);
     kvern_mlx_file *file;
     kvern_state *codes, *values;
     kvern_mlx_import_options options = kvern_mlx_import_options_default();
     options.conversion = KVERN_MLX_CONVERT;
-    assert_ok(kvern_mlx_open(context, golden_path("infos-quantized"), &file));
+    assert_ok(kvern_mlx_open(file_context, golden_path("infos-quantized"), &file));
     assert_ok(kvern_mlx_import(file, stored, NULL, &codes));
     assert_ok(kvern_mlx_import(file, wanted, &options, &values));
     for (size_t l = 0; l < c.layers; l++) {
@@ -331,12 +307,12 @@ static void codes_are_not_reordered(void **unused)
 {
     (void)unused;
     const mlx_case c = mlx_case_named("quantized");
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_mlx_file *file;
     kvern_state *state;
     kvern_mlx_import_options options = kvern_mlx_import_options_default();
     options.k_pairs = 32;
-    assert_ok(kvern_mlx_open(context, golden_path("infos-quantized"), &file));
+    assert_ok(kvern_mlx_open(file_context, golden_path("infos-quantized"), &file));
     expect_sentence(KVERN_ERR_UNSUPPORTED, kvern_mlx_import(file, composition, &options, &state),
                     "a conversion can be asked for");
     options.conversion = KVERN_MLX_CONVERT;
@@ -362,7 +338,7 @@ static void expect_export(const kvern_layer *layer, size_t rows, bool converts, 
 {
     mlx_case c = {.name = "export", .rows = rows, .lengths = {40, 7, 3}, .layers = 1};
     c.layer[0] = *layer;
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_state *state;
     const char *path = folder_path("values.safetensors");
     assert_ok(kvern_state_create(composition, rows, &state));
@@ -377,7 +353,7 @@ static void expect_export(const kvern_layer *layer, size_t rows, bool converts, 
     if (converts) {
         kvern_mlx_file *file;
         kvern_mlx_cache facts = {.size = sizeof facts};
-        assert_ok(kvern_mlx_open(context, path, &file));
+        assert_ok(kvern_mlx_open(file_context, path, &file));
         assert_ok(kvern_mlx_cache_facts(file, 0, &facts));
         assert_string_equal("F32", facts.dtype);
         assert_int_equal(40, kvern_mlx_length(file, 0));
@@ -425,7 +401,7 @@ static void rows_before_and_behind_their_start(void **unused)
         mlx_case c = {.name = "start", .rows = 1, .lengths = {length}, .layers = 1};
         c.layer[0] = coded(kvern_layer_default(2, 32), "q4");
         c.layer[0].start = 32;
-        kvern_composition *composition = mlx_case_composition(context, &c);
+        kvern_composition *composition = mlx_case_composition(file_context, &c);
         kvern_state *state, *again;
         kvern_mlx_file *file;
         kvern_mlx_cache facts = {.size = sizeof facts};
@@ -433,7 +409,7 @@ static void rows_before_and_behind_their_start(void **unused)
         assert_ok(kvern_state_create(composition, 1, &state));
         mlx_case_fill(&c, 1, state, 64);
         assert_ok(kvern_mlx_export(state, NULL, 0, path, NULL));
-        assert_ok(kvern_mlx_open(context, path, &file));
+        assert_ok(kvern_mlx_open(file_context, path, &file));
         assert_ok(kvern_mlx_cache_facts(file, 0, &facts));
         assert_string_equal(length < 32 ? "KVCache" : "QuantizedKVCache", facts.class_name);
         assert_ok(kvern_mlx_import(file, composition, NULL, &again));
@@ -455,7 +431,7 @@ static void exports_that_are_refused(void **unused)
 {
     (void)unused;
     const mlx_case c = mlx_case_named("kv");
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_state *state;
     const char *path = folder_path("refused.safetensors");
     const size_t two[] = {0, 0}, far = 1, lists[] = {2, 2}, before = folder_files();
@@ -511,7 +487,7 @@ static void fault_e6_odd_values(void **unused)
     static const uint16_t odd[8] = {0x7f62, 0x0da2, 0x3f81, 0x8000, 0x7fc5, 0xffd1, 0x7f80, 0x0001};
     mlx_case c = {.name = "odd", .rows = 1, .lengths = {2}, .layers = 1};
     c.layer[0] = kvern_layer_default(1, 8);
-    kvern_composition *composition = mlx_case_composition(context, &c);
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
     kvern_state *state, *again;
     kvern_mlx_file *file;
     uint16_t values[2][8];
@@ -532,7 +508,7 @@ static void fault_e6_odd_values(void **unused)
     // Two tensors of 2 positions, and the number 2.
     assert_true(memcmp(data + first - 4 - 64, values, 32) == 0);
     assert_true(memcmp(data + first - 4 - 32, values, 32) == 0);
-    assert_ok(kvern_mlx_open(context, path, &file));
+    assert_ok(kvern_mlx_open(file_context, path, &file));
     assert_ok(kvern_mlx_import(file, composition, NULL, &again));
     kvern_mlx_close(file);
     assert_ok(kvern_mlx_export(again, NULL, 0, path, NULL));
@@ -566,5 +542,5 @@ int main(void)
         cmocka_unit_test(exports_that_are_refused),
         cmocka_unit_test(fault_e6_odd_values),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, file_bed_set_up, file_bed_tear_down);
 }

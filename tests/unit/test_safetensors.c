@@ -5,35 +5,13 @@
 #include "src/file/safetensors/writer.h"
 #include "tests/support/byte_buffer.h"
 #include "tests/support/check.h"
+#include "tests/support/file_bed.h"
 #include "tests/support/folder.h"
-#include "tests/support/ledger.h"
 
 #include <kvern/kvern.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static ledger books;
-static kvern_context *context;
-
-static int set_up(void **state)
-{
-    (void)state;
-    ledger_init(&books);
-    kvern_context_options options = kvern_context_options_default();
-    options.allocator = ledger_allocator(&books);
-    options.threads = 1;
-    assert_ok(kvern_context_create(&options, &context));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kvern_context_release(context);
-    ledger_finish(&books);
-    return 0;
-}
 
 // A file of a header's text and some bytes, in a block of exactly that size.
 typedef struct forged {
@@ -64,7 +42,7 @@ static forged forge(const char *header, size_t data_bytes)
 static kvern_status read_bytes(const void *data, size_t bytes, kvern_safetensors *file)
 {
     kvern_mapping *mapping;
-    kvern_status status = kvern_mapping_of(context, data, bytes, &mapping);
+    kvern_status status = kvern_mapping_of(file_context, data, bytes, &mapping);
     assert_ok(status);
     status = kvern_safetensors_read(mapping, "memory", file);
     kvern_mapping_release(mapping);
@@ -75,13 +53,13 @@ static kvern_status read_bytes(const void *data, size_t bytes, kvern_safetensors
 static void expect_refusal(forged forged_file, kvern_status wanted, const char *part)
 {
     kvern_safetensors file;
-    const uint64_t held = books.held_bytes;
+    const uint64_t held = file_books.held_bytes;
     const kvern_status status = read_bytes(forged_file.data, forged_file.bytes, &file);
     if (status != wanted || !strstr(kvern_error_detail(), part))
         fail_msg("%s '%s', not %s '%s'", kvern_status_name(status), kvern_error_detail(),
                  kvern_status_name(wanted), part);
     assert_null(file.mapping);
-    assert_true(books.held_bytes == held);
+    assert_true(file_books.held_bytes == held);
     free(forged_file.data);
 }
 
@@ -184,13 +162,13 @@ static void fault_f7_lengths_of_headers_are_bounded(void **state)
 {
     (void)state;
     const char *header = "{}";
-    const uint64_t held = books.most_bytes;
+    const uint64_t held = file_books.most_bytes;
     const uint64_t lengths[] = {UINT64_C(1) << 63, UINT64_C(1) << 40, UINT64_MAX, 3};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
         expect_refusal(forge_length(lengths[i], header, 0), KVERN_ERR_FORMAT,
                        "its header is longer than the file");
     expect_refusal(forge_length(0, header, 0), KVERN_ERR_FORMAT, "its header, byte");
-    assert_true(books.most_bytes <= held + 4096);
+    assert_true(file_books.most_bytes <= held + 4096);
     const size_t most = (size_t)16 << 20;
     char *long_header = malloc(most + 2);
     assert_non_null(long_header);
@@ -254,11 +232,12 @@ static void bad_places_of_files_are_refused(void **state)
 {
     (void)state;
     kvern_safetensors file;
-    assert_status(KVERN_ERR_IO, kvern_safetensors_open(context, folder_path("absent"), &file));
-    assert_status(KVERN_ERR_FORMAT, kvern_safetensors_open(context, folder_path("."), &file));
+    assert_status(KVERN_ERR_IO, kvern_safetensors_open(file_context, folder_path("absent"), &file));
+    assert_status(KVERN_ERR_FORMAT, kvern_safetensors_open(file_context, folder_path("."), &file));
     byte_buffer empty = {0};
     byte_buffer_save(&empty, folder_path("empty"));
-    assert_status(KVERN_ERR_FORMAT, kvern_safetensors_open(context, folder_path("empty"), &file));
+    assert_status(KVERN_ERR_FORMAT,
+                  kvern_safetensors_open(file_context, folder_path("empty"), &file));
 }
 
 // ---- Writing ----
@@ -268,7 +247,7 @@ static void write_sample(kvern_safetensors_writer *writer, const char *path)
     const uint64_t five = 5, pages[] = {2, 6000};
     static unsigned char data[12000];
     memset(data, 7, sizeof data);
-    assert_ok(kvern_safetensors_writer_begin(context, NULL, path, writer));
+    assert_ok(kvern_safetensors_writer_begin(file_context, NULL, path, writer));
     assert_ok(kvern_safetensors_say(writer, "a", "\"quoted\" \xc3\xa9 /"));
     assert_ok(kvern_safetensors_describe(writer, "small", KVERN_DTYPE_U8, 1, &five, 1));
     assert_ok(kvern_safetensors_describe(writer, "pages", KVERN_DTYPE_U8, 2, pages, 4096));
@@ -287,7 +266,7 @@ static void what_was_written_is_read(void **state)
     kvern_safetensors file;
     write_sample(&writer, folder_path("sample"));
     assert_ok(kvern_safetensors_commit(&writer));
-    assert_ok(kvern_safetensors_open(context, folder_path("sample"), &file));
+    assert_ok(kvern_safetensors_open(file_context, folder_path("sample"), &file));
     assert_string_equal("\"quoted\" \xc3\xa9 /", kvern_safetensors_metadata(&file, "a"));
     assert_memory_equal("01234", kvern_safetensors_find(&file, "small")->data, 5);
     const kvern_tensor *pages = kvern_safetensors_find(&file, "pages");
@@ -310,7 +289,7 @@ static void misuse_of_the_writer_is_refused(void **state)
     const uint64_t two = 2, most = UINT64_C(1) << 62;
     kvern_safetensors_writer writer;
     const char *path = folder_path("misuse");
-    assert_ok(kvern_safetensors_writer_begin(context, NULL, path, &writer));
+    assert_ok(kvern_safetensors_writer_begin(file_context, NULL, path, &writer));
     assert_ok(kvern_safetensors_say(&writer, "a", "1"));
     assert_status(KVERN_ERR_ARGUMENT, kvern_safetensors_say(&writer, "a", "1"));
     assert_status(KVERN_ERR_ARGUMENT, kvern_safetensors_say(&writer, "b", "\xff"));
@@ -323,7 +302,7 @@ static void misuse_of_the_writer_is_refused(void **state)
     assert_status(KVERN_ERR_ARGUMENT, kvern_safetensors_put(&writer, "123", 3));
     kvern_safetensors_abandon(&writer);
     kvern_safetensors_abandon(&writer);
-    assert_ok(kvern_safetensors_writer_begin(context, NULL, path, &writer));
+    assert_ok(kvern_safetensors_writer_begin(file_context, NULL, path, &writer));
     assert_ok(kvern_safetensors_describe(&writer, "t", KVERN_DTYPE_U8, 1, &two, 1));
     assert_ok(kvern_safetensors_start(&writer));
     assert_ok(kvern_safetensors_put(&writer, "1", 1));
@@ -338,20 +317,21 @@ static void each_allocation_may_fail(void **state)
     kvern_safetensors file = {0};
     kvern_status status = KVERN_ERR_MEMORY;
     for (int64_t granted = 0; status; granted++) {
-        ledger_refuse(&books, granted);
-        status = kvern_safetensors_open(context, folder_path("sample"), &file);
-        ledger_relent(&books);
+        ledger_refuse(&file_books, granted);
+        status = kvern_safetensors_open(file_context, folder_path("sample"), &file);
+        ledger_relent(&file_books);
         assert_true(!status || (status == KVERN_ERR_MEMORY && !file.mapping));
     }
     kvern_safetensors_close(&file);
     kvern_safetensors_writer writer = {0};
     status = KVERN_ERR_MEMORY;
     for (int64_t granted = 0; status; granted++) {
-        ledger_refuse(&books, granted);
-        status = kvern_safetensors_writer_begin(context, NULL, folder_path("refused"), &writer);
+        ledger_refuse(&file_books, granted);
+        status =
+            kvern_safetensors_writer_begin(file_context, NULL, folder_path("refused"), &writer);
         if (!status)
             status = kvern_safetensors_start(&writer);
-        ledger_relent(&books);
+        ledger_relent(&file_books);
         kvern_safetensors_abandon(&writer);
         assert_false(folder_has("refused.tmp-0"));
     }
@@ -375,7 +355,7 @@ int main(void)
         cmocka_unit_test(each_allocation_may_fail),
     };
     folder_make();
-    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    const int failed = cmocka_run_group_tests(tests, file_bed_set_up, file_bed_tear_down);
     folder_remove();
     return failed;
 }
