@@ -466,6 +466,39 @@ def store_part(results):
     return "\n".join(part for part in (f"## {STORE_TITLE}\n", facts, warning_part(steps), *parts) if part)
 
 
+SERVING_TITLE = "The server"
+
+
+def serving_row(clients, shared, servers):
+    """Kvern's figures, and how many times better than the peer's they are."""
+    ours, peer = servers["kvern"], servers.get("llama")
+    cells = [str(clients), "shared" if shared else "of their own"]
+    for get in (lambda data: data["tokens_per_s"], lambda data: 1e3 * data["first_token_s"]["median"],
+                lambda data: 1e3 * data["between_tokens_s"]["mean"], lambda data: data["processor_s"] / data["pieces"]):
+        ratio = get(peer) / get(ours) if peer else 0
+        cells += [f"{get(ours):.3g}", ratio_text(1 / ratio if len(cells) == 2 else ratio) if peer else "-"]
+    return [*cells, f"{100 * ours['other_threads_share']:.1f}%"]
+
+
+def serving_part(results):
+    """`kvern serve` beside llama.cpp's server of the same package."""
+    steps = results.serving_steps
+    rows = [serving_row(*key, servers) for key, servers in sorted(results.serving.items()) if "kvern" in servers]
+    if not rows:
+        return ""
+    one = next(data for servers in results.serving.values() for data in servers.values())
+    facts = (f"`bench/peers/serving.py`: SmolLM2, {thread_text(one['threads'])}, prompts of {one['prompt_words']} "
+             f"words and {one['tokens']} tokens of answer, streamed; clients ask one time after the other and run on "
+             "the same processors. The peer is the server of llama-cpp-python, which makes one answer at a time. "
+             "Behind each figure is how many times better than the peer's it is. HTTP is the part of the server's "
+             "processor time that threads without a forward pass took. "
+             f"{', '.join(steps.dates)}, commit {', '.join(steps.commits)}; others took "
+             f"{foreign_text(steps) if steps.foreign_shares else '?'} of the processors' time.\n")
+    head = ["clients", "prompts", "tokens/s", "", "ms to the first token", "", "ms between tokens", "",
+            "processor s per token", "", "HTTP"]
+    return "\n".join(part for part in (f"## {SERVING_TITLE}\n", facts, warning_part(steps), table(head, rows)) if part)
+
+
 def decode_plot(results):
     """Time over positions, where the results have the geometry of the aims; else of the first cell."""
     cells = results.select(phase="decode", threads=results.threads()[0])
@@ -673,6 +706,7 @@ def page_of(results, old, drawn):
         QUALITY_TITLE: quality_part(results),
         "Overheads": overhead_part(results),
         STORE_TITLE: store_part(results),
+        SERVING_TITLE: serving_part(results),
         "Rows, batches and drafts": rows_part(results),
     }
     parts = [with_plots(text, drawn) if text and text != old.get(title) else old.get(title, "")

@@ -75,7 +75,7 @@ class Cell:
 # Groups of results that are about other layers than attention over K and V.
 LAYERS = ("latent", "recurrent", "select")
 # Groups that the page speaks of by themselves.
-APART = (*LAYERS, "store")
+APART = (*LAYERS, "store", "serving")
 
 
 class Steps:
@@ -180,10 +180,12 @@ class Results:
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
                  for group in ("attention", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
-                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality", "store")}
+                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality", "store",
+                               "serving")}
         self.machine = files.get("machine", {})
         self.layer_steps = Steps({group: parts[group] for group in LAYERS})
         self.store_steps = Steps({"store": parts["store"]})
+        self.serving_steps = Steps({"serving": parts["serving"]})
         self.steps = Steps({group: datas for group, datas in parts.items() if group not in APART})
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})
@@ -206,6 +208,11 @@ class Results:
         self.calls = sorted(parts["overhead-calls"], key=lambda data: data["threads"])
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
+
+        # Servers by what was asked of them: clients, whether their prompts begin alike.
+        self.serving = {}
+        for data in parts["serving"]:
+            self.serving.setdefault((data["clients"], data["shared"]), {})[data["server"]] = data
 
         # What kvern bench store says, by its parts; files and first tokens by threads.
         self.lookups, self.directories = ([cell for data in parts["store"] for cell in data.get(part, ())]

@@ -24,7 +24,7 @@ import report
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
 GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality", "storage-speed",
-          "store")
+          "store", "serving")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -295,6 +295,14 @@ class Session:
             self.step(f"store-file-t{threads}", ["bench", "store", "file", *how, "--mib", "256" if quick else "1024"])
             self.step(f"store-token-t{threads}", ["bench", "store", "first-token", file, *how, "--runs", "3"])
 
+    def serving(self, file):
+        """Servers and clients on the same processors; as many threads as there are."""
+        threads = self.options.threads.split(",")[-1]
+        for server, clients, shared in grid("kvern,llama", "1,8" if self.options.quick else "1,8,32", "shared,own"):
+            self.measure(f"serving-{server}-c{clients}-{shared}", [
+                "python3", PEERS / "serving.py", self.options.program, file, "--server", server, "--clients", clients,
+                "-t", threads, *(["--shared"] if shared == "shared" else [])])
+
     def overhead(self, file):
         """Costs around the arithmetic, and a run of the program up to its first output."""
         for threads in self.options.threads.split(","):
@@ -373,6 +381,8 @@ def main(arguments):
         session.overhead(model_file(names[0]))
     if "store" in session.wanted:
         session.store(model_file(names[0]))
+    if "serving" in session.wanted:
+        session.serving(model_file(names[0]))
     if "rows" in session.wanted:
         session.rows(model_file(names[0]))
     if not options.no_report:

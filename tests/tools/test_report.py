@@ -249,6 +249,17 @@ class Report(unittest.TestCase):
         self.assertIn("| what | 1 thread | 1 thread, 32768 positions |", page)
         self.assertIn("| append a token | 432 ns (430 ns-1.44 us) | 433 ns (430 ns-1.44 us) |", page)
 
+    def test_servers(self):
+        self.assertNotIn("The server", self.page())
+        for server, factor in (("kvern", 1), ("llama", 4)):
+            self.save(f"serving-{server}-c8-shared", {
+                "server": server, "clients": 8, "shared": True, "threads": 2, "prompt_words": 128, "tokens": 32,
+                "pieces": 512, "tokens_per_s": 400.0 / factor, "first_token_s": {"median": 0.1 * factor},
+                "between_tokens_s": {"mean": 0.02}, "processor_s": 51.2 * factor, "other_threads_share": 0.012})
+        page = self.page()
+        self.assertIn("| 8 | shared | 400 | 4.00x | 100 | 4.00x | 20 | 1.00x | 0.1 | 4.00x | 1.2% |", page)
+        self.assertIn("| 1.2% |", page)
+
     def test_rows_batches_and_drafts(self):
         self.assertNotIn("Rows, batches and drafts", self.page())
         times = {"ms": 0.5, "ms_low": 0.4, "ms_high": 0.6}
