@@ -146,6 +146,10 @@ KVERN_API KVERN_CHECK kvern_status kvern_remote_store_publish(kvern_remote_store
                                                               const kvern_state *state, size_t row,
                                                               kvern_remote_outcome *outcome);
 
+// Drops what is queued, but for the row that is being written, so that its memory comes back: for a
+// scheduler that needs room in the context's budget. Does not wait. Returns how many rows went.
+KVERN_API uint64_t kvern_remote_store_give_up(kvern_remote_store *store);
+
 // Waits until nothing is queued: all has been written, or could not be.
 KVERN_API void kvern_remote_store_flush(kvern_remote_store *store);
 

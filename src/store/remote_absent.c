@@ -49,6 +49,12 @@ kvern_status kvern_remote_store_publish(kvern_remote_store *store, const kvern_s
     return refuse();
 }
 
+uint64_t kvern_remote_store_give_up(kvern_remote_store *store)
+{
+    (void)store;
+    return 0;
+}
+
 void kvern_remote_store_flush(kvern_remote_store *store)
 {
     (void)store;

@@ -83,6 +83,8 @@ kvern_status kvern_wire_connect(kvern_wire *wire)
         return fail(wire, KVERN_ERR_IO, error_of(wire));
     if (redisSetTimeout(wire->redis, answer) != REDIS_OK)
         return fail(wire, KVERN_ERR_IO, error_of(wire));
+    // Answers are read through one buffer, instead of one that grows anew for each.
+    wire->redis->reader->maxbuf = 0;
     return introduce(wire);
 }
 

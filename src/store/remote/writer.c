@@ -120,6 +120,18 @@ void kvern_remote_store_flush(kvern_remote_store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
+uint64_t kvern_remote_store_give_up(kvern_remote_store *store)
+{
+    uint64_t count = 0;
+    pthread_mutex_lock(&store->lock);
+    kvern_remote_job *jobs = kvern_remote_take_jobs(store);
+    pthread_mutex_unlock(&store->lock);
+    for (const kvern_remote_job *job = jobs; job; job = job->next)
+        count++;
+    kvern_remote_free_jobs(store, jobs);
+    return count;
+}
+
 // ---- Publishing ----
 
 // A row on its way into the queue.
