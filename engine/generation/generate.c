@@ -31,6 +31,7 @@ static kvern_status prepare(generator *g, const model *model, kvern_composition 
                                      .drafts = options->drafts,
                                      .store = options->store,
                                      .disk = options->disk,
+                                     .remote = options->remote,
                                      .store_key = options->store_key};
     kvern_status status = schedule_create(model, composition, &wanted, &g->schedule, error);
     return status == KVERN_OK ? schedule_keep(g->schedule, &g->sequence, error) : status;
@@ -106,6 +107,7 @@ static void on_end(void *user, const schedule_result *end)
     result->prompt_tokens = end->prompt_whole ? end->prompt_tokens - end->shared_tokens : 0;
     result->reused_tokens = end->shared_tokens;
     result->from_disk = end->from_disk;
+    result->from_remote = end->from_remote;
     result->why = end->why;
     result->prompt_seconds = end->prompt_seconds;
     result->generated_tokens = end->generated_tokens;

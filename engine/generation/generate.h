@@ -21,6 +21,7 @@ typedef struct generator_options {
     size_t draft_tokens;   // most of them in one forward pass; 0: GENERATOR_DRAFT_TOKENS
     kvern_store *store;    // as in schedule_options: an empty sequence begins with what they have
     kvern_disk_store *disk;
+    kvern_remote_store *remote;
     kvern_store_key store_key;
 } generator_options;
 
@@ -61,6 +62,7 @@ typedef struct generate_result {
     size_t prompt_tokens; // forwarded by this call before the first token was sampled
     size_t reused_tokens; // of its sequence, that were there before or that a store had
     bool from_disk;       // of these the store on disk had some
+    bool from_remote;     // or the one that machines share
     const char *why;      // why a store had no more, a static string; NULL: none was asked
     double prompt_seconds;
     size_t generated_tokens; // sampled, the one that ended the turn excluded

@@ -377,7 +377,7 @@ static kvern_status seat(schedule *s, schedule_sequence *q, size_t *row, engine_
         vacate(s, q, *row);
         schedule_compact(s);
         q->forwarded = q->result.shared_tokens = q->result.stored_tokens = 0;
-        q->result.from_disk = false;
+        q->result.from_disk = q->result.from_remote = false;
         q->like = DRAFT_NO_ROW;
         q->source = SCHEDULE_NO_ROW;
     }
@@ -458,20 +458,33 @@ static void plan_rows(schedule *s)
     plan_prompts(s);
 }
 
-// Admits the first in the queue. False: it has to wait.
-static bool admit_first(schedule *s)
+// What was fetched takes memory, too: without it, where it does not fit.
+static kvern_status seat_fetched(schedule *s, schedule_sequence *q, size_t *row,
+                                 engine_error *error)
 {
-    schedule_sequence *q = s->first;
+    kvern_status status = seat(s, q, row, error);
+    if (status != KVERN_OK && q->fetch) {
+        schedule_fetched_end(s, q);
+        status = seat(s, q, row, error);
+    }
+    return status;
+}
+
+// Admits a request of the queue. False: it has to wait.
+static bool admit_one(schedule *s, schedule_sequence **at)
+{
+    schedule_sequence *q = *at;
     engine_error error;
     size_t row;
     if (schedule_prefix_coming(s, q) || !schedule_room_likely(s, q)) {
         return false;
     }
-    const kvern_status status = seat(s, q, &row, &error);
+    const kvern_status status = seat_fetched(s, q, &row, &error);
     if (status != KVERN_OK && schedule_running(s) > 0) {
         return false;
     }
-    unlink_sequence(s, &s->first);
+    schedule_fetched_end(s, q);
+    unlink_sequence(s, at);
     if (status != KVERN_OK) { // alone, and it does not fit
         schedule_sequence_fail(q, &error);
         schedule_sequence_end(s, q);
@@ -486,8 +499,14 @@ static bool admit_first(schedule *s)
 
 static void admit(schedule *s)
 {
-    while (s->first && prompts(s) < s->options.chunk &&
-           schedule_running(s) < s->options.most_rows && admit_first(s)) {
+    schedule_sequence **at = &s->first;
+    schedule_fetched_ask(s);
+    while (*at && prompts(s) < s->options.chunk && schedule_running(s) < s->options.most_rows) {
+        if (schedule_fetched_coming(s, *at)) { // others pass it
+            at = &(*at)->next;
+        } else if (!admit_one(s, at)) {
+            return;
+        }
     }
 }
 
@@ -684,6 +703,8 @@ bool schedule_step(schedule *s)
     schedule_draft_plan(s);
     if (s->plan.tokens > 0) {
         run_step(s);
+    } else {
+        schedule_fetched_wait(s);
     }
     schedule_compact(s);
     s->stepping = false;

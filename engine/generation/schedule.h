@@ -20,7 +20,9 @@
 //
 // Stores (kvern/store.h, kvern/disk_store.h) have the rows of prompts and answers that ended: a
 // prompt that begins as one of them takes that from there. The one in memory gives entries up where
-// a request needs their room.
+// a request needs their room. With a store that machines share (kvern/remote_store.h) a request
+// waits in the queue while its beginning is fetched, for as long as that store allows, and those
+// behind it may pass.
 //
 // Drafts: with `draft_tokens`, steps without prompts check guesses at the next tokens of sequences
 // that repeat themselves (engine/speculation/draft_ngram.h), or those of a smaller model
@@ -48,6 +50,7 @@
 #include "engine/speculation/draft.h"
 
 #include <kvern/disk_store.h>
+#include <kvern/remote_store.h>
 
 typedef struct schedule schedule;
 
@@ -64,17 +67,20 @@ typedef struct schedule_options {
     const model *draft;
     kvern_composition *draft_composition; // of its KV cache
     float draft_cost; // time of its pass in parts of the model's; default: as their weights are
-    // Where rows are kept that ended, in memory and on disk, and what they are kept under: the
-    // model and whatever else they follow from. Of the model's context. Borrowed until
-    // schedule_destroy. NULL: not there.
+    // Where rows are kept that ended, in memory, on disk and at a server that machines share, and
+    // what they are kept under: the model and whatever else they follow from. Of the model's
+    // context. Borrowed until schedule_destroy. NULL: not there.
     kvern_store *store;
     kvern_disk_store *disk;
+    kvern_remote_store *remote;
     kvern_store_key store_key;
 } schedule_options;
 
 #define SCHEDULE_CHUNK 128
 // Of the beginning of another prompt: fewer tokens are not worth the tables.
 #define SCHEDULE_LEAST_SHARED 16
+// What the store that machines share must have more than the others, to be worth the way.
+#define SCHEDULE_LEAST_FETCHED 64
 #define SCHEDULE_ROWS 8
 
 // Makes a scheduler without requests. `composition` is of the model's geometry
@@ -143,6 +149,7 @@ typedef struct schedule_result {
                              // beginning, or of the kept one
     size_t stored_tokens;    // of these, that a store had
     bool from_disk;          // the one on disk
+    bool from_remote;        // the one that machines share
     const char *why;         // why it had no more, a static string; NULL: none was asked
     size_t generated_tokens; // sampled, the one that ended the turn excluded
     size_t decode_steps;     // its forward passes behind the prompt's

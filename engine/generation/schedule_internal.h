@@ -5,7 +5,8 @@
 // What the files of the scheduler share: schedule.c (steps), schedule_sequence.c (one request from
 // its submission to its end), schedule_kept.c (sequences that stay between requests),
 // schedule_room.c (memory), schedule_prefix.c (prompts that begin alike), schedule_stored.c
-// (prompts that begin as one that ended), schedule_draft.c (drafts).
+// (prompts that begin as one that ended), schedule_fetched.c (those that did elsewhere),
+// schedule_draft.c (drafts).
 
 #include "engine/generation/schedule.h"
 
@@ -30,15 +31,17 @@ typedef struct schedule_sequence {
     double since;   // when
 
     // While it runs:
-    size_t forwarded;  // tokens of the prompt
-    size_t chunk_end;  // where the chunk ends that it is in, which it would have alone, too
-    bool prompt_ended; // in this step
-    bool over;         // it leaves at the end of the step
-    size_t draft_row;  // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
-    bool undrafted;    // it goes without for good: with them it could not run even alone
-    size_t like;       // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
-    size_t drafted;    // tokens that the step checks
-    size_t accepted;   // of these, in front
+    size_t forwarded;          // tokens of the prompt
+    size_t chunk_end;          // where the chunk ends that it is in, which it would have alone, too
+    bool prompt_ended;         // in this step
+    bool over;                 // it leaves at the end of the step
+    size_t draft_row;          // its row of s->drafts; DRAFT_NO_ROW: it goes without drafts
+    bool undrafted;            // it goes without for good: with them it could not run even alone
+    size_t like;               // draft row of the sequence that it begins as; DRAFT_NO_ROW: none
+    size_t drafted;            // tokens that the step checks
+    size_t accepted;           // of these, in front
+    kvern_remote_fetch *fetch; // of its beginning, until it is seated; NULL: none
+    bool asked;                // whether the store that machines share has been
     size_t source; // the row that its beginning is from, until it is seated; SCHEDULE_NO_ROW: none
     size_t checkpoint; // where in its prompt its row is going to be kept as it is; 0: nowhere
 } schedule_sequence;
@@ -59,6 +62,7 @@ struct kept_sequence {
 typedef struct schedule_hit {
     kvern_store_hit memory;
     kvern_disk_hit disk;
+    kvern_remote_found remote;
 } schedule_hit;
 
 // What the rows of the state receive in a step.
@@ -278,7 +282,33 @@ void schedule_stored_end(schedule *s, const schedule_sequence *q, size_t row);
 // left.
 uint64_t schedule_stored_forget(schedule *s, uint64_t bytes);
 
+// Tokens of a request's beginning that the stores in memory and on disk have.
+size_t schedule_stored_have(const schedule *s, const schedule_sequence *q);
+
 // Bytes that the store holds.
 uint64_t schedule_stored_bytes(const schedule *s);
+
+// ---- schedule_fetched.c ----
+
+// Begins to fetch for the first requests of the queue.
+void schedule_fetched_ask(schedule *s);
+
+// Whether its fetch has not come to its end.
+bool schedule_fetched_coming(const schedule *s, const schedule_sequence *q);
+
+// What was fetched, and an empty row that becomes it; its positions, or 0.
+void schedule_fetched_find(const schedule *s, const schedule_sequence *q,
+                           kvern_remote_found *found);
+int64_t schedule_fetched_lend(schedule *s, schedule_sequence *q, size_t row,
+                              const kvern_remote_found *found);
+
+// Lets go of it.
+void schedule_fetched_end(const schedule *s, schedule_sequence *q);
+
+// Lets go of all, and of what waits to be written; how many there were.
+uint64_t schedule_fetched_forget(schedule *s);
+
+// Waits a little for a fetch, if any is on its way.
+void schedule_fetched_wait(const schedule *s);
 
 #endif

@@ -81,7 +81,7 @@ static kvern_status reserve(schedule *s, size_t row, const schedule_sequence *q,
         status = kvern_state_reserve_plan(s->state, row, &plan);
     }
     const uint64_t bytes = kvern_composition_row_bytes(kvern_state_composition(s->state), tokens);
-    bool more = s->options.store || s->options.disk;
+    bool more = s->options.store || s->options.disk || s->options.remote;
     while (status != KVERN_OK && more) {
         more = schedule_stored_forget(s, bytes) > 0;
         status = kvern_state_reserve_plan(s->state, row, &plan);

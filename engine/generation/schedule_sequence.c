@@ -275,6 +275,7 @@ static void count_end(schedule_statistics *sums, const schedule_sequence *q)
 
 void schedule_sequence_end(schedule *s, schedule_sequence *q)
 {
+    schedule_fetched_end(s, q);
     flush(q);
     schedule_sequence_time(q, q->timed);
     count_end(&s->statistics, q);

@@ -12,10 +12,16 @@ void schedule_stored_look_again(const schedule *s)
     }
 }
 
-// Of the two stores the one that has more is asked for it; the one in memory, where it has as much.
+// Of the stores the one that has more is asked for it; the nearer one, where it has as much.
 static bool disk_has_more(const schedule_hit *hit)
 {
     return hit->disk.positions > hit->memory.positions;
+}
+
+static bool remote_has_more(const schedule_hit *hit)
+{
+    return hit->remote.positions > hit->disk.positions &&
+           hit->remote.positions > hit->memory.positions;
 }
 
 // Finding fails for wrong arguments alone: these are right.
@@ -38,9 +44,13 @@ static void find_on_disk(const schedule *s, const schedule_sequence *q, schedule
 }
 
 // Of what the request can be given, for its owner and for the scheduler. The disk has all that was
-// ever kept, so its reason is the one that counts.
+// ever kept, so its reason is the one that counts; and what is further away, all that others kept.
 static int64_t judge(const schedule *s, schedule_sequence *q, const schedule_hit *hit)
 {
+    if (remote_has_more(hit) || (q->fetch && hit->disk.positions + hit->memory.positions == 0)) {
+        q->result.why = kvern_store_why_text(hit->remote.why);
+        return hit->remote.positions;
+    }
     const bool disk = s->options.disk && hit->disk.positions >= hit->memory.positions;
     q->result.why = kvern_store_why_text(disk ? hit->disk.why : hit->memory.why);
     return disk ? hit->disk.positions : hit->memory.positions;
@@ -48,14 +58,28 @@ static int64_t judge(const schedule *s, schedule_sequence *q, const schedule_hit
 
 size_t schedule_stored_find(const schedule *s, schedule_sequence *q, schedule_hit *hit)
 {
-    *hit = (schedule_hit){kvern_store_hit_default(), kvern_disk_hit_default()};
-    if ((!s->options.store && !s->options.disk) || !s->shares) {
+    *hit = (schedule_hit){kvern_store_hit_default(), kvern_disk_hit_default(),
+                          kvern_remote_found_default()};
+    if ((!s->options.store && !s->options.disk && !s->options.remote) || !s->shares) {
         return 0;
     }
     find_in_memory(s, q, hit);
     find_on_disk(s, q, hit);
+    schedule_fetched_find(s, q, &hit->remote);
     const int64_t positions = judge(s, q, hit);
     return positions >= SCHEDULE_LEAST_SHARED ? (size_t)positions : 0;
+}
+
+size_t schedule_stored_have(const schedule *s, const schedule_sequence *q)
+{
+    schedule_hit hit = {kvern_store_hit_default(), kvern_disk_hit_default(),
+                        kvern_remote_found_default()};
+    find_in_memory(s, q, &hit);
+    find_on_disk(s, q, &hit);
+    const bool disk = disk_has_more(&hit);
+    const size_t positions = (size_t)(disk ? hit.disk.positions : hit.memory.positions);
+    schedule_stored_release(s, &hit);
+    return positions;
 }
 
 // Files may have gone, or turn out damaged, and are found no more then: what is the longest without
@@ -83,8 +107,13 @@ static int64_t lend_from_memory(schedule *s, size_t row, schedule_hit *hit)
 
 bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, schedule_hit *hit)
 {
-    int64_t lent = disk_has_more(hit) ? lend_from_disk(s, q, row, hit) : 0;
-    q->result.from_disk = lent > 0;
+    q->result.from_disk = false;
+    int64_t lent = remote_has_more(hit) ? schedule_fetched_lend(s, q, row, &hit->remote) : 0;
+    q->result.from_remote = lent > 0;
+    if (lent == 0 && disk_has_more(hit)) {
+        lent = lend_from_disk(s, q, row, hit);
+        q->result.from_disk = lent > 0;
+    }
     if (lent == 0) {
         lent = lend_from_memory(s, row, hit);
     }
@@ -121,6 +150,10 @@ static bool publish(schedule *s, size_t row, const int32_t *tokens, kvern_store_
         kept |= kvern_disk_store_publish(s->options.disk, key, tokens, (size_t)length, s->state,
                                          row, NULL) == KVERN_OK;
     }
+    if (s->options.remote) {
+        kept |= kvern_remote_store_publish(s->options.remote, key, tokens, (size_t)length, s->state,
+                                           row, NULL) == KVERN_OK;
+    }
     return kept;
 }
 
@@ -149,7 +182,8 @@ uint64_t schedule_stored_forget(schedule *s, uint64_t bytes)
     if (s->options.disk) { // what waits to be written holds its pages
         kvern_disk_store_flush(s->options.disk);
     }
-    return s->options.store ? kvern_store_give_up(s->options.store, bytes) : 0;
+    const uint64_t fetched = s->options.remote ? schedule_fetched_forget(s) : 0;
+    return fetched + (s->options.store ? kvern_store_give_up(s->options.store, bytes) : 0);
 }
 
 uint64_t schedule_stored_bytes(const schedule *s)
