@@ -16,7 +16,7 @@
 static const command *const COMMANDS[] = {&command_run,     &command_batch, &command_serve,
                                           &command_inspect, &command_fit,   &command_tokenize,
                                           &command_logits,  &command_eval,  &command_cache,
-                                          &command_pull,    &command_bench};
+                                          &command_pull,    &command_bench, &command_prefill};
 #define COMMAND_COUNT (sizeof COMMANDS / sizeof COMMANDS[0])
 
 static const char DESCRIPTION[] = "Runs language models from GGUF files and Hugging Face "

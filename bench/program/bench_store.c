@@ -6,6 +6,7 @@
 #include "bench/program/bench_options.h"
 #include "bench/program/bench_store_directory.h"
 #include "bench/program/bench_store_file.h"
+#include "bench/program/bench_store_remote.h"
 #include "bench/program/bench_store_token.h"
 #include "cli/io/json.h"
 #include "cli/io/nearest.h"
@@ -14,7 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_ENTRIES = OPTIONS_KEY_COMMAND, KEY_COMMON, KEY_MIB, KEY_DIR, KEY_FILES, KEY_PREFIX };
+enum {
+    KEY_ENTRIES = OPTIONS_KEY_COMMAND,
+    KEY_COMMON,
+    KEY_MIB,
+    KEY_DIR,
+    KEY_FILES,
+    KEY_PREFIX,
+    KEY_URL
+};
 
 // Rounds with a file, which take seconds.
 #define MOST_FILE_RUNS 5
@@ -24,6 +33,7 @@ typedef struct store_options {
     number_list entries, common, files;
     uint64_t mib, prefix;
     const char *folder;
+    const char *url;  // NULL: nothing is measured there
     const char *part; // NULL: all of them that need no model
 } store_options;
 
@@ -132,15 +142,26 @@ static int run_token(const store_options *options, json_t **cells)
     return what.model ? bench_store_token(&what, cells) : CLI_SUCCESS;
 }
 
+// ---- A server ----
+
+static int run_remote(const store_options *options, json_t **cells)
+{
+    const size_t runs = options->bench.runs;
+    if (!options->url)
+        return options->part ? report_error("remote: where? --url URL") : CLI_SUCCESS;
+    const store_remote what = {options->url, options->mib,
+                               runs < MOST_FILE_RUNS ? runs : MOST_FILE_RUNS,
+                               options->bench.common.json};
+    return bench_store_remote(&what, cells);
+}
+
 // ---- Parts ----
 
 #define TOKEN_PART "first-token"
 
 static const store_part PARTS[] = {
-    {"lookup", run_lookup},
-    {"file", run_file},
-    {"directory", run_directory},
-    {TOKEN_PART, run_token},
+    {"lookup", run_lookup},  {"file", run_file},     {"directory", run_directory},
+    {TOKEN_PART, run_token}, {"remote", run_remote},
 };
 #define PART_COUNT (sizeof PARTS / sizeof PARTS[0])
 
@@ -198,6 +219,9 @@ static error_t parse_store(int key, char *argument, struct argp_state *state)
     case KEY_PREFIX:
         options->prefix = options_number(state, "--prefix", argument, 16, 1 << 20);
         return 0;
+    case KEY_URL:
+        options->url = argument;
+        return 0;
     case ARGP_KEY_ARG:
         return take_argument(options, state, argument);
     case ARGP_KEY_END:
@@ -218,7 +242,10 @@ static const struct argp_option STORE_OPTIONS[] = {
      .key = KEY_COMMON,
      .arg = "LIST",
      .doc = "lookup: tokens that all of them begin with; default: 1024,8192"},
-    {.name = "mib", .key = KEY_MIB, .arg = "N", .doc = "file: MiB of the row; default: 1024"},
+    {.name = "mib",
+     .key = KEY_MIB,
+     .arg = "N",
+     .doc = "file, remote: MiB of the row; default: 1024"},
     {.name = "dir",
      .key = KEY_DIR,
      .arg = "DIR",
@@ -231,6 +258,10 @@ static const struct argp_option STORE_OPTIONS[] = {
      .key = KEY_PREFIX,
      .arg = "N",
      .doc = "first-token: tokens of the prompt that are stored; default: 4096"},
+    {.name = "url",
+     .key = KEY_URL,
+     .arg = "URL",
+     .doc = "remote: a server, as for 'kvern run --store'"},
     {0}};
 
 static const struct argp_child STORE_CHILDREN[] = {
@@ -248,7 +279,8 @@ static const struct argp STORE_ARGP = {
            "directory: a store on disk of many entries: opening it, finding in it, and looking "
            "again.\n"
            "first-token: the first token of an answer of MODEL to a prompt whose beginning is "
-           "stored, in memory or on disk, beside one of which nothing is."
+           "stored, in memory or on disk, beside one of which nothing is.\n"
+           "remote: a row of 16 layers that is written to a server, asked for and fetched."
            "\vTimes are medians of --runs samples (default: 21) and their quartiles, a sample of "
            "lookups being the mean of a hundred. Lookups that take memory are an error. With files "
            "there are 5 runs at most; a load maps the file, and behind it are the first decode, "

@@ -342,4 +342,8 @@ void batch_job_run(batch_job *job)
     if (job->served.cache.store) { // cannot fail: the arguments are right
         (void)!kvern_store_get_stats(job->served.cache.store, &job->store);
     }
+    job->remote = kvern_remote_store_stats_default();
+    if (job->served.cache.remote) {
+        (void)!kvern_remote_store_get_stats(job->served.cache.remote, &job->remote);
+    }
 }

@@ -38,7 +38,8 @@ typedef struct batch_job {
     int interrupted;     // the signal that ended it early; 0: none
     engine_error broken; // why the job cannot go on; KVERN_OK: it can
     schedule_statistics statistics;
-    kvern_store_stats store; // at the end
+    kvern_remote_store_stats remote; // zeros without one
+    kvern_store_stats store;         // at the end
 
     progress bar;
     char label[64];

@@ -132,6 +132,20 @@ static void print_facts(const batch_job *job)
     sampling_print(&job->options->session.sampling);
 }
 
+// null without --store. What is queued is written after this.
+static json_t *shared_json(const batch_job *job)
+{
+    const kvern_remote_store_stats *stats = &job->remote;
+    if (!job->served.cache.remote) {
+        return json_null();
+    }
+    return json_pack("{s:b, s:I, s:I, s:I, s:I}", "reachable", (int)stats->is_reachable, "loans",
+                     (json_int_t)stats->lookups.loans, "tokens_lent",
+                     (json_int_t)stats->lookups.tokens_lent, "fetched_bytes",
+                     (json_int_t)stats->fetched_bytes, "publications",
+                     (json_int_t)stats->publications);
+}
+
 // Lookups by the reason why they found no more; null without a store.
 static json_t *reuse_json(const batch_job *job)
 {
@@ -166,6 +180,7 @@ static int print_batch_json(const batch_job *job)
     json_put_size(&object, "shared_tokens", sums->shared_tokens - sums->stored_tokens);
     json_put_size(&object, "stored_tokens", sums->stored_tokens);
     json_put(&object, "cache", reuse_json(job));
+    json_put(&object, "shared_store", shared_json(job));
     json_put_size(&object, "generated_tokens", sums->generated_tokens);
     json_put_real(&object, "seconds", sums->seconds);
     json_put_real(&object, "tokens_per_s",

@@ -13,6 +13,7 @@ typedef struct command {
 } command;
 
 extern const command command_run;
+extern const command command_prefill;
 extern const command command_inspect;
 extern const command command_tokenize;
 extern const command command_logits;

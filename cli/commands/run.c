@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// kvern run: answers a prompt, or converses on a terminal.
+// kvern run: answers a prompt, or converses on a terminal. kvern prefill: computes a prompt for a
+// store alone.
 
 #include "cli/commands/command.h"
 #include "cli/conversation/converse.h"
@@ -8,6 +9,7 @@
 #include "cli/session/sampling_options.h"
 #include "cli/session/session.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -169,4 +171,108 @@ const command command_run = {
     .title = "kvern run",
     .summary = "answer a prompt, or hold a conversation",
     .run = run_answer,
+};
+
+// ---- kvern prefill ----
+
+static error_t parse_prefill(int key, char *argument, struct argp_state *state)
+{
+    const cli_options *options = state->input;
+    (void)argument;
+    if (key != ARGP_KEY_END) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    if (!options->store && !options->cache) {
+        options_fail(state, "where is the prompt to be kept? --store URL or --cache DIR");
+    }
+    if (prompt_is_missing(options)) {
+        options_fail(state, "there is no prompt: -p TEXT, -f FILE or standard input");
+    }
+    return 0;
+}
+
+static const struct argp PREFILL_CHECK_ARGP = {.parser = parse_prefill};
+
+static const struct argp_child PREFILL_CHILDREN[] = {{.argp = &options_model_argp},
+                                                     {.argp = &options_text_argp},
+                                                     {.argp = &options_template_argp},
+                                                     {.argp = &PREFILL_CHECK_ARGP},
+                                                     {.argp = &options_context_argp},
+                                                     {.argp = &options_budget_argp},
+                                                     {.argp = &options_codec_argp},
+                                                     {.argp = &options_storage_argp},
+                                                     {.argp = &options_cache_argp},
+                                                     {.argp = &options_threads_argp},
+                                                     {.argp = &options_json_argp},
+                                                     {.argp = &options_quiet_argp},
+                                                     {0}};
+
+static const struct argp PREFILL_ARGP = {
+    .args_doc = "MODEL",
+    .doc = "Computes a prompt and keeps it in a store, for whoever asks something that begins so."
+           "\v"
+           "  kvern prefill MODEL --store redis://host -f system.txt --raw\n"
+           "  kvern run MODEL --store redis://host -f longer.txt --raw      on any machine\n\n"
+           "The prompt is treated as 'kvern run' does, so that the same options give the same "
+           "beginning.",
+    .children = PREFILL_CHILDREN,
+};
+
+// What waits is written before the counts are looked at.
+static int report_kept(const run_session *session)
+{
+    kvern_remote_store_stats stats = kvern_remote_store_stats_default();
+    if (!session->cache.remote) {
+        return CLI_SUCCESS;
+    }
+    kvern_remote_store_flush(session->cache.remote);
+    const kvern_status status = kvern_remote_store_get_stats(session->cache.remote, &stats);
+    if (status != KVERN_OK || stats.publications == 0) {
+        return report_error("the prompt is not at the shared store");
+    }
+    if (!session->options->common.quiet) {
+        fprintf(stderr, "published   %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " blocks new\n",
+                stats.written_bytes, stats.blocks - stats.shared_blocks, stats.blocks);
+    }
+    return CLI_SUCCESS;
+}
+
+static int prefill(const session_options *options, text_buffer *text)
+{
+    engine_error error;
+    run_session session;
+    if (session_open(options, &session, &error) != KVERN_OK) {
+        return report_engine_error(&error);
+    }
+    int code = answer_and_report(&session, text);
+    if (code == CLI_SUCCESS) {
+        code = report_kept(&session);
+    }
+    session_close(&session);
+    return code;
+}
+
+static int run_prefill(int argc, char **argv)
+{
+    session_options options;
+    text_buffer text = TEXT_BUFFER_INIT;
+    engine_error error;
+    if (!sampling_init(&options, argc)) {
+        return report_error("no memory for the arguments");
+    }
+    options_parse(&PREFILL_ARGP, argc, argv, &options.common);
+    options.max_tokens = 0;
+    const int code = prompt_read(&options.common, &text, &error) == KVERN_OK
+                         ? prefill(&options, &text)
+                         : report_engine_error(&error);
+    text_buffer_free(&text);
+    sampling_free(&options);
+    return code;
+}
+
+const command command_prefill = {
+    .name = "prefill",
+    .title = "kvern prefill",
+    .summary = "compute a prompt for a store",
+    .run = run_prefill,
 };

@@ -2,11 +2,36 @@
 #include "cli/io/number.h"
 #include "cli/options/options.h"
 
-static void take_size(struct argp_state *state, const char *argument, cli_options *options)
+#define MOST_HOURS 8760
+
+static void take_size(struct argp_state *state, const char *name, const char *argument,
+                      uint64_t *bytes)
 {
-    if (!number_parse_bytes(argument, &options->cache_bytes) || options->cache_bytes == 0) {
-        options_fail(state, "--cache-size takes a number of bytes such as 512M or 2GiB, not '%s'",
+    if (!number_parse_bytes(argument, bytes) || *bytes == 0) {
+        options_fail(state, "--%s takes a number of bytes such as 512M or 2GiB, not '%s'", name,
                      argument);
+    }
+}
+
+static void take_hours(struct argp_state *state, const char *argument, cli_options *options)
+{
+    if (!number_parse(argument, MOST_HOURS, &options->store_hours) || options->store_hours == 0) {
+        options_fail(state, "--store-hours takes a number from 1 to %d, not '%s'", MOST_HOURS,
+                     argument);
+    }
+}
+
+static void check_cache(struct argp_state *state, const cli_options *options)
+{
+    if (options->no_cache && (options->cache || options->store)) {
+        options_fail(state, "--%s and --no-cache cannot be used together",
+                     options->cache ? "cache" : "store");
+    }
+    if (options->cache_bytes && !options->cache) {
+        options_fail(state, "--cache-size needs --cache");
+    }
+    if ((options->store_bytes || options->store_hours) && !options->store) {
+        options_fail(state, "--store-%s needs --store", options->store_bytes ? "size" : "hours");
     }
 }
 
@@ -21,18 +46,22 @@ static error_t parse_cache(int key, char *argument, struct argp_state *state)
         options->cache = argument;
         return 0;
     case OPTIONS_KEY_CACHE_SIZE:
-        take_size(state, argument, options);
+        take_size(state, "cache-size", argument, &options->cache_bytes);
         return 0;
     case OPTIONS_KEY_NO_CACHE:
         options->no_cache = true;
         return 0;
+    case OPTIONS_KEY_STORE:
+        options->store = argument;
+        return 0;
+    case OPTIONS_KEY_STORE_SIZE:
+        take_size(state, "store-size", argument, &options->store_bytes);
+        return 0;
+    case OPTIONS_KEY_STORE_HOURS:
+        take_hours(state, argument, options);
+        return 0;
     case ARGP_KEY_END:
-        if (options->no_cache && options->cache) {
-            options_fail(state, "--cache and --no-cache cannot be used together");
-        }
-        if (options->cache_bytes && !options->cache) {
-            options_fail(state, "--cache-size needs --cache");
-        }
+        check_cache(state, options);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -50,6 +79,21 @@ static const struct argp_option CACHE_OPTIONS[] = {
      .arg = "BYTES",
      .doc = "Let the directory hold at most this much (default: 4G); what was unused for the "
             "longest goes first"},
+    {.name = "store",
+     .key = OPTIONS_KEY_STORE,
+     .arg = "URL",
+     .doc = "Share prompts and answers with other machines at this Redis server, "
+            "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE] or unix:PATH. A password may be in "
+            "the variable KVERN_STORE_PASSWORD instead"},
+    {.name = "store-size",
+     .key = OPTIONS_KEY_STORE_SIZE,
+     .arg = "BYTES",
+     .doc = "Let the server hold at most this much of all that write there with such a limit "
+            "(default: as much as it takes)"},
+    {.name = "store-hours",
+     .key = OPTIONS_KEY_STORE_HOURS,
+     .arg = "N",
+     .doc = "Let the server forget what nobody used for so long (default: 24)"},
     {.name = "no-cache",
      .key = OPTIONS_KEY_NO_CACHE,
      .doc = "Do not keep prompts and answers that have ended, not even in memory. Answers are the "

@@ -53,6 +53,9 @@ typedef struct cli_options {
     bool no_cache;        // --no-cache was given
     const char *cache;    // --cache; NULL: not given
     uint64_t cache_bytes; // 0: not given
+    const char *store;    // --store; NULL: not given
+    uint64_t store_bytes; // 0: not given
+    uint64_t store_hours; // 0: not given
     storage_options storage;
     draft_options draft;
 } cli_options;
@@ -66,7 +69,7 @@ extern const struct argp options_budget_argp;   // --budget
 extern const struct argp options_codec_argp;    // --kv, --kv-k, --kv-v, --kv-config
 // --kv-group, --kv-start, --kv-first, --kv-last, --kv-residual, --kv-sinks, --kv-rotated-latents
 extern const struct argp options_storage_argp;
-extern const struct argp options_cache_argp;   // --cache, --cache-size, --no-cache
+extern const struct argp options_cache_argp;   // --cache, --store, --no-cache, ...
 extern const struct argp options_draft_argp;   // --draft, --draft-tokens
 extern const struct argp options_threads_argp; // -t
 extern const struct argp options_json_argp;    // --json
@@ -106,6 +109,9 @@ enum {
     OPTIONS_KEY_CACHE,
     OPTIONS_KEY_CACHE_SIZE,
     OPTIONS_KEY_NO_CACHE,
+    OPTIONS_KEY_STORE,
+    OPTIONS_KEY_STORE_SIZE,
+    OPTIONS_KEY_STORE_HOURS,
     OPTIONS_KEY_DRAFT,
     OPTIONS_KEY_DRAFT_TOKENS,
     OPTIONS_KEY_COMMAND = 384

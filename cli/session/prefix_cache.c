@@ -3,6 +3,7 @@
 
 #include "cli/io/report.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // A model in another file is another one if any byte of it differs. Without a directory nothing is
@@ -11,7 +12,9 @@ static kvern_status digest_model(const cli_options *options, prefix_cache *cache
                                  engine_error *error)
 {
     strcpy(cache->model, "the model");
-    return options->cache ? model_fingerprint_text(options->model, cache->model, error) : KVERN_OK;
+    return options->cache || options->store
+               ? model_fingerprint_text(options->model, cache->model, error)
+               : KVERN_OK;
 }
 
 // Another version may compute other bits.
@@ -49,6 +52,28 @@ static kvern_status open_directory(const cli_options *options, kvern_context *co
     return status;
 }
 
+static void report_server(void *user, kvern_remote_event event, const char *why)
+{
+    const cli_options *options = user;
+    static const char *const texts[] = {"it is left alone for now", "prompts are shared again",
+                                        "a damaged value is removed", "not written"};
+    if (!options->quiet || event != KVERN_REMOTE_UP) {
+        report_error("--store: %s: %s", texts[event], why);
+    }
+}
+
+static kvern_status open_server(const cli_options *options, kvern_context *context,
+                                prefix_cache *cache)
+{
+    kvern_remote_store_options wanted = kvern_remote_store_options_default();
+    wanted.budget_bytes = options->store_bytes;
+    wanted.ttl_seconds = 3600 * options->store_hours;
+    wanted.password = getenv("KVERN_STORE_PASSWORD");
+    wanted.report = report_server;
+    wanted.report_user = (void *)options;
+    return kvern_remote_store_open(context, options->store, &wanted, &cache->remote);
+}
+
 kvern_status prefix_cache_open(const cli_options *options, const loaded_model *loaded,
                                prefix_cache *out, engine_error *error)
 {
@@ -68,6 +93,9 @@ kvern_status prefix_cache_open(const cli_options *options, const loaded_model *l
     if (status == KVERN_OK && options->cache) {
         status = open_directory(options, context, out);
     }
+    if (status == KVERN_OK && options->store) {
+        status = open_server(options, context, out);
+    }
     if (status != KVERN_OK) {
         status = engine_fail_kvern(error, status, "keeping prompts and answers");
         prefix_cache_close(out);
@@ -77,6 +105,7 @@ kvern_status prefix_cache_open(const cli_options *options, const loaded_model *l
 
 void prefix_cache_close(prefix_cache *cache)
 {
+    kvern_remote_store_close(cache->remote);
     kvern_disk_store_close(cache->disk);
     kvern_store_destroy(cache->store);
     *cache = (prefix_cache){0};

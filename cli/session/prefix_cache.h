@@ -3,17 +3,19 @@
 #define KVERN_CLI_PREFIX_CACHE_H
 
 // Where a command keeps prompts and answers that have ended, so that a prompt which begins as one
-// of them need not be computed again: in memory (kvern/store.h), and with --cache in a directory,
-// too (kvern/disk_store.h).
+// of them need not be computed again: in memory (kvern/store.h), with --cache in a directory
+// (kvern/disk_store.h), and with --store at a server that machines share (kvern/remote_store.h).
 
 #include "cli/session/model_fingerprint.h"
 #include "cli/session/model_loading.h"
 
 #include <kvern/disk_store.h>
+#include <kvern/remote_store.h>
 
 typedef struct prefix_cache {
-    kvern_store *store;     // NULL: nothing is kept
-    kvern_disk_store *disk; // NULL: not in a directory
+    kvern_store *store;         // NULL: nothing is kept
+    kvern_disk_store *disk;     // NULL: not in a directory
+    kvern_remote_store *remote; // NULL: not at a server
     kvern_store_field fields[2];
     kvern_store_key key;                // the model and this program's version
     char model[MODEL_FINGERPRINT_TEXT]; // a digest of all its bytes
@@ -24,8 +26,10 @@ typedef struct prefix_cache {
 #define PREFIX_CACHE_DISK_BYTES (UINT64_C(4) << 30)
 
 // Opens one for a model, unless the options say --no-cache. Files of the directory that are no
-// entries are moved aside and reported on standard error. Errors: KVERN_ERR_IO, KVERN_ERR_MEMORY,
-// KVERN_ERR_BUDGET; *out keeps nothing then. It must stay where it is while it is used.
+// entries are moved aside and reported on standard error, as a server that does not answer is.
+// Errors: KVERN_ERR_ARGUMENT and KVERN_ERR_UNSUPPORTED (of a server's URL), KVERN_ERR_IO,
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET; *out keeps nothing then. It must stay where it is while it is
+// used.
 KVERN_CHECK kvern_status prefix_cache_open(const cli_options *options, const loaded_model *loaded,
                                            prefix_cache *out, engine_error *error);
 

@@ -81,5 +81,6 @@ schedule_options served_model_schedule(const served_model *m, const session_opti
                               .draft_composition = m->draft.composition,
                               .store = m->cache.store,
                               .disk = m->cache.disk,
+                              .remote = m->cache.remote,
                               .store_key = m->cache.key};
 }

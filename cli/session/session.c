@@ -69,7 +69,7 @@ static kvern_status make_generator(run_session *session, engine_error *error)
     if (status != KVERN_OK) {
         return status;
     }
-    if (session->options->common.cache) {
+    if (session->options->common.cache || session->options->common.store) {
         status =
             prefix_cache_open(&session->options->common, &session->loaded, &session->cache, error);
     }
@@ -81,6 +81,7 @@ static kvern_status make_generator(run_session *session, engine_error *error)
                                  .draft_tokens = draft->tokens,
                                  .store = session->cache.store,
                                  .disk = session->cache.disk,
+                                 .remote = session->cache.remote,
                                  .store_key = session->cache.key};
     return generator_create(session->loaded.model, session->loaded.composition, &options,
                             &session->generator, error);
@@ -245,7 +246,10 @@ static void print_reuse(const run_session *session)
     if (session->cache.store) {
         fprintf(stderr, "reused      %zu %s%s; %s\n", last->reused_tokens,
                 number_noun(last->reused_tokens, "token", "tokens"),
-                last->from_disk ? " from the directory" : "", last->why ? last->why : "");
+                last->from_remote ? " from the shared store"
+                : last->from_disk ? " from the directory"
+                                  : "",
+                last->why ? last->why : "");
     }
 }
 
@@ -299,6 +303,15 @@ static json_t *drafts_json(const run_session *session)
                      "steps", (json_int_t)last->decode_steps);
 }
 
+// The store that the latest sequence began with; NULL: none.
+static const char *session_reused_from(const generate_result *last)
+{
+    if (last->reused_tokens == 0 || !last->why) {
+        return NULL;
+    }
+    return last->from_remote ? "shared store" : last->from_disk ? "directory" : "memory";
+}
+
 int session_print_json(const run_session *session)
 {
     const generate_result *last = &session->last;
@@ -311,6 +324,7 @@ int session_print_json(const run_session *session)
     json_put_size(&object, "prompt_tokens", last->prompt_tokens);
     json_put_size(&object, "reused_tokens", last->reused_tokens);
     json_put_text(&object, "reuse_reason", last->why);
+    json_put_text(&object, "reused_from", session_reused_from(last));
     json_put_real(&object, "prompt_seconds", last->prompt_seconds);
     json_put_real(&object, "prompt_tokens_per_s",
                   number_per_second(last->prompt_tokens, last->prompt_seconds));
