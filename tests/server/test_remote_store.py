@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Servers that share a store: one computes, another goes on, and whatever becomes of either, or of
+the store's server, every answer is that of `kvern run`."""
+
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+import serving
+from serving import PROGRAM, Server, model, path, run
+
+TEXT = "a text of some length, which is said to more than one of them, and in front of others; " * 2
+GREEDY = {"temperature": 0, "max_tokens": 12}
+URL = "unix:" + path("redis")
+
+
+class Redis:
+    def __init__(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", "0", "--unixsocket", path("redis"), "--save", "",
+             "--dir", serving.folder], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for _ in range(1000):
+            if os.path.exists(path("redis")):
+                return
+            time.sleep(0.01)
+        raise RuntimeError("redis-server does not begin")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        if os.path.exists(path("redis")):
+            os.unlink(path("redis"))
+
+    def keys(self, kind):
+        done = subprocess.run(["redis-cli", "-s", path("redis"), "keys", f"kvern1:*:{kind}:*"],
+                              check=True, capture_output=True, text=True)
+        return len(done.stdout.split())
+
+
+def cached(answer):
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def text_of(answer):
+    return answer.json()["choices"][0]["text"]
+
+
+@unittest.skipUnless(shutil.which("redis-server"), "there is no redis-server")
+class SharedStore(unittest.TestCase):
+    def setUp(self):
+        self.redis = Redis()
+        self.addCleanup(lambda: self.redis.kill())
+
+    def wait_for_entries(self, count):
+        for _ in range(1000):
+            if self.redis.keys("e") >= count:
+                return
+            time.sleep(0.01)
+        self.fail("nothing was published")
+
+    def expect_alone(self, answer, prompt):
+        self.assertEqual(answer.status, 200)
+        alone = run("random", "-p", prompt, "--raw", "--temp", "0", "-n", "12")
+        self.assertEqual(text_of(answer), alone["text"])
+
+    def test_two_servers_share_prefixes(self):
+        with Server("random", "--store", URL) as one, Server("random", "--store", URL) as two:
+            first = one.complete(TEXT, **GREEDY)
+            self.wait_for_entries(1)
+            second = two.complete(TEXT + "more", **GREEDY)
+            self.assertLess(cached(first), 64)
+            self.assertGreaterEqual(cached(second), 128)
+            self.expect_alone(first, TEXT)
+            self.expect_alone(second, TEXT + "more")
+
+    def test_one_prefills_and_another_decodes(self):
+        subprocess.run([PROGRAM, "prefill", model("random"), "-p", TEXT, "--raw", "-q",
+                        "--store", URL], check=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(self.redis.keys("e"), 1)
+        with Server("random", "--store", URL) as server:
+            answer = server.complete(TEXT + "more", **GREEDY)
+            self.assertGreaterEqual(cached(answer), 128)
+            self.expect_alone(answer, TEXT + "more")
+
+    def test_the_store_is_killed_in_the_middle(self):
+        with Server("random", "--store", URL) as server:
+            self.expect_alone(server.complete(TEXT, **GREEDY), TEXT)
+            self.wait_for_entries(1)
+            self.redis.kill()
+            for tail in ("a", "b", "c"):
+                self.expect_alone(server.complete(tail + TEXT, **GREEDY), tail + TEXT)
+            self.assertEqual(server.error_text().count("left alone for now"), 1)
+
+    def test_a_server_is_killed_in_the_middle(self):
+        one = Server("random", "--store", URL)
+        self.expect_alone(one.complete(TEXT, **GREEDY), TEXT)
+        one.process.kill()
+        one.process.wait()
+        one.process.stdout.close()
+        with Server("random", "--store", URL) as two:
+            self.expect_alone(two.complete(TEXT + "more", **GREEDY), TEXT + "more")
+
+
+if __name__ == "__main__":
+    serving.main()
