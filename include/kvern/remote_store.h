@@ -226,7 +226,7 @@ typedef struct kvern_remote_store_stats {
     uint64_t fetching;           // that have not
     uint64_t round_trips;        // waits for answers, of fetches
     uint64_t fetched_bytes;      // of blocks and entries
-    uint64_t gone;               // entries that lacked a block
+    uint64_t gone;               // entries that lacked a block, all of it or behind what served
     uint64_t damaged;            // values that were not what they should be
 
     uint64_t queued; // rows that wait, or are being written

@@ -189,6 +189,36 @@ static void beginnings_share_their_blocks(void **state)
     store_bed_close(b);
 }
 
+// A page that the server has evicted takes nothing along but what is behind it.
+static void what_is_in_front_of_a_lost_page_serves(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(0);
+    kvern_remote_store *r = remote_open(b, NULL, NULL);
+    char keys[LENGTH / 64 + 1][KVERN_REMOTE_KEY_BYTES];
+    unsigned seen = 0;
+    remote_put(b, r, NULL, one, LENGTH);
+    assert_int_equal(LENGTH / 64 + 1, remote_keys('b'));
+    for (size_t i = 0; i < LENGTH / 64 + 1; i++)
+        snprintf(keys[i], sizeof keys[i], "%s", remote_key('b', i));
+    for (size_t i = 0; i < LENGTH / 64 + 1; i++) {
+        kvern_state *s;
+        remote_number("DEL %s", keys[i]);
+        const kvern_remote_found found = remote_find(b, r, NULL, one, LENGTH);
+        assert_int_equal(KVERN_STORE_GONE, found.why);
+        assert_int_equal(0, found.positions % 64);
+        assert_int_equal(found.positions, remote_lend(b, r, NULL, one, LENGTH, &s));
+        store_expect_goes_on(b, s, 0, one, LENGTH);
+        kvern_state_destroy(s);
+        seen |= 1u << found.positions / 64;
+        remote_put(b, r, NULL, one, LENGTH); // makes it whole again
+        assert_int_equal(LENGTH - 1, remote_find(b, r, NULL, one, LENGTH).positions);
+    }
+    assert_int_equal((1u << (LENGTH / 64 + 1)) - 1, seen);
+    kvern_remote_store_close(r);
+    store_bed_close(b);
+}
+
 // Nothing of ours stays for ever.
 static void everything_expires(void **state)
 {
@@ -425,6 +455,7 @@ int main(void)
         TEST(recurrent_rows_are_found_where_they_end_and_at_checkpoints),
         TEST(what_is_not_worth_it_is_not_fetched),
         TEST(beginnings_share_their_blocks),
+        TEST(what_is_in_front_of_a_lost_page_serves),
         TEST(everything_expires),
         TEST(a_budget_is_kept),
         TEST(an_entry_above_the_budget_is_refused),

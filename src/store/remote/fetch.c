@@ -25,7 +25,7 @@ typedef struct opened {
     kvern_file *file;
     int64_t common;
     int64_t positions;   // that it serves; 0: none
-    int64_t from;        // positions of the snapshot that serves them
+    int64_t from, floor; // positions of the snapshot that serves them, and its floor
     kvern_store_why why; // why no more
     bool is_old;         // it is to be used again before it expires
 } opened;
@@ -37,6 +37,7 @@ typedef struct serving {
     char space[KVERN_REMOTE_HASH_DIGITS + 1];
     kvern_remote_hints hints;
     opened best;
+    int64_t left; // the first position of the best one's pages that has gone
     uint64_t bytes;
 } serving;
 
@@ -109,6 +110,7 @@ static void choose_snapshot(const serving *s, const kvern_disk_facts *facts, ope
         } else if (serves >= o->positions) {
             o->positions = serves;
             o->from = shot.positions;
+            o->floor = shot.floor;
         }
     }
     if (o->positions == (int64_t)s->fetch->count - 1)
@@ -270,8 +272,12 @@ static size_t first_block(const opened *o, size_t layer, bool first)
     return o->file->pages[2 * layer + first].first_sum;
 }
 
-// Pages of the snapshot that hold one of the positions; all of what is no list of positions.
-static void want_set(const serving *s, const opened *o, size_t set, bool *wanted)
+// Of a block that nobody needs.
+#define NOT_NEEDED INT64_MAX
+
+// The blocks that are pages of the snapshot, by their first position; 0 for what is no list of
+// positions.
+static void need_set(const serving *s, const opened *o, size_t set, int64_t *needed)
 {
     const kvern_row_set of = kvern_row_set_of(s->fetch->composition, set);
     const kvern_file_record *record = kvern_file_record_of(o->file, set, snapshot_of(o));
@@ -284,8 +290,8 @@ static void want_set(const serving *s, const opened *o, size_t set, bool *wanted
         const uint32_t number = o->file->tables[record->table + i];
         if (number >= o->file->pages[2 * of.layer->index + first].count)
             continue; // the load refuses it
-        if (of.layer->geometry.whole || (int64_t)at * KVERN_PAGE_POSITIONS < o->positions)
-            wanted[first_block(o, of.layer->index, first) + number] = true;
+        needed[first_block(o, of.layer->index, first) + number] =
+            of.layer->geometry.whole ? 0 : (int64_t)at * KVERN_PAGE_POSITIONS;
     }
 }
 
@@ -313,7 +319,13 @@ static kvern_status ask_block(serving *s, size_t number)
     return kvern_wire_add(s->wire, 2, get, NULL);
 }
 
-static kvern_status take_block(serving *s, size_t number, verdict *v)
+// What goes on behind a page that has gone is not needed any more.
+static void note_gone(serving *s, const int64_t *needed, size_t number)
+{
+    s->left = kvern_min_i64(s->left, needed[number]);
+}
+
+static kvern_status take_block(serving *s, const int64_t *needed, size_t number, verdict *v)
 {
     char key[KVERN_REMOTE_KEY_BYTES];
     const char *remove[] = {"UNLINK", key};
@@ -329,7 +341,10 @@ static kvern_status take_block(serving *s, size_t number, verdict *v)
         kvern_remote_block_key(s->space, &s->best.manifest.blocks[number], key);
         if (one == DAMAGED) // behind the answers that are on their way
             status = kvern_wire_add(s->wire, 2, remove, NULL);
-        *v = *v == DAMAGED ? DAMAGED : one == GOOD ? *v : one;
+        if (one == GONE)
+            note_gone(s, needed, number);
+        else if (one == DAMAGED)
+            *v = DAMAGED;
     }
     freeReplyObject(reply);
     return status;
@@ -340,42 +355,58 @@ typedef struct window {
     size_t numbers[MOST_PENDING], count, bytes;
 } window;
 
-static kvern_status take_window(serving *s, window *w, verdict *v)
+static kvern_status take_window(serving *s, const int64_t *needed, window *w, verdict *v)
 {
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < w->count && !status; i++)
-        status = take_block(s, w->numbers[i], v);
+        status = take_block(s, needed, w->numbers[i], v);
     if (!status && s->wire->pending)
         status = kvern_wire_skip(s->wire, s->wire->pending);
     w->count = w->bytes = 0;
     return status;
 }
 
-static kvern_status take_blocks(serving *s, const bool *wanted, verdict *v)
+static kvern_status take_blocks(serving *s, const int64_t *needed, verdict *v)
 {
     const kvern_manifest *m = &s->best.manifest;
     window w = {.count = 0};
     kvern_status status = KVERN_OK;
     for (size_t i = 0; i < m->block_count && !status && *v == GOOD; i++) {
-        if (!wanted[i])
+        if (needed[i] >= s->left)
             continue;
         status = ask_block(s, i);
         w.numbers[w.count++] = i;
         w.bytes += (size_t)m->blocks[i].bytes;
         if (!status && (w.count == MOST_PENDING || w.bytes >= MOST_PENDING_BYTES))
-            status = take_window(s, &w, v);
+            status = take_window(s, needed, &w, v);
     }
-    return status ? status : take_window(s, &w, v);
+    return status ? status : take_window(s, needed, &w, v);
+}
+
+// Some of it has gone: what is in front of that may serve.
+static verdict make_do(serving *s)
+{
+    opened *o = &s->best;
+    if (s->left >= o->positions)
+        return GOOD;
+    if (s->left < o->floor || s->left < s->fetch->least)
+        return GONE;
+    o->positions = s->left;
+    o->why = KVERN_STORE_GONE;
+    pthread_mutex_lock(&s->store->lock);
+    s->store->stats.gone++;
+    pthread_mutex_unlock(&s->store->lock);
+    return GOOD;
 }
 
 // The container's own sums, of the pages that arrived.
-static kvern_status check_pages(const opened *o, const bool *wanted)
+static kvern_status check_pages(const opened *o, const int64_t *needed)
 {
     kvern_status status = KVERN_OK;
     for (size_t g = 0; g < 2 * o->file->layers; g++) {
         const size_t begin = first_block(o, g / 2, g % 2);
         for (size_t i = 0; i < o->file->pages[g].count && !status; i++) {
-            if (wanted[begin + i])
+            if (needed[begin + i] < o->positions)
                 status = kvern_file_check_page(o->file, g / 2, g % 2, i);
         }
     }
@@ -491,22 +522,33 @@ static kvern_status make_row(const serving *s)
 
 // ---- All of it ----
 
-static kvern_status fetch_best(serving *s, verdict *v)
+static kvern_status fetch_needed(serving *s, int64_t *needed, verdict *v)
 {
     opened *o = &s->best;
-    const size_t flags = o->manifest.block_count + 1;
-    void *block;
-    *v = judge(kvern_heap_take_zeroed(kvern_remote_heap(s->store), flags, &block));
-    if (*v != GOOD)
-        return KVERN_OK;
+    s->left = o->positions;
+    for (size_t i = 0; i < o->manifest.block_count; i++)
+        needed[i] = NOT_NEEDED;
     for (size_t set = 0; set < o->file->sets; set++)
-        want_set(s, o, set, block);
-    kvern_status status = take_blocks(s, block, v);
+        need_set(s, o, set, needed);
+    kvern_status status = take_blocks(s, needed, v);
     if (!status && *v == GOOD)
-        *v = judge(check_pages(o, block));
+        *v = make_do(s);
+    if (!status && *v == GOOD)
+        *v = judge(check_pages(o, needed));
     if (!status && *v == GOOD)
         *v = judge(make_row(s));
-    kvern_heap_give(kvern_remote_heap(s->store), block, flags, KVERN_HEAP_ALIGNMENT);
+    return status;
+}
+
+static kvern_status fetch_best(serving *s, verdict *v)
+{
+    const size_t bytes = (s->best.manifest.block_count + 1) * sizeof(int64_t);
+    void *block;
+    *v = judge(kvern_heap_take(kvern_remote_heap(s->store), bytes, KVERN_HEAP_ALIGNMENT, &block));
+    if (*v != GOOD)
+        return KVERN_OK;
+    kvern_status status = fetch_needed(s, block, v);
+    kvern_heap_give(kvern_remote_heap(s->store), block, bytes, KVERN_HEAP_ALIGNMENT);
     return status;
 }
 
