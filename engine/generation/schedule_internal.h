@@ -84,6 +84,7 @@ struct schedule {
     bool stepping;            // a step runs
     uint64_t base_bytes;      // that the context held before any request, the store's left out
     uint64_t last_id;
+    double next_look;                // at what others put on disk (schedule_stored_look_again)
     schedule_sequence *first, **end; // the queue
     // By row of the state, [capacity]. Without either a row is empty; with both, the request
     // continues the sequence in its own row.
@@ -262,8 +263,8 @@ bool schedule_prefix_take(schedule *s, schedule_sequence *q, size_t row, size_t 
 // ---- schedule_stored.c ----
 
 // What other processes have written to disk meanwhile is found from now on; where none writes any
-// more this one does.
-void schedule_stored_look_again(const schedule *s);
+// more this one does. Does nothing where it would take more than a tenth of the time.
+void schedule_stored_look_again(schedule *s);
 
 // Tokens of a request's beginning that the store has; 0: none that are worth it. The hit is
 // released in any case.

@@ -3,13 +3,23 @@
 // kvern/disk_store.h) have the rows of prompts and answers that ended, and lend them. What they
 // lend is what the row would have been, so the answer has the same bits.
 
+#include "engine/base/clock.h"
 #include "engine/generation/schedule_internal.h"
 
-void schedule_stored_look_again(const schedule *s)
+// Of the time that looking took.
+#define LOOKING_PAUSE 9
+
+// A directory of many entries takes long to read while somebody writes there, and many requests may
+// come at once.
+void schedule_stored_look_again(schedule *s)
 {
-    if (s->options.disk) { // where that fails, what was known before is
-        (void)!kvern_disk_store_rescan(s->options.disk);
+    const double now = engine_seconds();
+    if (!s->options.disk || now < s->next_look) {
+        return;
     }
+    (void)!kvern_disk_store_rescan(s->options.disk); // where that fails, what was known before is
+    const double after = engine_seconds();
+    s->next_look = after + LOOKING_PAUSE * (after - now);
 }
 
 // Of the stores the one that has more is asked for it; the nearer one, where it has as much.
