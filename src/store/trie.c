@@ -191,6 +191,7 @@ static kvern_trie_node *close_cut(kvern_trie *trie, kvern_trie_node *node, kvern
     kvern_trie_node *parent = node->parent;
     child->run = node->run;
     child->count += node->count;
+    child->hits += node->hits;
     child->parent = parent;
     parent->children = replace_sibling(parent->children, node->run[0], child);
     leave_node(trie, node, rest);
@@ -257,6 +258,26 @@ kvern_trie_item *kvern_trie_pick(kvern_trie_node *node, size_t most)
         node = child;
     }
     return node->item;
+}
+
+const kvern_trie_node *kvern_trie_first_child(const kvern_trie_node *node)
+{
+    const kvern_trie_node *child = node->children;
+    while (child && child->left)
+        child = child->left;
+    return child;
+}
+
+const kvern_trie_node *kvern_trie_next_sibling(const kvern_trie_node *node)
+{
+    const kvern_trie_node *next = NULL;
+    const kvern_trie_node *tree = node->parent ? node->parent->children : NULL;
+    while (tree) {
+        if (tree->run[0] > node->run[0])
+            next = tree;
+        tree = tree->run[0] > node->run[0] ? tree->left : tree->right;
+    }
+    return next;
 }
 
 void kvern_trie_hold(kvern_trie_node *node)

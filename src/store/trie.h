@@ -43,6 +43,7 @@ struct kvern_trie_node {
     size_t end; // words from the root to here
     kvern_trie_item *item;
     size_t holds;        // of those who are about to put something here
+    uint64_t hits;       // lookups whose longest prefix ended on the edge
     size_t least;        // floor at and below it
     size_t least_beside; // in its part of the treap
 };
@@ -81,6 +82,11 @@ kvern_trie_place kvern_trie_find(kvern_trie *trie, const kvern_key *key, size_t 
 // The first item at or below a node, in the order of their words, whose floor is not above `most`.
 // There is one.
 kvern_trie_item *kvern_trie_pick(kvern_trie_node *node, size_t most);
+
+// The first child by its first word, and the node's next sibling; NULL: there is none. The root has
+// no siblings.
+const kvern_trie_node *kvern_trie_first_child(const kvern_trie_node *node);
+const kvern_trie_node *kvern_trie_next_sibling(const kvern_trie_node *node);
 
 // A node stays, and with it all that leads there, until it is let go.
 void kvern_trie_hold(kvern_trie_node *node);
