@@ -729,3 +729,26 @@ const kvern_state *schedule_state(const schedule *s)
 {
     return s->state;
 }
+
+bool schedule_get_row(const schedule *s, size_t row, schedule_row *out)
+{
+    const bool there = row < kvern_state_rows(s->state) && (s->rows[row] || s->keeps[row]);
+    if (!there) {
+        return false;
+    }
+    const schedule_sequence *q = s->rows[row];
+    const int64_t length = kvern_state_length(s->state, row);
+    *out = (schedule_row){.length = length, .final_length = (size_t)length};
+    if (q) {
+        out->id = q->result.id;
+        out->final_length = q->final_length;
+        out->prompt_tokens = q->count;
+        out->forwarded = q->forwarded;
+        out->generated_tokens = q->answer.tokens;
+        out->shared_tokens = q->result.shared_tokens;
+        out->stored_tokens = q->result.stored_tokens;
+        out->from_disk = q->result.from_disk;
+        out->why = q->result.why;
+    }
+    return true;
+}

@@ -238,4 +238,21 @@ schedule_statistics schedule_get_statistics(const schedule *s);
 // The state with the running and the kept sequences, for looking only.
 const kvern_state *schedule_state(const schedule *s);
 
+// A row of that state, between two steps.
+typedef struct schedule_row {
+    uint64_t id;             // of the request that runs in it; 0: a kept sequence, none runs
+    int64_t length;          // positions that are there
+    size_t final_length;     // positions that it is admitted for; of a kept sequence: its length
+    size_t prompt_tokens;    // of the request's sequence, up to where its answer begins
+    size_t forwarded;        // of these, that are there
+    size_t generated_tokens; // sampled so far
+    size_t shared_tokens;    // as in schedule_result, and the others likewise
+    size_t stored_tokens;
+    bool from_disk;
+    const char *why;
+} schedule_row;
+
+// Writes what row `row` of the state is to *out. False: there is no such row, or nothing is in it.
+bool schedule_get_row(const schedule *s, size_t row, schedule_row *out);
+
 #endif

@@ -231,6 +231,46 @@ static void what_ended_is_not_forwarded_again(void **state)
     }
 }
 
+// What a row is, step by step; behind what is stored in the second round.
+static void rows_tell_what_they_hold(void **state)
+{
+    (void)state;
+    static asked a;
+    const bed_options o = {.kind = LLAMA, .storage = &storages[0]};
+    bed b = open_bed(&o);
+    open_schedule(&b);
+    schedule_row row;
+    assert_false(schedule_get_row(b.schedule, 0, &row));
+    for (size_t round = 0; round < 2; round++) {
+        const size_t there = round ? 100 : 0;
+        a = (asked){.vocabulary = SCHEDULE_BED_VOCABULARY, .count = 110, .max_tokens = 5};
+        a.sampling = sampler_default_options();
+        fill(a.prompt, 110);
+        a.count = round ? 110 : 100;
+        const schedule_request request = asked_request(&a);
+        assert_ok(schedule_submit(b.schedule, &request, &a.id, NULL));
+        for (size_t step = 1; schedule_step(b.schedule) && a.ends == 0; step++) {
+            const size_t read = there + 16 * step;
+            assert_true(schedule_get_row(b.schedule, 0, &row));
+            assert_int_equal(row.id, a.id);
+            assert_int_equal(row.prompt_tokens, a.count);
+            assert_int_equal(row.final_length, a.count + 5);
+            assert_int_equal(row.forwarded, read < a.count ? read : a.count);
+            assert_int_equal(row.generated_tokens, a.taken);
+            assert_int_equal(row.length, row.forwarded + (a.taken ? a.taken - 1 : 0));
+            assert_int_equal(row.shared_tokens, there);
+            assert_int_equal(row.stored_tokens, there);
+            assert_false(row.from_disk);
+            assert_string_equal(
+                row.why, kvern_store_why_text(round ? KVERN_STORE_TOKENS : KVERN_STORE_NO_KEY));
+        }
+        assert_false(schedule_get_row(b.schedule, 0, &row));
+        assert_int_equal(a.ends, 1);
+        asked_free(&a);
+    }
+    close_bed(&b);
+}
+
 // A turn that is cancelled in its prompt leaves an empty sequence empty, also one that began with
 // what is stored.
 static void an_undone_turn_leaves_nothing(void **state)
@@ -354,6 +394,7 @@ int main(void)
         cmocka_unit_test(answers_are_those_without_a_store),
         cmocka_unit_test(so_they_are_where_memory_is_short),
         cmocka_unit_test(what_ended_is_not_forwarded_again),
+        cmocka_unit_test(rows_tell_what_they_hold),
         cmocka_unit_test(an_undone_turn_leaves_nothing),
         cmocka_unit_test(the_store_gives_way_to_requests),
         cmocka_unit_test(a_request_looks_again_at_the_disk),
