@@ -5,6 +5,7 @@
 #include "cli/io/number.h"
 #include "cli/io/report.h"
 #include "cli/io/signals.h"
+#include "cli/options/storage_options.h"
 #include "cli/session/sampling_options.h"
 #include "cli/session/served_model.h"
 
@@ -219,18 +220,30 @@ static const struct argp SERVE_ARGP = {
 
 // ---- Life ----
 
+// Whether nobody but users of this machine can ask, so that they may see each other's prompts.
+static bool is_private(const serve_options *options)
+{
+    const char *host = options->host;
+    return !options->api_keys && (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+                                  strcmp(host, "localhost") == 0);
+}
+
 static server_options options_of(const serve_options *options, const served_model *m,
-                                 api_keys *keys)
+                                 const char *kv, api_keys *keys)
 {
     const session_options *session = &options->session;
+    const char *name = options->alias ? options->alias : m->name;
     return (server_options){
         .host = options->host,
         .port = options->port,
-        .model_name = options->alias ? options->alias : m->name,
+        .model_name = name,
         .worker = {.model = m->loaded.model,
                    .composition = m->loaded.composition,
                    .schedule = served_model_schedule(m, session, options->parallel),
-                   .most_queued = options->queue},
+                   .most_queued = options->queue,
+                   .model_name = name,
+                   .kv = kv,
+                   .shows_texts = is_private(options)},
         .chat = m->chat,
         .defaults = {.system = session->system,
                      .max_tokens = session->max_tokens,
@@ -271,7 +284,9 @@ static int serve_with(const serve_options *options, const served_model *m, api_k
 {
     engine_error error;
     server *s;
-    const server_options wanted = options_of(options, m, keys);
+    char kv[STORAGE_TEXT];
+    storage_text(&options->session.common.storage, model_get_facts(m->loaded.model), kv);
+    const server_options wanted = options_of(options, m, kv, keys);
     signals_note_interrupts();
     if (server_start(&wanted, &s, &error) != KVERN_OK) {
         return report_engine_error(&error);

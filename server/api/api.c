@@ -219,8 +219,9 @@ void api_page(api *a, const http_request *request, http_task *task, http_reply *
     (void)a, (void)request, (void)task;
     *reply = (http_reply){.status = 200,
                           .type = "text/html; charset=utf-8",
-                          .names = {"Content-Security-Policy", "X-Content-Type-Options"},
-                          .values = {server_page_policy, "nosniff"}};
+                          .names = {"Content-Security-Policy", "X-Content-Type-Options",
+                                    "Referrer-Policy", "Cache-Control"},
+                          .values = {server_page_policy, "nosniff", "no-referrer", "no-cache"}};
     if (text_buffer_append(&reply->body, (const char *)server_page, server_page_bytes) !=
         KVERN_OK) {
         no_memory(reply);

@@ -270,6 +270,7 @@ static completion *make_completion(api *a, completion_request *r)
     }
     *c = (completion){.api = a, .job = j, .offsets = offsets};
     name_answer(a, r, &c->style);
+    memcpy(j->name, c->style.id, sizeof j->name);
     return c;
 }
 

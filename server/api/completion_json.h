@@ -11,7 +11,7 @@
 
 // What all answers of a request have in common.
 typedef struct completion_style {
-    char id[40];
+    char id[JOB_NAME];
     int64_t created; // seconds since 1970
     const char *model;
     const tokenizer *tokens;

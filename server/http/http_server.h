@@ -13,7 +13,7 @@
 
 #include "engine/base/text_buffer.h"
 
-#define HTTP_MOST_HEADERS 3
+#define HTTP_MOST_HEADERS 4
 
 // What is answered. All zero is to be filled in.
 typedef struct http_reply {

@@ -19,6 +19,8 @@
 
 #include <pthread.h>
 
+#define JOB_NAME 40
+
 // What an answer is asked for with. Owned by the job.
 typedef struct job_prompt {
     int32_t *tokens;
@@ -67,6 +69,7 @@ typedef struct job {
     atomic_bool cancel;  // ends it in the next step
     atomic_bool expired; // it was cancelled since it took too long
     double arrived;
+    char name[JOB_NAME]; // of its answer, before it is handed over
 
     // Under the lock.
     bool accepted;   // all its requests are queued

@@ -2,8 +2,7 @@
 #include "server/worker/snapshot.h"
 
 #include "server/base/json_text.h"
-
-#include <string.h>
+#include "server/worker/snapshot_parts.h"
 
 void snapshot_facts(const schedule *s, const worker_options *options, const measures *m,
                     worker_facts *out)
@@ -72,21 +71,22 @@ static json_t *reasons_json(const uint64_t *why)
     return reasons;
 }
 
-static json_t *store_json(const worker_facts *facts)
+static json_t *store_json(const worker_options *options, const worker_facts *facts)
 {
     const kvern_store_stats *stats = &facts->store;
     if (!facts->has_store) {
         return json_null();
     }
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "budget_bytes",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "budget_bytes",
         (json_int_t)stats->budget_bytes, "bytes", (json_int_t)stats->bytes, "entries",
-        (json_int_t)stats->entries, "lookups", (json_int_t)stats->lookups.count, "full_hits",
-        (json_int_t)stats->lookups.full_hits, "partial_hits",
-        (json_int_t)stats->lookups.partial_hits, "misses", (json_int_t)stats->lookups.misses,
-        "tokens_asked", (json_int_t)stats->lookups.tokens_asked, "tokens_lent",
-        (json_int_t)stats->lookups.tokens_lent, "evictions", (json_int_t)stats->evictions, "why",
-        reasons_json(stats->lookups.why), "why_missed", reasons_json(stats->lookups.why_missed));
+        (json_int_t)stats->entries, "pinned", (json_int_t)stats->pinned, "lookups",
+        (json_int_t)stats->lookups.count, "full_hits", (json_int_t)stats->lookups.full_hits,
+        "partial_hits", (json_int_t)stats->lookups.partial_hits, "misses",
+        (json_int_t)stats->lookups.misses, "tokens_asked", (json_int_t)stats->lookups.tokens_asked,
+        "tokens_lent", (json_int_t)stats->lookups.tokens_lent, "evictions",
+        (json_int_t)stats->evictions, "why", reasons_json(stats->lookups.why), "why_missed",
+        reasons_json(stats->lookups.why_missed), "tree", snapshot_tree(options, stats));
 }
 
 static json_t *disk_json(const worker_facts *facts)
@@ -105,35 +105,15 @@ static json_t *disk_json(const worker_facts *facts)
                      reasons_json(stats->lookups.why));
 }
 
-static json_t *row_json(const job_choice *c)
-{
-    const job *j = c->job;
-    const job_prompt *prompt = &j->options.prompts[c->index / j->options.each];
-    return json_pack("{s:I, s:I, s:I}", "request", (json_int_t)c->id, "choice",
-                     (json_int_t)c->index, "prompt_tokens", (json_int_t)prompt->count);
-}
-
-static json_t *rows_json(const job *jobs)
-{
-    json_t *rows = json_array();
-    for (const job *j = jobs; j && rows; j = j->next) {
-        for (size_t i = 0; i < j->count; i++) {
-            if (!j->choices[i].ended && j->choices[i].id > 0) {
-                json_array_append_new(rows, row_json(&j->choices[i]));
-            }
-        }
-    }
-    return rows;
-}
-
 bool snapshot_write(const schedule *s, const worker_options *options, const job *jobs,
                     const worker_facts *facts, text_buffer *out)
 {
-    (void)s;
-    json_t *all =
-        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "context_length",
-                  (json_int_t)options->schedule.context_length, "memory", memory_json(facts),
-                  "queue", queue_json(facts), "totals", totals_json(facts), "rows", rows_json(jobs),
-                  "store", store_json(facts), "disk", disk_json(facts));
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model", options->model_name,
+        "kv", options->kv, "context_length", (json_int_t)options->schedule.context_length,
+        "page_positions", KVERN_PAGE_POSITIONS, "memory", memory_json(facts), "queue",
+        queue_json(facts), "totals", totals_json(facts), "layers",
+        snapshot_layers(options->composition), "rows", snapshot_rows(s, options->composition, jobs),
+        "store", store_json(options, facts), "disk", disk_json(facts));
     return server_json_write(all, out);
 }

@@ -15,6 +15,10 @@ typedef struct worker_options {
     kvern_composition *composition;
     schedule_options schedule; // most_rows is set
     size_t most_queued;        // answers that may wait for a row
+    // For GET /cache:
+    const char *model_name;
+    const char *kv;   // how rows are stored, as the program's options name it
+    bool shows_texts; // of prompts: nobody may look but who sent them
 } worker_options;
 
 // Makes the scheduler and starts the thread. What the options name must live until worker_destroy.

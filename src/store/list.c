@@ -29,7 +29,7 @@ static void list_node(const kvern_store *store, const kvern_trie_node *node, int
         .parent = parent,
         .begin = (int64_t)(end - words),
         .end = (int64_t)end,
-        .hits = node->hits,
+        .hits = node->hits + node->inner_hits,
         .floor = entry ? entry->floor : -1,
         .age = entry ? store->time - entry->used : 0,
         .pins = entry ? entry->pins : 0,

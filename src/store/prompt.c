@@ -49,7 +49,7 @@ kvern_prefix kvern_prompt_find(kvern_prompt *prompt, kvern_trie *trie, const uin
     if (place.best) {
         found.positions = (int64_t)(place.served - front->count);
         found.item = kvern_trie_pick(place.best, place.served);
-        place.best->hits++;
+        *(place.served == place.best->end ? &place.best->hits : &place.best->inner_hits) += 1;
     }
     count_lookup(counters, &found, prompt->count);
     return found;

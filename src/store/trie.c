@@ -168,6 +168,8 @@ static kvern_trie_node *cut_edge(kvern_trie *trie, kvern_trie_node *node, size_t
     branch->parent = parent;
     branch->end = node->end - (node->count - front);
     branch->least = node->least;
+    branch->inner_hits = node->inner_hits; // where on the edge they ended is not known any more
+    node->inner_hits = 0;
     parent->children = replace_sibling(parent->children, node->run[0], branch);
     node->run += front;
     node->count -= front;
@@ -191,7 +193,7 @@ static kvern_trie_node *close_cut(kvern_trie *trie, kvern_trie_node *node, kvern
     kvern_trie_node *parent = node->parent;
     child->run = node->run;
     child->count += node->count;
-    child->hits += node->hits;
+    child->inner_hits += node->hits + node->inner_hits;
     child->parent = parent;
     parent->children = replace_sibling(parent->children, node->run[0], child);
     leave_node(trie, node, rest);

@@ -43,7 +43,8 @@ struct kvern_trie_node {
     size_t end; // words from the root to here
     kvern_trie_item *item;
     size_t holds;        // of those who are about to put something here
-    uint64_t hits;       // lookups whose longest prefix ended on the edge
+    uint64_t hits;       // lookups whose longest prefix ended here,
+    uint64_t inner_hits; // or on the edge that leads here
     size_t least;        // floor at and below it
     size_t least_beside; // in its part of the treap
 };

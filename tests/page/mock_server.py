@@ -25,13 +25,15 @@ SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start
 def layer(**facts):
     return {
         "layers": 30,
-        "kind": "attention",
-        "storage": "k64=bf16:v64=bf16",
+        "kind": "full",
+        "storage": "full:h3:k64=bf16:v64=bf16",
         "window": 0,
-        "sinks": 0,
+        "keep": 0,
+        "slack": 0,
+        "chunk": 0,
         "residual": 0,
-        "residual_sinks": 0,
-        "start": 0,
+        "precise_sinks": 0,
+        "start": None,
         "bytes_per_token": 23040,
         **facts,
     }
@@ -40,23 +42,24 @@ def layer(**facts):
 def row(number, state, length, room, **facts):
     return {
         "id": f"chatcmpl-{number}",
+        "request": number,
         "state": state,
         "length": length,
-        "prompt": min(length, 300),
-        "generated": 40,
-        "shared": 0,
+        "room": room,
+        "prompt_tokens": min(length, 300),
+        "generated_tokens": 40,
+        "shared_tokens": 0,
+        "stored_tokens": 0,
         "from": None,
         "why": None,
-        "room": room,
-        "converted": [False, False],
-        "bytes": 23040 * length,
         "seconds": 1.5,
+        "converted": [False, False],
         **facts,
     }
 
 
 def tree(branches, length=100):
-    nodes = [{"parent": -1, "from": 0, "to": 34, "text": SYSTEM, "entry": False, "hits": branches, "pinned": 0}]
+    nodes = [{"parent": -1, "from": 0, "to": 34, "text": SYSTEM, "entry": False, "hits": branches, "pins": 0}]
     questions = (
         "Why is the sky blue?",
         "How does a hand mill work?",
@@ -74,7 +77,7 @@ def tree(branches, length=100):
                 "text": questions[i % 5] + "<|im_end|>\n<|im_start|>assistant\n",
                 "entry": True,
                 "hits": i % 3,
-                "pinned": 0,
+                "pins": 0,
                 "floor": 0,
             }
         )
@@ -87,7 +90,7 @@ def tree(branches, length=100):
                     "text": "Tell me more about that.",
                     "entry": True,
                     "hits": 0,
-                    "pinned": 1,
+                    "pins": 1,
                     "floor": 0,
                 }
             )
@@ -107,50 +110,44 @@ def store(entries, lookups):
         "misses": lookups - lookups // 6 - lookups // 2,
         "tokens_asked": lookups * 90,
         "tokens_lent": lookups * 57,
-        "loans": lookups // 2,
-        "publications": entries,
         "evictions": 3,
-        "why": [
-            {"why": "no stored tokens have more in common", "lookups": lookups // 2, "missed": 2},
-            {"why": "all but the last token", "lookups": lookups // 6, "missed": 0},
-            {"why": "nothing is stored under the key", "lookups": 1, "missed": 1},
-        ],
+        "why": {
+            "no stored tokens have more in common": lookups // 2,
+            "all but the last token": lookups // 6,
+            "nothing is stored under the key": 1,
+        },
+        "why_missed": {"no stored tokens have more in common": 2, "nothing is stored under the key": 1},
         "tree": tree(entries),
     }
 
 
 def cache(rows=(), layers=None, **facts):
-    held = sum(r["bytes"] for r in rows)
+    held = sum(23040 * r["length"] for r in rows)
     return {
         "model": "smollm2",
-        "context": 8192,
+        "context_length": 8192,
         "page_positions": 64,
         "kv": "bf16",
-        "uptime_seconds": 100,
-        "threads": 2,
         "memory": {
             "budget_bytes": 1 << 30,
-            "bytes": held + 90000000,
+            "held_bytes": held + 90000000,
             "peak_bytes": 420000000,
-            "rows_bytes": held,
-            "store_bytes": 80000000,
+            "page_bytes": held + 80000000,
+            "row_bytes": held,
         },
         "layers": layers or [layer()],
-        "rows_max": 8,
         "rows": list(rows),
-        "queue": {"waiting": 0, "most": 64, "oldest_seconds": 0.0, "tokens": 0},
+        "queue": {"running": len(rows), "waiting": 0, "rows": 8, "waiting_limit": 64, "draining": False},
         "totals": {
             "steps": 1,
             "prompt_tokens": 1200,
             "generated_tokens": 5400,
             "shared_tokens": 3100,
             "stored_tokens": 3000,
-            "finished": 20,
-            "cancelled": 1,
-            "failed": 0,
-            "peak_rows": 5,
+            "seconds": 12.5,
         },
         "store": None,
+        "disk": None,
         **facts,
     }
 
@@ -158,8 +155,8 @@ def cache(rows=(), layers=None, **facts):
 def busy(second):
     """A server with much to do: rows of all states, quantized layers, windows."""
     layers = [
-        layer(layers=5, storage="k256=bf16:v256=bf16", window=512),
-        layer(layers=13, storage="k256=affine4g64bf16:v256=affine4g64bf16", residual=192),
+        layer(layers=5, kind="window", storage="window512:h1:k256=bf16:v256=bf16", window=512),
+        layer(layers=13, storage="full:h1:k256=affine4g64bf16:v256=affine4g64bf16", residual=192),
     ]
     grown = int(40 * second)
     rows = [
@@ -168,16 +165,25 @@ def busy(second):
             "decode",
             1400 + grown,
             2400,
-            shared=640,
+            shared_tokens=640,
             **{"from": "memory"},
             why="no stored tokens have more in common",
         ),
-        row(2, "decode", 800 + grown, 1212, shared=640, **{"from": "row"}),
-        row(3, "prompt", min(1900, 256 + 8 * grown), 2100, prompt=1900, shared=64, **{"from": "memory"}, generated=0),
+        row(2, "decode", 800 + grown, 1212, shared_tokens=640, **{"from": "row"}),
+        row(
+            3,
+            "prompt",
+            min(1900, 256 + 8 * grown),
+            2100,
+            prompt_tokens=1900,
+            shared_tokens=64,
+            **{"from": "memory"},
+            generated_tokens=0,
+        ),
         row(4, "decode", 230 + grown, 900),
     ]
     told = cache(rows, layers, store=store(9, 60), kv="balanced", model="gemma3-270m")
-    told["queue"] = {"waiting": 3, "most": 64, "oldest_seconds": 1.4, "tokens": 900}
+    told["queue"]["waiting"] = 3
     told["totals"]["generated_tokens"] += int(160 * second + 25 * (second % 3))
     told["totals"]["prompt_tokens"] += int(90 * second) + 400 * int(second / 4)
     return told
@@ -186,9 +192,11 @@ def busy(second):
 def huge(second):
     """Contexts of 128 Ki positions, and a full tree."""
     rows = [
-        row(i, "decode", 131072 - 3500 * i, 131072, shared=65536 if i % 2 else 0, **{"from": "disk"}) for i in range(32)
+        row(i, "decode", 131072 - 3500 * i, 131072, shared_tokens=65536 if i % 2 else 0, **{"from": "disk"})
+        for i in range(32)
     ]
-    told = cache(rows, [layer(layers=24), layer(layers=8, window=4096)], store=store(400, 4000), rows_max=32)
+    told = cache(rows, [layer(layers=24), layer(layers=8, kind="window", window=4096)], store=store(400, 4000))
+    told["queue"]["rows"] = 32
     told["totals"]["generated_tokens"] += int(900 * second)
     return told
 

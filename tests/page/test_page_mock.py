@@ -300,12 +300,18 @@ class Cache(PageCase):
         self.mock.scene = lambda second: mock_server.cache(
             [
                 mock_server.row(
-                    1, "decode", 700, 1000, shared=256, **{"from": "memory"}, why="no stored tokens have more in common"
+                    1,
+                    "decode",
+                    700,
+                    1000,
+                    shared_tokens=256,
+                    **{"from": "memory"},
+                    why="no stored tokens have more in common",
                 )
             ],
             [
                 mock_server.layer(layers=5, window=128),
-                mock_server.layer(layers=13, storage="k64=affine4g64:v64=affine4g64", residual=64),
+                mock_server.layer(layers=13, storage="full:h3:k64=affine4g64:v64=affine4g64", residual=64),
             ],
         )
         page = self.open(prefers_reduced_motion="reduce")
@@ -313,17 +319,17 @@ class Cache(PageCase):
         page.wait("document.querySelectorAll('canvas.strip').length === 2")
         labels = page.value("[...document.querySelectorAll('canvas.strip')].map((c) => c.getAttribute('aria-label'))")
         self.assertIn(
-            "5 layers, window 128: 8 pages passed by the window, 3 pages of its own, 5 pages of room", labels[0]
+            "5 layers, window 128: 8 pages passed by the window, 3 pages computed, 5 pages of room", labels[0]
         )
         self.assertIn(
-            "4 pages shared in 4.5 bits, quantized, 5 pages of its own in 4.5 bits, quantized, 2 pages of its own,"
+            "4 pages taken over in 4.5 bits, quantized, 5 pages computed in 4.5 bits, quantized, 2 pages computed,"
             " 5 pages of room",
             labels[1],
         )
         self.assertIn("256 reused from memory", page.value("document.getElementById('rows').innerText"))
 
     def test_strips_are_read_by_keys(self):
-        self.mock.scene = lambda second: mock_server.cache([mock_server.row(1, "decode", 700, 1000, shared=256)])
+        self.mock.scene = lambda second: mock_server.cache([mock_server.row(1, "decode", 700, 1000, shared_tokens=256)])
         page = self.open(prefers_reduced_motion="reduce")
         page.wait("document.querySelector('canvas.strip')")
         page.press("Tab")
@@ -336,11 +342,12 @@ class Cache(PageCase):
         self.assertTrue(page.value("document.getElementById('tip').hidden"))
 
     def test_the_picture_is_drawn(self):
-        self.mock.scene = lambda second: mock_server.cache([mock_server.row(1, "decode", 640, 1280, shared=256)])
+        self.mock.scene = lambda second: mock_server.cache([mock_server.row(1, "decode", 640, 1280, shared_tokens=256)])
         page = self.open(prefers_reduced_motion="reduce")
         page.wait("document.querySelector('canvas.strip')")
         colours = page.value("""(() => { const c = document.querySelector('canvas.strip'), g = c.getContext('2d');
-            return [0, 7, 15].map((p) => [...g.getImageData(p * 16 + 8, 20, 1, 1).data].join()); })()""")
+            const width = Math.min(22, Math.floor(c.clientWidth / 24));
+            return [0, 7, 15].map((p) => [...g.getImageData(p * width + 8, 20, 1, 1).data].join()); })()""")
         self.assertEqual(len(set(colours)), 3, colours)  # shared, own, room
 
     def test_prefixes_and_reasons(self):
@@ -351,7 +358,7 @@ class Cache(PageCase):
         for words in (
             "63%",
             "You are a helpful assistant.",
-            "9 hits",
+            "18 hits",
             "no stored tokens have more in common",
             "2 found nothing",
         ):

@@ -21,6 +21,8 @@ int main(int argc, char **argv)
     save(&(small_model){.answer = "caf\xc3\xa9!"}, argv[1], "chain.gguf");
     save(&(small_model){.answer = "01234567", .endless = true, .context = 4096}, argv[1],
          "endless.gguf");
+    save(&(small_model){.answer = "01234567", .endless = true, .context = 65536}, argv[1],
+         "long.gguf");
     save(&(small_model){.context = 512}, argv[1], "random.gguf");
     save(&(small_model){.chat = ""}, argv[1], "plain.gguf");
     return 0;

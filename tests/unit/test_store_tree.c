@@ -138,6 +138,39 @@ static void hits_are_counted_where_prefixes_end(void **state)
     store_bed_close(b);
 }
 
+// A prompt takes over the front of an edge, and is published, which cuts the edge there.
+static void a_cut_gives_hits_to_whom_they_were(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(0);
+    int32_t tokens[30];
+    prompt(tokens, 10, 20, 3);
+    store_put(b, NULL, tokens, 20);
+    assert_int_equal(store_found(b, NULL, tokens, 20), 19);
+    prompt(tokens, 20, 30, 3); // ten of them in common
+    assert_int_equal(store_found(b, NULL, tokens, 30), 10);
+    store_repeat(tokens + 10, 10, 3);
+    assert_int_equal(store_found(b, NULL, tokens, 30), 20); // to its end
+    prompt(tokens, 10, 25, 4);
+    assert_int_equal(store_found(b, NULL, tokens, 25), 10);
+    assert_int_equal(list(b, NULL, ROOM).nodes[0].hits, 4);
+    store_put(b, NULL, tokens, 25);
+    tree t = list(b, NULL, ROOM);
+    assert_int_equal(t.count, 3);
+    assert_int_equal(t.nodes[0].hits, 3);
+    assert_int_equal(t.nodes[1].hits, 1);
+    assert_int_equal(t.nodes[2].hits, 0);
+    prompt(tokens, 10, 20, 3); // the other one goes, and it is one edge again
+    assert_int_equal(store_found(b, NULL, tokens, 20), 19);
+    (void)kvern_store_give_up(b->store, 1);
+    t = list(b, NULL, ROOM);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.nodes[0].end, 20);
+    assert_int_equal(t.nodes[0].hits, 5);
+    store_expect_sound(b);
+    store_bed_close(b);
+}
+
 static void what_has_no_room_is_left_out(void **state)
 {
     (void)state;
@@ -240,6 +273,7 @@ int main(void)
         cmocka_unit_test(entries_part_where_they_differ),
         cmocka_unit_test(other_keys_are_not_listed),
         cmocka_unit_test(hits_are_counted_where_prefixes_end),
+        cmocka_unit_test(a_cut_gives_hits_to_whom_they_were),
         cmocka_unit_test(what_has_no_room_is_left_out),
         cmocka_unit_test(refusals),
         cmocka_unit_test(random_trees),

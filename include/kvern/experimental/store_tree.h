@@ -21,8 +21,8 @@ extern "C" {
 typedef struct kvern_store_node {
     int64_t parent;     // index of the node whose tokens lie in front; -1: none
     int64_t begin, end; // positions of the stretch
-    // Prompts whose longest prefix in the store ended in this stretch, since it is one: where a
-    // stretch is cut in two, they stay with the second one.
+    // Prompts whose longest prefix in the store ended in this stretch. Where a stretch is cut in
+    // two, those that did not reach its end are the first one's.
     uint64_t hits;
     // Of the entry that ends with the stretch:
     int64_t floor; // the fewest positions that it serves (kvern/store.h); -1: no entry ends here
