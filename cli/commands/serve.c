@@ -243,6 +243,7 @@ static server_options options_of(const serve_options *options, const served_mode
                    .most_queued = options->queue,
                    .model_name = name,
                    .kv = kv,
+                   .chats = m->chat,
                    .shows_texts = is_private(options)},
         .chat = m->chat,
         .defaults = {.system = session->system,

@@ -108,12 +108,13 @@ static json_t *disk_json(const worker_facts *facts)
 bool snapshot_write(const schedule *s, const worker_options *options, const job *jobs,
                     const worker_facts *facts, text_buffer *out)
 {
-    json_t *all = json_pack(
-        "{s:s, s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model", options->model_name,
-        "kv", options->kv, "context_length", (json_int_t)options->schedule.context_length,
-        "page_positions", KVERN_PAGE_POSITIONS, "memory", memory_json(facts), "queue",
-        queue_json(facts), "totals", totals_json(facts), "layers",
-        snapshot_layers(options->composition), "rows", snapshot_rows(s, options->composition, jobs),
-        "store", store_json(options, facts), "disk", disk_json(facts));
+    json_t *all =
+        json_pack("{s:s, s:b, s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
+                  options->model_name, "chats", (int)options->chats, "kv", options->kv,
+                  "context_length", (json_int_t)options->schedule.context_length, "page_positions",
+                  KVERN_PAGE_POSITIONS, "memory", memory_json(facts), "queue", queue_json(facts),
+                  "totals", totals_json(facts), "layers", snapshot_layers(options->composition),
+                  "rows", snapshot_rows(s, options->composition, jobs), "store",
+                  store_json(options, facts), "disk", disk_json(facts));
     return server_json_write(all, out);
 }

@@ -18,6 +18,7 @@ typedef struct worker_options {
     // For GET /cache:
     const char *model_name;
     const char *kv;   // how rows are stored, as the program's options name it
+    bool chats;       // there is a chat template
     bool shows_texts; // of prompts: nobody may look but who sent them
 } worker_options;
 

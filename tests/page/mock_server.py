@@ -279,6 +279,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.allowed():
             return
+        assert self.path == ("/v1/chat/completions" if "messages" in body else "/v1/completions")
         mock.asked.append(body)
         if mock.refuse:
             status, headers, message = mock.refuse
@@ -298,10 +299,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             for number, piece in enumerate(pieces):
                 if number == mock.breaks_after:
                     return
-                self.event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+                what = {"delta": {"content": piece}} if "messages" in body else {"text": piece}
+                self.event({"choices": [{"index": 0, **what, "finish_reason": None}]})
                 time.sleep(mock.pause)
             self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-            reused = 20 if len(body["messages"]) > 1 else 0
+            reused = 20 if len(body.get("messages", [])) > 1 else 0
             self.event(
                 {
                     "choices": [],

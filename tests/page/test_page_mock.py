@@ -189,6 +189,20 @@ class Chat(PageCase):
         page.wait(DONE)
         self.assertEqual(len(self.mock.asked[1]["messages"]), 1)
 
+    def test_a_model_without_a_template_goes_on_with_texts(self):
+        self.mock.scene = lambda second: mock_server.cache(chats=False)
+        page = self.open()
+        self.assertEqual(
+            page.value("document.getElementById('input').placeholder"), "A text that the model goes on with"
+        )
+        for number, text in enumerate(("Once upon ", " And"), 1):
+            self.say(text)
+            page.wait(f"{MESSAGES}.length === {number} && {DONE}")
+        self.assertIn("scatters short waves", page.value(f"{LAST}.innerText"))
+        self.assertEqual(self.mock.asked[0]["prompt"], "Once upon ")
+        self.assertEqual(self.mock.asked[1]["prompt"], f"Once upon {mock_server.ANSWER} And")
+        self.assertNotIn("messages", self.mock.asked[1])
+
     def test_shift_enter_is_a_new_line(self):
         page = self.open()
         page.type("a")
@@ -346,7 +360,7 @@ class Cache(PageCase):
         page = self.open(prefers_reduced_motion="reduce")
         page.wait("document.querySelector('canvas.strip')")
         colours = page.value("""(() => { const c = document.querySelector('canvas.strip'), g = c.getContext('2d');
-            const width = Math.min(22, Math.floor(c.clientWidth / 24));
+            const width = Math.min(30, Math.floor(c.clientWidth / 20));
             return [0, 7, 15].map((p) => [...g.getImageData(p * width + 8, 20, 1, 1).data].join()); })()""")
         self.assertEqual(len(set(colours)), 3, colours)  # shared, own, room
 

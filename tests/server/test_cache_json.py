@@ -91,6 +91,11 @@ class Cache(unittest.TestCase):
                 parent = nodes[node["parent"]] if node["parent"] >= 0 else {"to": 0}
                 self.assertEqual(node["from"], parent["to"])
 
+    def test_whether_it_chats(self):
+        for name, chats in (("chain", True), ("plain", False)):
+            with Server(name) as server:
+                self.assertIs(server.get("/cache").json()["chats"], chats)
+
     def test_no_store_no_tree(self):
         with Server("chain", "--no-cache") as server:
             self.assertIsNone(server.get("/cache").json()["store"])
