@@ -19,6 +19,13 @@ ANSWER = (
     "What reaches the eye from all sides is therefore mostly blue.\n\n"
     "```\nintensity ~ 1 / wavelength^4\n```\n\nAt sunset the light's way is longer, and what is left is red."
 )
+METRICS = b"""# TYPE kvern_time_to_first_token_seconds histogram
+kvern_time_to_first_token_seconds_bucket{le="+Inf"} 10
+kvern_time_to_first_token_seconds_sum 1.2
+kvern_time_to_first_token_seconds_count 10
+kvern_inter_token_latency_seconds_sum{model="a"} 0.85
+kvern_inter_token_latency_seconds_count{model="a"} 100
+"""
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
 
 
@@ -112,11 +119,11 @@ def store(entries, lookups):
         "tokens_lent": lookups * 57,
         "evictions": 3,
         "why": {
-            "no stored tokens have more in common": lookups // 2,
+            "nothing that is kept begins the same for longer": lookups // 2,
             "all but the last token": lookups // 6,
-            "nothing is stored under the key": 1,
+            "nothing is kept of this model yet": 1,
         },
-        "why_missed": {"no stored tokens have more in common": 2, "nothing is stored under the key": 1},
+        "why_missed": {"nothing that is kept begins the same for longer": 2, "nothing is kept of this model yet": 1},
         "tree": tree(entries),
     }
 
@@ -167,7 +174,7 @@ def busy(second):
             2400,
             shared_tokens=640,
             **{"from": "memory"},
-            why="no stored tokens have more in common",
+            why="nothing that is kept begins the same for longer",
         ),
         row(2, "decode", 800 + grown, 1212, shared_tokens=640, **{"from": "row"}),
         row(
@@ -266,11 +273,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             self.send_json({"object": "list", "data": [{"id": "smollm2", "object": "model"}]})
         elif self.path == "/metrics":
-            self.send(
-                200,
-                "text/plain",
-                b"vllm:time_to_first_token_seconds_sum 1.2\nvllm:time_to_first_token_seconds_count 10\n",
-            )
+            self.send(200, "text/plain", METRICS)
         else:
             self.send_json({"error": {"message": "There is nothing here."}}, 404)
 

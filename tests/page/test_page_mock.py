@@ -46,6 +46,10 @@ FAINT = """(() => {
 WIDE = """(() => {
     const out = [...document.body.querySelectorAll('*')].filter((e) => e.checkVisibility()
         && !e.closest('.unseen, pre, .skip') && e.getBoundingClientRect().right > innerWidth + .5);
+    // Nor does a text stick out of its box.
+    const sticksOut = (e) => e.checkVisibility() && e.clientWidth && e.scrollWidth > e.clientWidth + 1
+        && getComputedStyle(e).overflowX === 'visible' && !e.matches('#store, #tree-part');
+    out.push(...[...document.body.querySelectorAll('.card, .card *, .message, .button')].filter(sticksOut));
     const page = document.scrollingElement.scrollWidth > innerWidth ? ['the page'] : [];
     return out.map((e) => `${e.tagName}#${e.id}.${e.className}`).concat(page);
 })()"""
@@ -320,7 +324,7 @@ class Cache(PageCase):
                     1000,
                     shared_tokens=256,
                     **{"from": "memory"},
-                    why="no stored tokens have more in common",
+                    why="nothing that is kept begins the same for longer",
                 )
             ],
             [
@@ -373,13 +377,31 @@ class Cache(PageCase):
             "63%",
             "You are a helpful assistant.",
             "18 hits",
-            "no stored tokens have more in common",
+            "nothing that is kept begins the same for longer",
             "2 found nothing",
         ):
             self.assertIn(words, text)
         page.value("document.querySelector('#tree [tabindex=\"0\"]').focus()")
         page.press("ArrowDown")
         self.assertEqual(page.value("document.activeElement.getAttribute('aria-level')"), "2")
+
+    def test_what_is_on_disk(self):
+        disk = {"budget_bytes": 0, "bytes": 2500000, "entries": 3, "lookups": 8, "full_hits": 1, "partial_hits": 2}
+        self.mock.scene = lambda second: mock_server.cache(
+            store=mock_server.store(1, 8), disk={**disk, "misses": 5, "tokens_lent": 700, "why": {}}
+        )
+        page = self.open()
+        page.wait("!document.getElementById('disk').hidden")
+        self.assertEqual(
+            page.value("document.getElementById('disk').textContent"),
+            "On disk: 3 entries, 2.5 MB; 3 of 8 lookups found something, 700 tokens came from there.",
+        )
+
+    def test_latencies_are_those_of_the_metrics(self):
+        page = self.open()
+        page.wait("document.getElementById('speed-more').textContent.includes('first')")
+        words = page.value("document.getElementById('speed-more').textContent").replace("\xa0", " ")
+        self.assertIn("first in 120 ms, others in 8.5 ms", words)
 
     def test_empty_states_say_something(self):
         for told, words in (
@@ -391,6 +413,15 @@ class Cache(PageCase):
             text = page.value("document.getElementById('cache').innerText")
             self.assertIn(words, text)
             self.assertIn("Send a message", text)
+
+    def test_the_legend_has_what_there_is(self):
+        shown = (
+            "[...document.querySelectorAll('#legend li')].filter((e) => e.checkVisibility()).map((e) => e.textContent)"
+        )
+        self.mock.scene = lambda second: mock_server.cache()
+        self.assertEqual(self.open().value(shown), ["computed page", "page taken over", "room"])
+        self.mock.scene = mock_server.busy
+        self.page.wait(f"{shown}.length === 5")
 
     def test_a_cache_that_tells_little(self):
         self.mock.scene = lambda second: {

@@ -31,7 +31,7 @@ class Rows(unittest.TestCase):
             self.assertEqual(row["room"], 65536)
             self.assertEqual(row["shared_tokens"], 0)
             self.assertIsNone(row["from"])
-            self.assertEqual(row["why"], "nothing is stored under the key")
+            self.assertEqual(row["why"], "nothing is kept of this model yet")
             self.assertEqual(row["length"], row["prompt_tokens"] + row["generated_tokens"] - 1)
             later = next(told["rows"][0] for told in looks(server)
                          if told["rows"][0]["length"] > row["length"])
@@ -49,7 +49,7 @@ class Rows(unittest.TestCase):
             common = len(f"user\n{QUESTION}")  # a token for <|im_start|>, one for the two l
             self.assertEqual((row["shared_tokens"], row["stored_tokens"]), (common, common))
             self.assertEqual(row["from"], "memory")
-            self.assertEqual(row["why"], "no stored tokens have more in common")
+            self.assertEqual(row["why"], "nothing that is kept begins the same for longer")
             response.close()
             connection.close()
 
