@@ -142,7 +142,8 @@ class Refusals(PageCase):
         with Server("chain") as server:
             page = self.open(server)
             page.wait(LIVE)
-            self.assertEqual(server.stop(), 0)
+            server.process.terminate()
+            self.assertEqual(server.process.wait(serving.PATIENCE), 0)
             page.wait("document.getElementById('health').textContent === 'no answer'")
             self.say(page, "hi")
             page.wait("document.querySelector('.failure')")
