@@ -47,6 +47,13 @@ static kvern_status fail_plainly(const conversion *c, kvern_status status)
     return engine_fail(c->error, status, "%s", kvern_error_detail());
 }
 
+// The same where the library could do otherwise if it were asked to.
+static kvern_status fail_to_convert(const conversion *c, kvern_status status)
+{
+    const bool choice = strstr(kvern_error_detail(), "can be asked for") != NULL;
+    return engine_fail(c->error, status, "%s%s", kvern_error_detail(), choice ? " (--recode)" : "");
+}
+
 // ---- The model ----
 
 static kvern_status read_model(const conversion *c, model_source *source, convert_model *model)
@@ -152,7 +159,7 @@ static kvern_status import_state(conversion *c, const kvern_mlx_file *file,
     kvern_composition *layers = c->own ? c->own : c->model.composition;
     kvern_status status = kvern_mlx_import(file, layers, &options, &c->state);
     c->rows = kvern_mlx_rows(file);
-    return status == KVERN_OK ? status : fail_plainly(c, status);
+    return status == KVERN_OK ? status : fail_to_convert(c, status);
 }
 
 // The identity of rows from a prompt cache, and what its strings are from.
@@ -412,7 +419,7 @@ static kvern_status export_rows(const conversion *c, const made_notes *notes, si
     options.note_count = notes->count;
     kvern_status status = kvern_mlx_export(c->state, c->options->has_row ? &row : NULL,
                                            c->options->has_row, c->options->out, &options);
-    return status == KVERN_OK ? status : fail_plainly(c, status);
+    return status == KVERN_OK ? status : fail_to_convert(c, status);
 }
 
 static kvern_status to_prompt_cache(conversion *c, const kvern_file *file)

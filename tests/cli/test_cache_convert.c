@@ -212,11 +212,21 @@ static void test_rows_that_cannot_go_across(void **state)
         {"residual", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), KVERN_NO_START, 8, 4}};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         const char *path = save_layer(storage_layer(&none[i], 1, 32), NULL);
-        REFUSED("layer 0", path, "--key-pairs", "0");
+        REFUSED("has no cache for such codes; its values can be asked for (--recode)", path,
+                "--key-pairs", "0");
         CONVERT(path, "values.safetensors", "--key-pairs", "0", "--recode");
     }
     const kvern_layer lane = kvern_layer_lane(40);
-    REFUSED("lane", save_layer(lane, NULL), NULL);
+    REFUSED("has no cache for a lane", save_layer(lane, NULL), NULL);
+    const storage q4 = {"q4", STORAGE_AFFINE(4, 32), STORAGE_AFFINE(4, 32), KVERN_NO_START, 0, 0};
+    const char *path = save_layer(storage_layer(&q4, 1, 32), NULL);
+    REFUSED("codes of keys in pairs of neighbours, which cannot be turned; its values can be asked "
+            "for (--recode)",
+            path, "--key-pairs", "32");
+    const char *cache = CONVERT(path, "q4.safetensors", "--key-pairs", "0");
+    REFUSED("codes of keys cannot be turned to pairs of neighbours; a conversion can be asked for "
+            "(--recode)",
+            cache, "--key-pairs", "32");
 }
 
 static void test_the_order_of_keys_is_asked_for(void **state)
@@ -333,7 +343,8 @@ static void test_an_entry_goes_out_and_comes_back(void **state)
     REFUSED("rows of another model than", entry, "--model", program_path("other.gguf"));
     const char *cache = CONVERT(entry, "e.safetensors", "--model", model);
     REFUSED("rows of another model than", cache, "--model", program_path("other.gguf"));
-    REFUSED("layer 0", cache, "--model", model, "--kv", "f32");
+    REFUSED("k is stored in f32, in the file in bf16; a conversion can be asked for (--recode)",
+            cache, "--model", model, "--kv", "f32");
     const char *rows = CONVERT(cache, "e.kv", "--model", model);
     expect_same_tensors(entry, rows);
     json_t *said = inspect(rows), *first = inspect(entry);

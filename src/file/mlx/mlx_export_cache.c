@@ -48,12 +48,18 @@ static bool all_stored_as_numbers(const kvern_mlx_exporter *x, const kvern_cache
 }
 
 // QuantizedKVCache has one width of codes and one group for keys and values.
-static bool is_quantized(const kvern_mlx_exporter *x, const kvern_cache *cache)
+static bool has_quantized_class(const kvern_mlx_exporter *x, const kvern_cache *cache)
 {
     const kvern_layer *plan = &kvern_cache_planned(cache)->plan;
     return plan->kind == KVERN_LAYER_FULL && plan->k_codec.kind == KVERN_CODEC_AFFINE &&
-           kvern_codec_equal(&plan->k_codec, &plan->v_codec) && !x->options.k_pairs &&
-           !cache->coded_set && x->rows == 1 && all_converted(x, cache, true);
+           kvern_codec_equal(&plan->k_codec, &plan->v_codec) && !cache->coded_set && x->rows == 1 &&
+           all_converted(x, cache, true);
+}
+
+// Groups of codes are of other dims when pairs are turned.
+static bool is_quantized(const kvern_mlx_exporter *x, const kvern_cache *cache)
+{
+    return !x->options.k_pairs && has_quantized_class(x, cache);
 }
 
 // ---- The class ----
@@ -84,9 +90,12 @@ static kvern_status check_class(const kvern_mlx_exporter *x, const kvern_cache *
         return refuse(cache, "for several rows that keep positions");
     if (class == KVERN_MLX_CHUNKED && x->rows > 1)
         return refuse(cache, "for several rows of chunks");
-    if (x->options.conversion == KVERN_MLX_EXACT && !all_stored_as_numbers(x, cache))
-        return refuse(cache, "for such codes; its values can be asked for");
-    return KVERN_OK;
+    if (x->options.conversion != KVERN_MLX_EXACT || all_stored_as_numbers(x, cache))
+        return KVERN_OK;
+    return refuse(cache, has_quantized_class(x, cache)
+                             ? "for codes of keys in pairs of neighbours, which cannot be turned; "
+                               "its values can be asked for"
+                             : "for such codes; its values can be asked for");
 }
 
 kvern_status kvern_mlx_export_class(const kvern_mlx_exporter *x, size_t layer,

@@ -148,12 +148,17 @@ static kvern_status choose_form(const kvern_mlx_source *source, const kvern_cach
             wanted = form_codec(cache, p->stream, source->lengths[r]);
         exact = kvern_codec_equal(&given, &wanted);
     }
-    if (p->item->bits && p->stream->lane == KVERN_LANE_K && source->k_pairs)
-        exact = false; // groups of codes are of other dims
+    const bool turned = p->item->bits && p->stream->lane == KVERN_LANE_K && source->k_pairs;
+    const bool equal = exact;
+    exact = exact && !turned; // groups of codes are of other dims
     p->codes = p->item->bits && exact;
     p->type = p->item->bits ? KVERN_F32 : kvern_mlx_type_of(p->from->parts[0]);
     if (exact || source->conversion == KVERN_MLX_CONVERT)
         return KVERN_OK;
+    if (equal)
+        return kvern_mlx_misfit(source, cache,
+                                "codes of keys cannot be turned to pairs of neighbours; a "
+                                "conversion can be asked for");
     char stored[KVERN_CODEC_NAME_BYTES], has[KVERN_CODEC_NAME_BYTES];
     kvern_codec_type_of(&wanted)->name(&wanted, stored);
     kvern_codec_type_of(&given)->name(&given, has);
