@@ -8,6 +8,7 @@
 
 #define DEFAULT_GROUP 64
 #define BITS_OF_BF16 16
+#define MISSING 0 // positions: as is said of all layers
 
 // A whole number of an object from 0 to `highest`; `absent` when it has no such key, or an error
 // when `absent` is negative.
@@ -26,6 +27,40 @@ static bool get_number(const json_t *object, const char *key, json_int_t highest
 static bool is_width(json_int_t bits)
 {
     return (bits >= 2 && bits <= 6) || bits == 8 || bits == BITS_OF_BF16;
+}
+
+// How many positions stay precise, as kvern_layer_storage has it.
+static kvern_status read_positions(const char *path, size_t index, const json_t *object,
+                                   const char *key, int64_t *out, engine_error *error)
+{
+    json_int_t count;
+    *out = MISSING;
+    if (!json_object_get(object, key)) {
+        return KVERN_OK;
+    }
+    if (!get_number(object, key, KVERN_MAX_WINDOW, -1, &count)) {
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           "%s: entry %zu: %s is not a number of positions", path, index, key);
+    }
+    *out = count ? count : KVERN_NO_RESIDUAL;
+    return KVERN_OK;
+}
+
+static kvern_status read_precise(const char *path, size_t index, const json_t *object,
+                                 kvern_layer_storage *out, engine_error *error)
+{
+    kvern_status status = read_positions(path, index, object, "residual", &out->residual, error);
+    if (status == KVERN_OK) {
+        status = read_positions(path, index, object, "precise_sinks", &out->precise_sinks, error);
+    }
+    if (status == KVERN_OK && out->k.kind == KVERN_CODEC_BF16 &&
+        (out->residual > 0 || out->precise_sinks > 0)) {
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           "%s: entry %zu (layer %zu): residual or precise_sinks of a layer in "
+                           "bf16",
+                           path, index, out->layer);
+    }
+    return status;
 }
 
 static kvern_status read_layer(const char *path, size_t index, const json_t *object,
@@ -54,7 +89,7 @@ static kvern_status read_layer(const char *path, size_t index, const json_t *obj
     out->k = bits == BITS_OF_BF16 ? kvern_codec_dense(KVERN_BF16)
                                   : kvern_codec_affine((uint32_t)bits, (uint32_t)group);
     out->v = out->k;
-    return KVERN_OK;
+    return read_precise(path, index, object, out, error);
 }
 
 static kvern_status read_array(const char *path, const json_t *array, kv_config *out,

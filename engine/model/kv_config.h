@@ -9,7 +9,9 @@
 //     64}]
 //
 // bits is 2, 3, 4, 5, 6 or 8, or 16 for bf16; keys and values alike. A group_size that is missing
-// is 64.
+// is 64. Two keys are ours: residual and precise_sinks, how many of the newest and of the first
+// positions stay in bf16 in a layer of less bits (kvern_layer_storage), 0 for none. Where they are
+// missing, the layer has what is said of all.
 
 #include "engine/base/error.h"
 

@@ -26,15 +26,19 @@ extern "C" {
 //     storage.layers = others;
 //     storage.layer_count = 1;
 //
-// Entries are as far apart as this struct is long, which does not change; later releases use the
-// reserved words.
+// Entries are as far apart as this struct is long, which does not change.
 typedef struct kvern_layer_storage {
-    size_t layer;         // its index in the array that kvern_storage_apply is given
-    kvern_codec k, v;     // of its keys and of its values; bf16 in both: no start. In a layer of
-                          // latents: of these, and of the rotated keys; its index keys are as
-                          // kvern_storage.index says
-    uint64_t reserved[2]; // 0
+    size_t layer; // its index in the array that kvern_storage_apply is given
+    // Of its keys and of its values; bf16 in both: no start. In a layer of latents: of these, and
+    // of the rotated keys; its index keys are as kvern_storage.index says.
+    kvern_codec k, v;
+    // Instead of kvern_storage's, window_residual included; 0: as that says, KVERN_NO_RESIDUAL:
+    // nothing stays precise. 0 in layers of latents.
+    int64_t residual, precise_sinks;
 } kvern_layer_storage;
+
+// No position of a layer is kept precise, whatever is said of the others.
+#define KVERN_NO_RESIDUAL (-1)
 
 // How the layers of a model are stored: a quantization recipe. Three rules, each of which wins over
 // those before it: one pair of codecs for all layers, bf16 for some of the first and the last ones
@@ -117,9 +121,9 @@ KVERN_API KVERN_CHECK kvern_status kvern_codec_parse(const char *name, uint32_t 
 // throughout has no start and no residual. `storage` and its exceptions are borrowed for the call.
 // On failure no layer changed. Errors: KVERN_ERR_ARGUMENT (NULL, a size that is not known, or
 // layers of several sizes), KVERN_ERR_UNSUPPORTED (fields that the library does not know, or
-// reserved ones, are set), KVERN_ERR_RANGE (an exception for a layer that does not exist, or two
-// for one layer; more precise layers than layers; a negative residual). Whether codecs suit the
-// layers, kvern_composition_create says.
+// reserved ones, are set, or what is precise in latents), KVERN_ERR_RANGE (an exception for a layer
+// that does not exist, or two for one layer; more precise layers than layers; a negative residual).
+// Whether codecs suit the layers, kvern_composition_create says.
 KVERN_API KVERN_CHECK kvern_status kvern_storage_apply(const kvern_storage *storage,
                                                        kvern_layer *layers, size_t count);
 

@@ -88,10 +88,14 @@ static kvern_status check_exception(const kvern_layer_storage *other, size_t cou
     if (other->layer >= count)
         return kvern_fail(KVERN_ERR_RANGE, "storage for layer %zu, and there are %zu layers",
                           other->layer, count);
-    if (other->reserved[0] || other->reserved[1] || kvern_codec_has_reserved(&other->k) ||
-        kvern_codec_has_reserved(&other->v))
+    if (kvern_codec_has_reserved(&other->k) || kvern_codec_has_reserved(&other->v))
         return kvern_fail(KVERN_ERR_UNSUPPORTED, "storage for layer %zu: a reserved word is not 0",
                           other->layer);
+    if (other->residual < KVERN_NO_RESIDUAL || other->precise_sinks < KVERN_NO_RESIDUAL)
+        return kvern_fail(KVERN_ERR_RANGE,
+                          "storage for layer %zu: a residual of %" PRId64 ", %" PRId64
+                          " precise sinks",
+                          other->layer, other->residual, other->precise_sinks);
     return KVERN_OK;
 }
 
@@ -145,7 +149,12 @@ static const kvern_layer *layer_at(const kvern_layer *layers, size_t index)
 
 static bool has_precise(const kvern_storage *storage)
 {
-    return storage->residual > 0 || storage->precise_sinks > 0 || storage->window_residual > 0;
+    bool precise =
+        storage->residual > 0 || storage->precise_sinks > 0 || storage->window_residual > 0;
+    for (size_t i = 0; i < storage->layer_count; i++)
+        precise =
+            precise || storage->layers[i].residual > 0 || storage->layers[i].precise_sinks > 0;
+    return precise;
 }
 
 // Layers that are counted as the first and the last ones: shared layers keep nothing.
@@ -182,6 +191,10 @@ static kvern_status check_layers(const kvern_storage *storage, const kvern_layer
         if (layer_at(layers, at)->kind == KVERN_LAYER_RECURRENT)
             return kvern_fail(KVERN_ERR_UNSUPPORTED,
                               "storage for layer %zu, whose recurrent state is stored in f32", at);
+        if (layer_at(layers, at)->kind == KVERN_LAYER_LATENT &&
+            (storage->layers[i].residual || storage->layers[i].precise_sinks))
+            return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                              "storage for layer %zu: a residual or precise sinks of latents", at);
     }
     return KVERN_OK;
 }
@@ -215,26 +228,32 @@ static int64_t residual_of(const kvern_storage *storage, const kvern_layer *laye
     return is_apart(storage, layer) ? storage->window_residual : storage->residual;
 }
 
-// Recurrent layers have one storage, and layers of latents fields of their own.
-static void store_as(const kvern_storage *storage, kvern_layer *layers, size_t index, kvern_codec k,
-                     kvern_codec v)
+// What an exception says; without one, `usual`.
+static int64_t exception_or(int64_t said, int64_t usual)
 {
-    kvern_layer *layer = (kvern_layer *)layer_at(layers, index);
+    return said == 0 ? usual : said == KVERN_NO_RESIDUAL ? 0 : said;
+}
+
+// Recurrent layers have one storage, and layers of latents fields of their own.
+static void store_as(const kvern_storage *storage, kvern_layer *layers,
+                     const kvern_layer_storage *as)
+{
+    kvern_layer *layer = (kvern_layer *)layer_at(layers, as->layer);
     if (layer->kind == KVERN_LAYER_RECURRENT || layer->kind == KVERN_LAYER_LATENT ||
         layer->kind == KVERN_LAYER_SHARED)
         return;
     const kvern_codec bf16 = kvern_codec_dense(KVERN_BF16);
-    const int64_t residual = residual_of(storage, layer);
+    const int64_t residual = exception_or(as->residual, residual_of(storage, layer));
     const bool all = is_all_precise(layer, residual);
-    layer->k_codec = all ? bf16 : k;
-    layer->v_codec = all ? bf16 : v;
+    layer->k_codec = all ? bf16 : as->k;
+    layer->v_codec = all ? bf16 : as->v;
     const bool precise =
         kvern_codec_equal(&layer->k_codec, &bf16) && kvern_codec_equal(&layer->v_codec, &bf16);
     layer->start = precise ? KVERN_NO_START : storage->start;
     if (layer->size < PRECISE_SIZE)
         return;
     layer->residual = precise ? 0 : residual;
-    layer->precise_sinks = precise ? 0 : storage->precise_sinks;
+    layer->precise_sinks = precise ? 0 : exception_or(as->precise_sinks, storage->precise_sinks);
 }
 
 static void store_all(const kvern_storage *storage, kvern_layer *layers, size_t count)
@@ -244,12 +263,12 @@ static void store_all(const kvern_storage *storage, kvern_layer *layers, size_t 
     for (size_t i = 0, number = 0; i < count; i++) {
         if (layer_at(layers, i)->kind == KVERN_LAYER_SHARED)
             continue;
+        kvern_layer_storage as = {.layer = i, .k = storage->k, .v = storage->v};
+        if (is_apart(storage, layer_at(layers, i)))
+            as.k = storage->window_k, as.v = storage->window_v;
         if (number < storage->precise_first || number >= owners - storage->precise_last)
-            store_as(storage, layers, i, precise, precise);
-        else if (is_apart(storage, layer_at(layers, i)))
-            store_as(storage, layers, i, storage->window_k, storage->window_v);
-        else
-            store_as(storage, layers, i, storage->k, storage->v);
+            as.k = as.v = precise;
+        store_as(storage, layers, &as);
         number++;
     }
 }
@@ -287,9 +306,7 @@ kvern_status kvern_storage_apply(const kvern_storage *given, kvern_layer *layers
         return status;
     store_all_latents(&storage, layers, count);
     store_all(&storage, layers, count);
-    for (size_t i = 0; i < storage.layer_count; i++) {
-        const kvern_layer_storage *other = &storage.layers[i];
-        store_as(&storage, layers, other->layer, other->k, other->v);
-    }
+    for (size_t i = 0; i < storage.layer_count; i++)
+        store_as(&storage, layers, &storage.layers[i]);
     return KVERN_OK;
 }

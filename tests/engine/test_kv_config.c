@@ -68,6 +68,37 @@ static void test_good_file(void **state)
     kv_config_free(&config);
 }
 
+// What stays precise: a number, none, or what is said of all layers.
+static void test_precise_positions(void **state)
+{
+    (void)state;
+    kv_config config =
+        read_well("[{\"layer_idx\": 0, \"bits\": 4, \"residual\": 128, \"precise_sinks\": 4},"
+                  " {\"layer_idx\": 1, \"bits\": 4, \"residual\": 0, \"precise_sinks\": 0},"
+                  " {\"layer_idx\": 2, \"bits\": 4},"
+                  " {\"layer_idx\": 3, \"bits\": 16, \"residual\": 0}]");
+    static const int64_t wanted[][2] = {{128, 4}, {-1, -1}, {0, 0}, {-1, 0}};
+    assert_int_equal(config.count, 4);
+    kvern_layer layers[4];
+    for (size_t i = 0; i < 4; i++) {
+        layers[i] = kvern_layer_default(1, 64);
+        assert_int_equal(config.layers[i].residual, wanted[i][0]);
+        assert_int_equal(config.layers[i].precise_sinks, wanted[i][1]);
+    }
+    kvern_storage storage = kvern_storage_default();
+    storage.residual = 256;
+    storage.precise_sinks = 64;
+    storage.layers = config.layers;
+    storage.layer_count = config.count;
+    assert_ok(kvern_storage_apply(&storage, layers, 4));
+    static const int64_t applied[][2] = {{128, 4}, {0, 0}, {256, 64}, {0, 0}};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(layers[i].residual, applied[i][0]);
+        assert_int_equal(layers[i].precise_sinks, applied[i][1]);
+    }
+    kv_config_free(&config);
+}
+
 static void test_no_layers(void **state)
 {
     (void)state;
@@ -122,6 +153,20 @@ static void test_bad_entries(void **state)
         {"{\"layer_idx\": 5, \"bits\": 4, \"group_size\": -64}", "(layer 5): group_size is not"},
         {"{\"layer_idx\": 5, \"bits\": 4, \"group_size\": null}", "(layer 5): group_size is not"},
         {"{\"layer_idx\": 5, \"bits\": 4, \"group_size\": \"64\"}", "(layer 5): group_size is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": -1}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": 64.0}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": \"64\"}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": null}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": true}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"residual\": 4294967297}", "entry 1: residual is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"precise_sinks\": -64}",
+         "entry 1: precise_sinks is not"},
+        {"{\"layer_idx\": 5, \"bits\": 4, \"precise_sinks\": [64]}",
+         "entry 1: precise_sinks is not"},
+        {"{\"layer_idx\": 5, \"bits\": 16, \"residual\": 64}",
+         "entry 1 (layer 5): residual or precise_sinks of a layer in bf16"},
+        {"{\"layer_idx\": 5, \"bits\": 16, \"precise_sinks\": 4}",
+         "entry 1 (layer 5): residual or precise_sinks of a layer in bf16"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         char text[256];
@@ -203,9 +248,10 @@ static void test_composition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_file),    cmocka_unit_test(test_no_layers),
-        cmocka_unit_test(test_bad_entries),  cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_deep_nesting), cmocka_unit_test(test_composition),
+        cmocka_unit_test(test_precise_positions), cmocka_unit_test(test_good_file),
+        cmocka_unit_test(test_no_layers),         cmocka_unit_test(test_bad_entries),
+        cmocka_unit_test(test_bad_files),         cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_composition),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -235,6 +235,32 @@ static void test_residual(void **state)
     assert_non_null(strstr(kvern_error_detail(), "has no residual"));
 }
 
+// What an exception says of what stays precise is honoured or refused.
+static void test_residual_of_one_layer(void **state)
+{
+    (void)state;
+    kvern_layer layers[] = {kvern_layer_default(1, 64), kvern_layer_window(1, 64, 100),
+                            kvern_layer_latent(64, 0, 0)};
+    const kvern_codec q4 = kvern_codec_affine(4, 64);
+    kvern_layer_storage other = {.layer = 1, .k = q4, .v = q4, .residual = 60, .precise_sinks = 1};
+    kvern_storage storage = kvern_storage_default();
+    storage.layers = &other;
+    storage.layer_count = 1;
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    assert_int_equal(layers[0].residual, 0);
+    assert_int_equal(layers[1].residual, 60);
+    assert_int_equal(layers[1].precise_sinks, 1);
+    other.residual = 100; // all that a query sees
+    assert_ok(kvern_storage_apply(&storage, layers, 3));
+    assert_int_equal(layers[1].residual, 0);
+    assert_int_equal(layers[1].k_codec.kind, KVERN_CODEC_BF16);
+    other.residual = -2;
+    assert_status(KVERN_ERR_RANGE, kvern_storage_apply(&storage, layers, 3));
+    other = (kvern_layer_storage){.layer = 2, .k = q4, .v = q4, .residual = 64};
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_storage_apply(&storage, layers, 3));
+    assert_int_equal(layers[2].latent_codec.kind, KVERN_CODEC_F32);
+}
+
 // Codes of rotated vectors reach latents where somebody has asked for them there: not because all
 // keys and values are stored so.
 static void test_rotated_latents(void **state)
@@ -409,12 +435,19 @@ static void test_composition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_other_names_are_refused),
-        cmocka_unit_test(test_default_is_bf16), cmocka_unit_test(test_start),
-        cmocka_unit_test(test_precise_layers),  cmocka_unit_test(test_exceptions_win),
-        cmocka_unit_test(test_residual),        cmocka_unit_test(test_windows_apart),
-        cmocka_unit_test(test_presets),         cmocka_unit_test(test_refusals_change_nothing),
-        cmocka_unit_test(test_composition),     cmocka_unit_test(test_rotated_latents),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_other_names_are_refused),
+        cmocka_unit_test(test_default_is_bf16),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_precise_layers),
+        cmocka_unit_test(test_exceptions_win),
+        cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_windows_apart),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_refusals_change_nothing),
+        cmocka_unit_test(test_residual_of_one_layer),
+        cmocka_unit_test(test_composition),
+        cmocka_unit_test(test_rotated_latents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
