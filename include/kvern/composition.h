@@ -221,8 +221,9 @@ typedef struct kvern_layer {
     // whatever the appends were. A row stores a position in one form, and in both until an append
     // ends whose queries read it in both. With a start all of that begins when the row has reached
     // it, and nothing of a sliding window is dropped before. What has left the residual does not
-    // come back, so a row can be trimmed less far (kvern_cache_trimmable). Selections of positions
-    // and imports of padded planes are refused (KVERN_ERR_UNSUPPORTED).
+    // come back, so a row can be trimmed less far (kvern_cache_trimmable). Refused are selections
+    // of positions, codes in padded planes, and planes without all positions of a row
+    // (KVERN_ERR_UNSUPPORTED).
     int64_t residual;      // 0 to KVERN_MAX_WINDOW; less than `window`, or `chunk`
     int64_t precise_sinks; // likewise; where a window slides, those of them that it keeps
 

@@ -66,15 +66,25 @@ static kvern_status check_form(const kvern_plane *p)
     return KVERN_OK;
 }
 
+// Rows that keep positions precise have two forms of some, which planes do not say.
+static kvern_status check_precise(const kvern_cache *cache, const kvern_padded_planes *planes,
+                                  size_t r)
+{
+    const kvern_plane_set set = kvern_planes_of(cache, planes);
+    const bool codes = kvern_planes_have_codes(&set);
+    if (!codes && !columns_of(cache, planes, r).dropped)
+        return KVERN_OK;
+    return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                      "layer %zu, row %zu: planes %s for %s, which keeps positions precise",
+                      cache->layer, r, codes ? "of codes" : "without all positions",
+                      kvern_cache_signature(cache));
+}
+
 static kvern_status check_import(const kvern_cache *cache, const kvern_padded_planes *planes)
 {
     kvern_status status = kvern_planes_check(cache, planes);
     if (status || cache->batch->row_count == 0)
         return status;
-    if (cache->coded_set)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED,
-                          "layer %zu: planes for %s, which keeps positions precise; append them",
-                          cache->layer, kvern_cache_signature(cache));
     if (!planes->left_padding || !planes->offsets)
         return kvern_fail(KVERN_ERR_ARGUMENT, "layer %zu: left_padding or offsets is NULL",
                           cache->layer);
@@ -84,6 +94,8 @@ static kvern_status check_import(const kvern_cache *cache, const kvern_padded_pl
         const bool filled = !status && planes->left_padding[r] < planes->width;
         for (size_t s = 0; s < set.count && filled && !status; s++)
             status = check_form(&set.planes[s]);
+        if (cache->coded_set && filled && !status)
+            status = check_precise(cache, planes, r);
     }
     return status;
 }
@@ -138,9 +150,67 @@ static filling filling_of(const kvern_cache *cache, const kvern_padded_planes *p
     return f;
 }
 
+// ---- Rows that keep positions precise ----
+
+// What is coded of them follows from an append, and so they are appended to, one by one: the planes
+// of each begin elsewhere.
+
+static kvern_layer_rows one_row(const kvern_cache *cache, size_t r)
+{
+    kvern_layer_rows one = kvern_cache_layer_rows(cache);
+    KVERN_ASSERT(one.coded && !one.undos && r < one.count);
+    one.count = 1;
+    one.rows += r;
+    one.changes += r;
+    one.conversions += r;
+    one.coded += r;
+    one.coded_changes += r;
+    return one;
+}
+
+static kvern_status prepare_precise(kvern_cache *cache, const kvern_padded_planes *planes)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
+    kvern_status status = KVERN_OK;
+    kvern_layer_rows_clear_changes(&rows);
+    for (size_t r = 0; r < rows.count && !status; r++) {
+        const kvern_columns c = columns_of(cache, planes, r);
+        const kvern_layer_rows one = one_row(cache, r);
+        if (c.count)
+            status = layer->ops->prepare(layer, &one, &c.count, 0, 0);
+    }
+    if (status)
+        kvern_cache_cancel(cache);
+    return status;
+}
+
+static void fill_precise(kvern_cache *cache, const kvern_padded_planes *planes, size_t r)
+{
+    const kvern_planned_layer *layer = kvern_cache_planned(cache);
+    const kvern_columns c = columns_of(cache, planes, r);
+    const kvern_layer_rows one = one_row(cache, r);
+    const int64_t k = (int64_t)layer->plan.k_dim, v = (int64_t)layer->plan.v_dim;
+    const int64_t start =
+        (int64_t)(r * layer->plan.kv_heads) * planes->width + planes->left_padding[r];
+    const kvern_lane_views views = {
+        .lanes = {[KVERN_LANE_K] = {planes->k, planes->k_type, k, planes->width * k, &start},
+                  [KVERN_LANE_V] = {planes->v, planes->v_type, v, planes->width * v, &start}},
+        .both = {.phase = KVERN_PHASE_KNOWN}};
+    if (c.count == 0)
+        return;
+    layer->ops->commit(layer, &one);
+    layer->ops->store(layer, &one, &views, &c.count);
+    layer->ops->settle(layer, &one, 0);
+}
+
+// ---- Filling ----
+
 // Takes all that filling can fail for.
 static kvern_status prepare_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
+    if (cache->coded_set)
+        return prepare_precise(cache, planes);
     const kvern_layer_rows rows = kvern_cache_layer_rows(cache);
     memset(rows.changes, 0, rows.count * sizeof rows.changes[0]);
     for (size_t r = 0; r < cache->batch->row_count; r++) {
@@ -214,7 +284,10 @@ static void commit_import(kvern_cache *cache, const kvern_padded_planes *planes)
 {
     const kvern_fp_saved saved = kvern_fp_enter();
     for (size_t r = 0; r < cache->batch->row_count; r++) {
-        fill_row(cache, planes, r);
+        if (cache->coded_set)
+            fill_precise(cache, planes, r);
+        else
+            fill_row(cache, planes, r);
         cache->batch->lengths[r] = cache->rows[r].length;
     }
     kvern_fp_leave(saved);

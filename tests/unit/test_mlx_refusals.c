@@ -228,13 +228,15 @@ static void lengths_that_no_cache_says(void **unused)
 
 // ---- Conversions ----
 
-// Bf16 in the file, another storage in the layer: what an append of the values gives.
+// Bf16 in the file, another storage in the layer: what an append of the values gives, also
+// where the layer keeps positions precise.
 static void conversions_are_appends(void **unused)
 {
     (void)unused;
-    static const char *const names[] = {"f32", "f16", "q8", "q4", "rq4", "tq3"};
+    static const char *const names[] = {"f32", "f16", "q8", "q4", "rq4", "tq3", "q4", "tq3"};
+    static const int64_t residuals[] = {0, 0, 0, 0, 0, 0, 64, 30};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        mlx_case c = {.name = "wide", .rows = 1, .lengths = {40}, .layers = 1};
+        mlx_case c = {.name = "wide", .rows = 1, .lengths = {200}, .layers = 1};
         c.layer[0] = kvern_layer_default(2, 32);
         kvern_composition *plain = mlx_case_composition(file_context, &c), *other;
         kvern_state *state, *imported, *appended;
@@ -244,6 +246,7 @@ static void conversions_are_appends(void **unused)
         assert_ok(kvern_mlx_export(state, NULL, 0, path, NULL));
         assert_ok(kvern_codec_parse(names[i], 32, &c.layer[0].k_codec));
         c.layer[0].v_codec = c.layer[0].k_codec;
+        c.layer[0].residual = residuals[i];
         other = mlx_case_composition(file_context, &c);
         kvern_mlx_file *file;
         assert_ok(kvern_mlx_open(file_context, path, &file));
@@ -255,7 +258,7 @@ static void conversions_are_appends(void **unused)
         assert_ok(kvern_state_create(other, 1, &appended));
         mlx_case_fill(&c, 1, appended, 40);
         float wanted[2][2 * 32], got[2][2 * 32];
-        for (int64_t p = 0; p < 40; p++) {
+        for (int64_t p = 0; p < 200; p++) {
             assert_ok(
                 kvern_cache_export(kvern_state_cache(appended, 0), 0, p, 1, wanted[0], wanted[1]));
             assert_ok(kvern_cache_export(kvern_state_cache(imported, 0), 0, p, 1, got[0], got[1]));

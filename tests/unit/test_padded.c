@@ -139,7 +139,7 @@ static void every_storage_goes_and_comes_back(void **state)
         {40, 0, 0}, {64, 0, 5}, {100, 7, 20}, {150, 70, 0}, {8, 0, 3}};
     for (size_t s = 0; s < storage_count; s++) {
         if (storages[s].residual)
-            continue; // such rows are appended
+            continue; // codes of such rows are not handed out
         const bool starts = storages[s].start > 0 && storages[s].start != KVERN_NO_START;
         for (size_t i = 0; i < 2; i++) {
             const int64_t *of_rows = i == 0 && starts ? below : lengths[i];
@@ -304,8 +304,6 @@ static void numbers_are_stored_as_by_an_append(void **state)
     (void)state;
     static const int64_t lengths[4] = {400, 3, 0, 69};
     for (size_t s = 0; s < storage_count; s++) {
-        if (storages[s].residual)
-            continue; // such rows are appended
         check_numbers(storage_layer(&storages[s], 2, 64), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 4, 6), lengths);
         check_numbers(storage_window(&storages[s], 2, 64, 50, 0, 0), lengths);
@@ -358,7 +356,7 @@ static void emptied_rows_are_filled(void **state)
     (void)state;
     for (size_t s = 0; s < storage_count; s++) {
         if (storages[s].residual)
-            continue; // such rows are appended
+            continue; // codes of such rows are not handed out
         const kvern_layer layer = storage_window(&storages[s], 1, 64, 60, 3, 4);
         bed *b = bed_create(layer, 2);
         kvern_cache *used = new_cache(b, 2);
@@ -868,7 +866,7 @@ static void allocations_may_fail(void **state)
     static const int64_t lengths[3] = {100, 0, 300};
     for (size_t s = 0; s < storage_count; s++) {
         if (storages[s].residual)
-            continue; // such rows are appended
+            continue; // codes of such rows are not handed out
         const kvern_layer layer = storage_window(&storages[s], 1, 64, 90, 3, 0);
         bed *b = bed_create(layer, 3);
         kvern_cache *copy = new_cache(b, 3);
@@ -897,6 +895,66 @@ static void allocations_may_fail(void **state)
         padded_destroy(&planes);
         kvern_cache_destroy(copy);
         bed_destroy(b);
+    }
+}
+
+// Rows that keep positions precise take what an append of them takes, all or nothing; codes, and
+// rows without all of their positions, do not say what is precise.
+static void check_precise_rows(kvern_layer layer)
+{
+    static const int64_t lengths[3] = {300, 0, 90};
+    bed *b = bed_create(layer, 3), *from = bed_create(layer_of(1, 64, KVERN_F32), 3);
+    kvern_cache *copy = new_cache(b, 3);
+    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, lengths, 1, NULL);
+    feed_run(from->cache, KVERN_PHASE_WINDOW, sequences, lengths, 1, NULL);
+    padded_tensors planes = padded_export(from->cache);
+    for (int64_t refuse = 0;; refuse++) {
+        ledger_refuse(&b->books, refuse);
+        const kvern_status status = kvern_cache_import_padded(copy, &planes.planes);
+        const bool refused = ledger_relent(&b->books);
+        if (!refused) {
+            assert_ok(status);
+            assert_true(refuse > 1);
+            break;
+        }
+        if (status) {
+            assert_int_equal(status, KVERN_ERR_MEMORY);
+            assert_int_equal(kvern_cache_bytes(copy), 0);
+        }
+        kvern_cache_destroy(copy);
+        copy = new_cache(b, 3);
+    }
+    assert_int_equal(kvern_cache_bytes(copy), kvern_cache_bytes(b->cache));
+    expect_same_attends(b->cache, copy, 1, "precise rows");
+    kvern_cache *other = new_cache(b, 3);
+    padded_tensors codes = padded_create(from->cache, 300, true, false, KVERN_F32, KVERN_F32);
+    memcpy(codes.planes.left_padding, planes.planes.left_padding, 3 * sizeof(int64_t));
+    memcpy(codes.planes.offsets, planes.planes.offsets, 3 * sizeof(int64_t));
+    assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_import_padded(other, &codes.planes));
+    assert_non_null(strstr(kvern_error_detail(), "planes of codes"));
+    if (layer.kind != KVERN_LAYER_FULL) {
+        planes.planes.offsets[0] += 64;
+        assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_import_padded(other, &planes.planes));
+        assert_non_null(strstr(kvern_error_detail(), "planes without all positions"));
+    }
+    assert_int_equal(kvern_cache_bytes(other), 0);
+    kvern_cache_destroy(other);
+    kvern_cache_destroy(copy);
+    padded_destroy(&codes);
+    padded_destroy(&planes);
+    bed_destroy(from);
+    bed_destroy(b);
+}
+
+static void precise_rows_are_appended_to(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < storage_count; s++) {
+        if (!storages[s].residual)
+            continue;
+        check_precise_rows(storage_layer(&storages[s], 1, 64));
+        check_precise_rows(storage_window(&storages[s], 1, 64, 90, 3, 0));
+        check_precise_rows(storage_chunked(&storages[s], 1, 64, 128, 6));
     }
 }
 
@@ -976,6 +1034,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(wrong_exports_are_refused),
         cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(precise_rows_are_appended_to),
         cmocka_unit_test(reserved_room_is_used),
         cmocka_unit_test(a_distant_row_takes_few_pages),
     };

@@ -91,13 +91,17 @@ KVERN_API KVERN_CHECK kvern_status kvern_cache_export_padded(const kvern_cache *
 // Which positions see each other both ways (kvern_range) is not part of planes: a row that comes
 // from them can be trimmed anywhere.
 //
+// Layers that keep positions precise (kvern_layer.residual) are appended to, and so want numbers
+// of all positions.
+//
 // Uses reserved room, unless the row was not converted and is now. Nothing changes on failure.
 // Errors: KVERN_ERR_ARGUMENT (NULL, a size or type that does not exist, a stream in no or in both
 // forms, a plane of a stream that the layer does not have), KVERN_ERR_RANGE (a width or a left
 // padding that is negative, padding beyond the width, an offset below the columns, or beyond them
 // where no window has dropped positions, or with fewer columns than the window), KVERN_ERR_BUSY (a
 // row is not empty; a cache of a state), KVERN_ERR_UNSUPPORTED (codes for a stream that is not
-// stored in affine codes), KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// stored in affine codes, codes or a row without all positions where some are kept precise),
+// KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_cache_import_padded(kvern_cache *cache,
                                                              const kvern_padded_planes *planes);
 
