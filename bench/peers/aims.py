@@ -160,6 +160,18 @@ def storage_aims(results):
     ]
 
 
+def code_aims(results):
+    """Codes of rotated vectors beside bf16, and how fast they are made."""
+    decodes = [cell for cell in results.codes if cell.data["phase"] == "decode" and cell.storage[:2] in ("tq", "rq")]
+    appends = [cell for cell in results.codes if cell.data["phase"] == "append" and cell.storage[:2] in ("tq", "rq")]
+    return [
+        Aim("rotated and turbo decode against bf16, dim 128, 8k, one thread", 1, "x",
+            tuple(cell.speed for cell in decodes)),
+        Aim("GB/s of bf16 that become rotated and turbo codes, one thread", 1, "x",
+            tuple(cell.bytes_per_second / 1e9 for cell in appends)),
+    ]
+
+
 def rollback_speed(cell):
     """Of a rollback: the cost of the tokens once more and of a copy of the state over its own."""
     return (cell.data["again_ms"] + cell.data["copy_ms"]) / cell.data["ms"]
@@ -221,4 +233,4 @@ def store_aims(results):
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
             *quantized_aims(results), *second_model_aims(results), *row_aims(results), *storage_aims(results),
-            *layer_aims(results), *store_aims(results)]
+            *code_aims(results), *layer_aims(results), *store_aims(results)]

@@ -67,9 +67,9 @@ def table(head, rows):
     return "\n".join(lines) + "\n"
 
 
-def ratio_text(ratio):
+def ratio_text(ratio, peer="peer"):
     """A ratio, marked when the peer is faster."""
-    return f"**{ratio:.2f}x, peer faster**" if ratio < 1 else f"{ratio:.2f}x"
+    return f"**{ratio:.2f}x, {peer} faster**" if ratio < 1 else f"{ratio:.2f}x"
 
 
 def thread_text(threads):
@@ -318,7 +318,27 @@ def stored_part(results):
     return parts
 
 
-def quality_part(results):
+def subsections_of(text):
+    """The parts of a section by their headings; what comes before has ""."""
+    parts, heading = {}, ""
+    for line in text.splitlines(keepends=True):
+        if line.startswith("### "):
+            heading = line[4:].strip()
+        parts[heading] = parts.get(heading, "") + line
+    return parts
+
+
+def quality_part(results, old):
+    """Models that were not measured keep what the old part says."""
+    text = measured_quality(results)
+    if not text:
+        return ""
+    fresh = subsections_of(text)
+    kept = [part.rstrip("\n") + "\n" for heading, part in subsections_of(old).items() if heading not in fresh]
+    return "\n".join([text.rstrip("\n") + "\n", *kept])
+
+
+def measured_quality(results):
     parts = stored_part(results)
     for name, data in results.quality.items():
         rows = [[row["kv"], *quality_columns(row), str(row["kv_bytes_per_token"]), bad_text(row)]
@@ -688,6 +708,36 @@ def with_plots(text, drawn):
     return "\n".join(lines) + "\n" if text else ""
 
 
+CODES_TITLE = "Reads and appends of codes"
+
+
+def codes_part(results):
+    """Every code beside bf16 by query heads per KV head, and how fast it is made."""
+    decodes = [cell for cell in results.codes if cell.data["phase"] == "decode"]
+    appends = {cell.storage: cell for cell in results.codes if cell.data["phase"] == "append"}
+    if not decodes:
+        return ""
+    groups, found = sorted({cell.group for cell in decodes}), {}
+    for cell in decodes:
+        found.setdefault((cell.storage, cell.group), cell)
+    rows = []
+    for storage in dict.fromkeys(cell.storage for cell in decodes):
+        cells = [found.get((storage, group)) for group in groups]
+        append = appends.get(storage)
+        rows.append([storage, *(f"{milliseconds(cell.data['ms'] / 1e3)}, {ratio_text(cell.speed, 'bf16')}" if cell
+                                else "-" for cell in cells),
+                     f"{append.bytes_per_second / 1e9:.2f}" if append else "-"])
+    first, steps = decodes[0].data, results.code_steps
+    facts = (f"`kvern bench attention`: decode of one token, {first['kv_heads']} KV heads of {first['head_dim']}, "
+             f"{first['positions']} positions, {thread_text(first['threads'])}: ms, and how many times as fast as bf16 "
+             "in the same step. The last column is GB/s of keys and values in bf16 that an append stores so. Measured "
+             f"on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit {', '.join(steps.commits)}; "
+             f"others took {foreign_text(steps) if steps.foreign_shares else '?'} of the processors' time.\n")
+    head = ["stored", *(f"{group} query heads per KV head" if group > 1 else "1 query head per KV head"
+                        for group in groups), "append, GB/s"]
+    return "\n".join([f"## {CODES_TITLE}\n", facts, table(head, rows)])
+
+
 def general_parts(results, old):
     """What comes first is about everything but what speaks for itself."""
     if results.steps.timed or not old.get("Machine"):
@@ -700,10 +750,11 @@ def page_of(results, old, drawn):
     """Parts without results stay as they are in the old page."""
     fresh = {
         "Attention": attention_part(results),
+        CODES_TITLE: codes_part(results),
         LAYERS_TITLE: layers_part(results),
         **{title: old[title] for title in old if title.startswith("A whole model")},
         **model_parts(results),
-        QUALITY_TITLE: quality_part(results),
+        QUALITY_TITLE: quality_part(results, old.get(QUALITY_TITLE, "")),
         "Overheads": overhead_part(results),
         STORE_TITLE: store_part(results),
         SERVING_TITLE: serving_part(results),

@@ -75,7 +75,7 @@ class Cell:
 # Groups of results that are about other layers than attention over K and V.
 LAYERS = ("latent", "recurrent", "select")
 # Groups that the page speaks of by themselves.
-APART = (*LAYERS, "store", "serving")
+APART = (*LAYERS, "store", "serving", "codes")
 
 
 class Steps:
@@ -114,6 +114,31 @@ class LayerCell:
     @property
     def ratio(self):
         return self.peer_seconds / self.seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeCell:
+    """A decode or an append of codes, and the first cell of its step, which of decodes is bf16."""
+
+    data: dict
+    first: dict
+
+    @property
+    def storage(self):
+        return self.data["storage"]
+
+    @property
+    def group(self):
+        return self.data["q_heads"] // self.data["kv_heads"]
+
+    @property
+    def speed(self):
+        """Of a decode, over that of bf16."""
+        return self.first["ms"] / self.data["ms"]
+
+    @property
+    def bytes_per_second(self):
+        return self.data["bytes"] / self.data["ms"] * 1e3
 
 
 def layer_cells(datas):
@@ -179,13 +204,15 @@ class Results:
     def __init__(self, folder):
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
-                 for group in ("attention", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
+                 for group in ("attention", "codes", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
                                "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality", "store",
                                "serving")}
         self.machine = files.get("machine", {})
         self.layer_steps = Steps({group: parts[group] for group in LAYERS})
         self.store_steps = Steps({"store": parts["store"]})
         self.serving_steps = Steps({"serving": parts["serving"]})
+        self.code_steps = Steps({"codes": parts["codes"]})
+        self.codes = [CodeCell(cell, data["cells"][0]) for data in parts["codes"] for cell in data["cells"]]
         self.steps = Steps({group: datas for group, datas in parts.items() if group not in APART})
         self.instructions = sorted({data["cpu"] for data in parts["attention"]})
         self.peer_names = sorted({data["peer"] for data in parts["attention"] + parts["model"] if data.get("peer")})

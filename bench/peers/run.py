@@ -23,8 +23,8 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "latent", "recurrent", "select", "model", "overhead", "rows", "quality", "storage-speed",
-          "store", "serving")
+GROUPS = ("attention", "codes", "latent", "recurrent", "select", "model", "overhead", "rows", "quality",
+          "storage-speed", "store", "serving")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -44,6 +44,11 @@ QUALITY_PEER_STORAGES = ("f16-noflash", "q8_0", "q4_0")
 # Whose speeds are measured, and behind how many tokens.
 SPEED_STORAGES = (*LONG_STORAGES[0].split(","), "q8", "q4", "tq4")
 SPEED_CONTEXT = "4096"
+
+# Codes whose decodes are measured beside bf16, which leads each list; and what appends of them are.
+CODES = ("bf16,tq1,tq2,tq3,tq4,tq5,tq6", "bf16,rq2,rq3,rq4,rq5,rq6,rq8,q4")
+CODES_APPEND = ("tq1,tq2,tq3,tq4,tq5,tq6", "rq2,rq3,rq4,rq5,rq6,rq8,q4")
+CODES_DIM, CODES_POSITIONS, CODES_APPENDED = "128", "8192", "2048"
 
 # What the attention peer stores beside a storage of ours, whatever its groups; any storage that is
 # not listed is measured against FAST_STORAGE.
@@ -172,6 +177,19 @@ class Session:
                     self.attention_step(name, phase, storage, [
                         "--head-dim", dim, "--group", group, "-t", threads, "--positions", stored])
         self.join_csv()
+
+    def codes(self):
+        """Decodes of codes beside bf16, one step per list and group, and appends; one thread, no peer."""
+        runs = "7" if self.options.quick else "15"
+        for part, storages in enumerate(CODES):
+            for group in self.options.group.split(","):
+                self.step(f"codes-decode-{part}-g{group}", [
+                    "bench", "attention", "--phase", "decode", "--storage", storages, "--head-dim", CODES_DIM,
+                    "--group", group, "-t", "1", "--positions", CODES_POSITIONS, "--runs", runs])
+        for part, storages in enumerate(CODES_APPEND):
+            self.step(f"codes-append-{part}", [
+                "bench", "attention", "--phase", "append", "--storage", storages, "--head-dim", CODES_DIM,
+                "-t", "1", "--positions", CODES_APPENDED, "--runs", runs])
 
     def layers(self, group, measure):
         """Steps of one group for each peer and number of threads; `measure` makes the steps of one."""
@@ -365,6 +383,8 @@ def main(arguments):
     if "attention" in session.wanted:
         session.check_peer()
         session.attention()
+    if "codes" in session.wanted:
+        session.codes()
     for group in ("latent", "recurrent", "select"):
         if group in session.wanted:
             session.layers(group, getattr(session, group))

@@ -194,6 +194,37 @@ class Report(unittest.TestCase):
         self.assertEqual(self.aim("ggml's q8_0").verdict, "**missed**")
         self.assertEqual(self.aim("ggml's q4_0").verdict, "not measured")
 
+    def test_codes(self):
+        def cell(storage, heads, ms, phase="decode"):
+            return {"phase": phase, "storage": storage, "q_heads": heads, "kv_heads": 8, "head_dim": 128,
+                    "positions": 8192, "threads": 1, "ms": ms, "bytes": 2e6}
+
+        self.assertEqual(self.aim("rotated and turbo decode").verdict, "not measured")
+        self.save("machine", {"cpu": "Abacus 9"})
+        self.save("codes-decode-0-g1", {"cells": [cell("bf16", 8, 1.2), cell("tq4", 8, 0.6)], "foreign_share": 0.01})
+        self.save("codes-decode-0-g3", {"cells": [cell("bf16", 24, 1.0), cell("tq4", 24, 1.25)]})
+        self.save("codes-append-0", {"cells": [cell("tq4", 8, 1.0, "append")]})
+        page = self.page()
+        self.assertIn("| bf16 | 1.200, 1.00x | 1.000, 1.00x | - |\n"
+                      "| tq4 | 0.600, 2.00x | 1.250, **0.80x, bf16 faster** | 2.00 |", page)
+        self.assertIn("Measured on Abacus 9, 2026-11-30, commit abc; others took median 1.0%", page)
+        self.assertEqual(self.aim("rotated and turbo decode").values, (2.0, 0.8))
+        self.assertEqual(self.aim("GB/s of bf16 that become").values, (2.0,))
+
+    def test_models_whose_quality_was_not_measured_stay(self):
+        row = {"kv": "q8", "ppl": 21.5, "kld_mean": 0.0005, "kld_p99": 0.004, "kld_max": 0.02, "same_top": 0.995,
+               "kv_bytes_per_token": 12240}
+        for model, windows in (("smollm2", 8), ("gemma3-270m", 4)):
+            self.save(f"quality-{model}", {"windows": windows, "window": 1024, "positions": 4088, "rows": [row]})
+        self.page()
+        (self.root / "results" / "quality-gemma3-270m.json").unlink()
+        self.save("quality-smollm2", {"windows": 7, "window": 1024, "positions": 4088, "rows": [row]})
+        page = self.page()
+        for text in ("4 windows of 1024", "7 windows of 1024"):
+            self.assertEqual(page.count(text), 1)
+        self.assertNotIn("8 windows of 1024", page)
+        self.assertEqual(page, self.page())
+
     def test_quality(self):
         row = {"kv": "q8", "ppl": 21.5, "kld_mean": 0.0005, "kld_p99": 0.004, "kld_max": 0.02, "same_top": 0.995,
                "kv_bytes_per_token": 12240}

@@ -898,66 +898,6 @@ static void allocations_may_fail(void **state)
     }
 }
 
-// Rows that keep positions precise take what an append of them takes, all or nothing; codes, and
-// rows without all of their positions, do not say what is precise.
-static void check_precise_rows(kvern_layer layer)
-{
-    static const int64_t lengths[3] = {300, 0, 90};
-    bed *b = bed_create(layer, 3), *from = bed_create(layer_of(1, 64, KVERN_F32), 3);
-    kvern_cache *copy = new_cache(b, 3);
-    feed_run(b->cache, KVERN_PHASE_WINDOW, sequences, lengths, 1, NULL);
-    feed_run(from->cache, KVERN_PHASE_WINDOW, sequences, lengths, 1, NULL);
-    padded_tensors planes = padded_export(from->cache);
-    for (int64_t refuse = 0;; refuse++) {
-        ledger_refuse(&b->books, refuse);
-        const kvern_status status = kvern_cache_import_padded(copy, &planes.planes);
-        const bool refused = ledger_relent(&b->books);
-        if (!refused) {
-            assert_ok(status);
-            assert_true(refuse > 1);
-            break;
-        }
-        if (status) {
-            assert_int_equal(status, KVERN_ERR_MEMORY);
-            assert_int_equal(kvern_cache_bytes(copy), 0);
-        }
-        kvern_cache_destroy(copy);
-        copy = new_cache(b, 3);
-    }
-    assert_int_equal(kvern_cache_bytes(copy), kvern_cache_bytes(b->cache));
-    expect_same_attends(b->cache, copy, 1, "precise rows");
-    kvern_cache *other = new_cache(b, 3);
-    padded_tensors codes = padded_create(from->cache, 300, true, false, KVERN_F32, KVERN_F32);
-    memcpy(codes.planes.left_padding, planes.planes.left_padding, 3 * sizeof(int64_t));
-    memcpy(codes.planes.offsets, planes.planes.offsets, 3 * sizeof(int64_t));
-    assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_import_padded(other, &codes.planes));
-    assert_non_null(strstr(kvern_error_detail(), "planes of codes"));
-    if (layer.kind != KVERN_LAYER_FULL) {
-        planes.planes.offsets[0] += 64;
-        assert_status(KVERN_ERR_UNSUPPORTED, kvern_cache_import_padded(other, &planes.planes));
-        assert_non_null(strstr(kvern_error_detail(), "planes without all positions"));
-    }
-    assert_int_equal(kvern_cache_bytes(other), 0);
-    kvern_cache_destroy(other);
-    kvern_cache_destroy(copy);
-    padded_destroy(&codes);
-    padded_destroy(&planes);
-    bed_destroy(from);
-    bed_destroy(b);
-}
-
-static void precise_rows_are_appended_to(void **state)
-{
-    (void)state;
-    for (size_t s = 0; s < storage_count; s++) {
-        if (!storages[s].residual)
-            continue;
-        check_precise_rows(storage_layer(&storages[s], 1, 64));
-        check_precise_rows(storage_window(&storages[s], 1, 64, 90, 3, 0));
-        check_precise_rows(storage_chunked(&storages[s], 1, 64, 128, 6));
-    }
-}
-
 static void reserved_room_is_used(void **state)
 {
     (void)state;
@@ -1034,7 +974,6 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(wrong_exports_are_refused),
         cmocka_unit_test(allocations_may_fail),
-        cmocka_unit_test(precise_rows_are_appended_to),
         cmocka_unit_test(reserved_room_is_used),
         cmocka_unit_test(a_distant_row_takes_few_pages),
     };
