@@ -748,6 +748,7 @@ bool schedule_get_row(const schedule *s, size_t row, schedule_row *out)
         out->shared_tokens = q->result.shared_tokens;
         out->stored_tokens = q->result.stored_tokens;
         out->from_disk = q->result.from_disk;
+        out->from_remote = q->result.from_remote;
         out->why = q->result.why;
     }
     return true;

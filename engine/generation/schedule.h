@@ -249,6 +249,7 @@ typedef struct schedule_row {
     size_t shared_tokens;    // as in schedule_result, and the others likewise
     size_t stored_tokens;
     bool from_disk;
+    bool from_remote;
     const char *why;
 } schedule_row;
 

@@ -114,7 +114,10 @@ static json_t *source_json(const schedule_row *row)
     if (row->shared_tokens == 0) {
         return json_null();
     }
-    return json_string(row->stored_tokens == 0 ? "row" : row->from_disk ? "disk" : "memory");
+    return json_string(row->stored_tokens == 0 ? "row"
+                       : row->from_disk        ? "disk"
+                       : row->from_remote      ? "remote"
+                                               : "memory");
 }
 
 // Of several answers to one request each has its number behind the name.

@@ -76,6 +76,19 @@ class SharedStore(unittest.TestCase):
             self.expect_alone(first, TEXT)
             self.expect_alone(second, TEXT + "more")
 
+    def test_a_row_tells_that_another_server_computed_it(self):
+        with Server("long", "--store", URL) as one, Server("long", "--store", URL) as two:
+            self.assertEqual(one.chat(TEXT, max_tokens=4).status, 200)
+            self.wait_for_entries(1)
+            connection, response = two.open_stream(
+                messages=[{"role": "user", "content": TEXT + "more"}])
+            rows = []
+            two.wait_for(lambda: rows.extend(two.get("/cache").json()["rows"]) or rows, "a row")
+            self.assertEqual(rows[0]["from"], "remote")
+            self.assertGreaterEqual(rows[0]["stored_tokens"], 128)
+            response.close()
+            connection.close()
+
     def test_one_prefills_and_another_decodes(self):
         subprocess.run([PROGRAM, "prefill", model("random"), "-p", TEXT, "--raw", "-q",
                         "--store", URL], check=True, stdin=subprocess.DEVNULL)
