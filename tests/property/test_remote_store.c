@@ -11,6 +11,7 @@
 #include "tests/support/mixed_state.h"
 #include "tests/support/random.h"
 #include "tests/support/remote_bed.h"
+#include "tests/support/sanitizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define MOST 260 // tokens of a text
 #define KEYS 2
 #define MOST_ENTRIES 400
-#define ROUNDS 60
+#define ROUNDS (HAS_SANITIZER ? 20 : 60)
 
 typedef struct naive_entry {
     size_t key;
