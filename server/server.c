@@ -40,6 +40,7 @@ static kvern_status start_http(server *s, const server_options *options, engine_
                                  .most_body = options->most_body,
                                  .most_bodies = MOST_BODIES * options->most_body,
                                  .most_head = MOST_HEAD,
+                                 .local_host = options->is_private ? options->host : NULL,
                                  .handler = api_handler(&s->api)};
     const kvern_status status = http_server_start(&wanted, &s->http, error);
     atomic_store(&s->api.http, s->http);

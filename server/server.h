@@ -17,6 +17,7 @@ typedef struct server server;
 // Borrowed until server_stop.
 typedef struct server_options {
     const char *host;
+    bool is_private;        // `host` is this machine's for itself, and anybody on it may ask
     uint16_t port;          // 0: any that is free
     const char *model_name; // as clients call it
     worker_options worker;

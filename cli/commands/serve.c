@@ -235,6 +235,7 @@ static server_options options_of(const serve_options *options, const served_mode
     const char *name = options->alias ? options->alias : m->name;
     return (server_options){
         .host = options->host,
+        .is_private = is_private(options),
         .port = options->port,
         .model_name = name,
         .worker = {.model = m->loaded.model,

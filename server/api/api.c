@@ -156,12 +156,12 @@ static void answer_request(void *user, const http_request *request, http_task *t
     }
 }
 
-static void refuse(void *user, unsigned status, const char *message, http_reply *reply)
+static void refuse(void *user, const http_fault *fault, http_reply *reply)
 {
     api_error error;
     (void)user;
-    api_error_set(&error, status, status < 500 ? API_INVALID : API_SERVER, NULL, NULL, "%s",
-                  message);
+    api_error_set(&error, fault->status, fault->status < 500 ? API_INVALID : API_SERVER,
+                  fault->code, NULL, "%s", fault->message);
     api_reply_error(&error, reply);
 }
 

@@ -32,9 +32,9 @@ typedef struct exchange {
     http_server *server;
     struct MHD_Connection *connection;
     int fd;
-    unsigned status; // that it was answered with
-    bool received;   // whole
-    bool too_large;
+    unsigned status;         // that it was answered with
+    bool received;           // whole
+    const http_fault *fault; // of what came of its body
     text_buffer body;
     size_t counted; // of it in server->bodies
     http_task task;
@@ -42,6 +42,15 @@ typedef struct exchange {
     size_t sent;
     bool ended;
 } exchange;
+
+static const http_fault TOO_LARGE = {413, NULL, "the body of the request is too large"};
+static const http_fault BODIES_FULL = {503, "bodies",
+                                       "the bodies of other requests leave no room for this one"};
+static const http_fault NO_MEMORY = {503, "out_of_memory", "there is no memory for the body"};
+static const http_fault ENDS = {503, "draining", "the server ends"};
+static const http_fault FOREIGN_HOST = {
+    403, "foreign_host",
+    "without API keys only localhost and addresses of it are answered as Host"};
 
 static void say_nothing(void *user, const char *format, va_list arguments)
 {
@@ -149,10 +158,10 @@ static enum MHD_Result look_at_task(exchange *e)
     }
 }
 
-static enum MHD_Result refuse(exchange *e, unsigned status, const char *message)
+static enum MHD_Result refuse(exchange *e, const http_fault *fault)
 {
     http_reply reply = {0};
-    e->server->options.handler.refuse(e->server->options.handler.user, status, message, &reply);
+    e->server->options.handler.refuse(e->server->options.handler.user, fault, &reply);
     return send_whole(e, &reply);
 }
 
@@ -191,29 +200,28 @@ static bool too_large_by_its_head(const exchange *e)
     return length && strtoull(length, NULL, 10) > e->server->options.most_body;
 }
 
+// A page of another site whose name was made to point at this machine has that name as its Host.
+// No browser leaves it out.
+static bool is_foreign_host(const exchange *e)
+{
+    const char *own = e->server->options.local_host;
+    const char *host =
+        MHD_lookup_connection_value(e->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    return own && host && !http_is_local(host, own);
+}
+
 static enum MHD_Result take_head(exchange *e, const char *path, const char *method)
 {
     http_reply reply = {0};
     const http_request request = request_of(e, method, path);
     const http_handler *handler = &e->server->options.handler;
+    if (is_foreign_host(e)) {
+        return refuse(e, &FOREIGN_HOST);
+    }
     if (!handler->admit(handler->user, &request, &reply)) {
         return send_whole(e, &reply);
     }
-    return too_large_by_its_head(e) ? refuse(e, 413, "the body of the request is too large")
-                                    : MHD_YES;
-}
-
-static void take_body(exchange *e, const char *data, size_t bytes)
-{
-    http_server *server = e->server;
-    const size_t before = atomic_fetch_add(&server->bodies, bytes);
-    e->counted += bytes;
-    e->too_large = e->too_large || e->body.size + bytes > server->options.most_body ||
-                   before + bytes > server->options.most_bodies ||
-                   text_buffer_append(&e->body, data, bytes) != KVERN_OK;
-    if (e->too_large) {
-        text_buffer_free(&e->body);
-    }
+    return too_large_by_its_head(e) ? refuse(e, &TOO_LARGE) : MHD_YES;
 }
 
 static void forget_body(exchange *e)
@@ -221,6 +229,33 @@ static void forget_body(exchange *e)
     atomic_fetch_sub(&e->server->bodies, e->counted);
     e->counted = 0;
     text_buffer_free(&e->body);
+}
+
+static const http_fault *keep_body(exchange *e, const char *data, size_t bytes)
+{
+    const http_options *options = &e->server->options;
+    const size_t before = atomic_fetch_add(&e->server->bodies, bytes);
+    e->counted += bytes;
+    if (e->body.size + bytes > options->most_body) {
+        return &TOO_LARGE;
+    }
+    if (before + bytes > options->most_bodies) {
+        return &BODIES_FULL;
+    }
+    return text_buffer_append(&e->body, data, bytes) == KVERN_OK ? NULL : &NO_MEMORY;
+}
+
+// libmicrohttpd lets nobody answer before the end of a body: the rest of one that is refused is
+// passed over, and takes no room from others.
+static void take_body(exchange *e, const char *data, size_t bytes)
+{
+    if (e->fault) {
+        return;
+    }
+    e->fault = keep_body(e, data, bytes);
+    if (e->fault) {
+        forget_body(e);
+    }
 }
 
 static void tell_gone(void *user)
@@ -250,14 +285,14 @@ static enum MHD_Result answer(exchange *e, const char *path, const char *method)
     http_reply reply = {0};
     const http_request request = request_of(e, method, path);
     const http_handler *handler = &e->server->options.handler;
-    if (e->too_large) {
+    if (e->fault) {
         watch_exchange(e);
-        return refuse(e, 413, "the body of the request is too large");
+        return refuse(e, e->fault);
     }
     atomic_fetch_add(&e->server->tasks, 1);
     if (atomic_load(&e->server->stopping)) {
         atomic_fetch_sub(&e->server->tasks, 1);
-        return refuse(e, 503, "the server ends");
+        return refuse(e, &ENDS);
     }
     handler->answer(handler->user, &request, &e->task, &reply);
     forget_body(e);

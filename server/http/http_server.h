@@ -10,6 +10,7 @@
 
 #include "server/base/waker.h"
 #include "server/http/connections.h"
+#include "server/http/head.h"
 
 #include "engine/base/text_buffer.h"
 
@@ -59,8 +60,8 @@ typedef struct http_handler {
     bool (*admit)(void *user, const http_request *request, http_reply *reply);
     // The whole request: *task (its state is not NULL), or *reply.
     void (*answer)(void *user, const http_request *request, http_task *task, http_reply *reply);
-    // What the server itself refuses: *reply gets a body for this status.
-    void (*refuse)(void *user, unsigned status, const char *message, http_reply *reply);
+    // What the server itself refuses: *reply gets a body that says why.
+    void (*refuse)(void *user, const http_fault *fault, http_reply *reply);
     // A request was answered with this status. Any thread.
     void (*note)(void *user, unsigned status);
 } http_handler;
@@ -70,6 +71,7 @@ typedef struct http_options {
     size_t most_body;                // bytes of a request's body
     size_t most_bodies;              // of all bodies at once
     size_t most_head;                // bytes of a request's head, about
+    const char *local_host;          // not NULL: a Host must be http_is_local with this one
     http_handler handler;
 } http_options;
 

@@ -88,7 +88,7 @@ class Refusals(unittest.TestCase):
 
     def test_a_body_that_is_too_large(self):
         self.expect(self.server.post(CHAT, b"x" * 200000), 413, None, None)
-        sock = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        sock = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                                b"Transfer-Encoding: chunked\r\n\r\n")
         try:
             for _ in range(30):
@@ -110,6 +110,23 @@ class Refusals(unittest.TestCase):
                                 ({"Origin": f"http://127.0.0.1:{self.server.port}"}, 200)):
             answer = self.server.post(CHAT, {"messages": HI, "max_tokens": 1}, headers=headers)
             self.assertEqual(answer.status, status)
+
+    def test_f2_a_name_that_points_at_this_machine(self):
+        port = self.server.port
+        for host, status in ((f"evil.example:{port}", 403), ("evil.example", 403), ("", 403),
+                             ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403),
+                             ("127.0.0.1:80@evil.example", 403), ("[::1].evil.example", 403),
+                             ("[::1", 403), ("localhos", 403), ("[localhost]", 403),
+                             ("localhost", 200), (f"LocalHost:{port}", 200), ("127.0.0.1:1", 200),
+                             ("[::1]", 200), ("[::1]:8080", 200)):
+            for where in ("/v1/models", "/metrics", "/"):
+                answer = self.server.get(where, headers={"Host": host})
+                self.assertEqual(answer.status, status, (host, where))
+                if status != 200:
+                    self.expect(answer, 403, "foreign_host", None)
+        headers = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
+        answer = self.server.post(CHAT, {"messages": HI, "max_tokens": 1}, headers=headers)
+        self.expect(answer, 403, "foreign_host", None)
 
     def test_tokens(self):
         self.expect(self.server.post("/tokenize", {}), 400, None, None)
@@ -142,10 +159,51 @@ class Refusals(unittest.TestCase):
         connection.close()
 
 
+class Bodies(unittest.TestCase):
+    """Of unknown length, more than all may be together (16 times the largest)."""
+
+    def open_body(self, server):
+        return server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                          b"Transfer-Encoding: chunked\r\n\r\n")
+
+    def send(self, sock, bytes_each, count):
+        chunk = b"%x\r\n" % bytes_each + b" " * bytes_each + b"\r\n"
+        for _ in range(count):
+            sock.sendall(chunk)
+
+    def test_f1_a_body_that_was_dropped_takes_no_room(self):
+        with Server("chain", "--max-body", "10K") as server:
+            sock = self.open_body(server)
+            self.send(sock, 10000, 100)
+            for _ in range(20):
+                self.assertEqual(server.chat(max_tokens=1).status, 200)
+            sock.sendall(b"0\r\n\r\n")
+            self.assertIn(b" 413 ", sock.recv(1000))
+            sock.close()
+
+    def test_f1_bodies_that_are_too_large_together(self):
+        with Server("chain", "--max-body", "10K") as server:
+            socks = [self.open_body(server) for _ in range(16)]
+            for sock in socks:
+                self.send(sock, 10240, 1)
+            server.wait_for(lambda: server.chat(max_tokens=1).status == 503, "they fill it")
+            answer = server.chat(max_tokens=1)
+            self.assertEqual((answer.status, answer.error["code"]), (503, "bodies"))
+            for sock in socks:
+                sock.close()
+            server.wait_for(lambda: server.chat(max_tokens=1).status == 200, "there is room again")
+
+
 class Keys(unittest.TestCase):
     def setUp(self):
         with open(path("keys"), "w", encoding="utf-8") as file:
             file.write("# keys\nsecret-one\n\n  \nsecret-two \r\n")
+
+    def test_any_host_with_a_key(self):
+        with Server("chain", "--api-keys", path("keys")) as server:
+            answer = server.get("/v1/models", headers={"Host": "llm.example",
+                                                       "Authorization": "Bearer secret-one"})
+            self.assertEqual(answer.status, 200)
 
     def test_keys(self):
         with Server("chain", "--api-keys", path("keys")) as server:
@@ -201,7 +259,7 @@ class Rows(unittest.TestCase):
         with Server("endless", "--parallel", "1") as server:
             body = json.dumps({"messages": HI, "max_tokens": 4000}).encode()
             for _ in range(2):  # the second one while it waits for the row
-                sock = server.raw(b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: x\r\n"
+                sock = server.raw(b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"
                                   b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 server.wait_for(lambda: server.metric("num_requests_running") == 1, "it runs")
                 sock.close()
@@ -273,8 +331,8 @@ class Connections(unittest.TestCase):
         with Server("chain", "--read-time", "1") as server:
             begin = time.monotonic()
             slow = [server.raw(data) for data in (
-                b"", b"POST ", b"GET /health HTTP/1.1\r\nHost: x\r\n",
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")]
+                b"", b"POST ", b"GET /health HTTP/1.1\r\nHost: localhost\r\n",
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")]
             drip = server.raw(b"GET /health HTTP/1.1\r\n")
             for sock in slow:
                 try:

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#ifndef KVERN_SERVER_HEAD_H
+#define KVERN_SERVER_HEAD_H
+
+// What the head of a request must be like, whatever the request is about.
+
+#include <stdbool.h>
+
+// Why a request is refused; static.
+typedef struct http_fault {
+    unsigned status;
+    const char *code, *message; // code NULL: none
+} http_fault;
+
+// Whether a Host (without or with any port) is a name of this machine for itself: localhost,
+// 127.0.0.1, [::1], or `own`, a name or a number as in --host.
+bool http_is_local(const char *host, const char *own);
+
+#endif
