@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include "server/api/api.h"
+#include "server/api/completion_request.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -18,15 +19,18 @@ struct server {
 static void fill_api(server *s, const server_options *options)
 {
     s->api.created = (int64_t)time(NULL);
-    s->api.options = (api_options){.model_name = options->model_name,
-                                   .tokens = model_tokenizer(options->worker.model),
-                                   .chat = options->chat,
-                                   .defaults = options->defaults,
-                                   .fixed_seed = options->fixed_seed,
-                                   .context_length = options->worker.schedule.context_length,
-                                   .most_choices = options->most_choices,
-                                   .most_waiting = options->most_waiting,
-                                   .keys = options->keys};
+    s->api.options =
+        (api_options){.model_name = options->model_name,
+                      .tokens = model_tokenizer(options->worker.model),
+                      .chat = options->chat,
+                      .defaults = options->defaults,
+                      .fixed_seed = options->fixed_seed,
+                      .context_length = options->worker.schedule.context_length,
+                      .most_text = completion_most_text(model_tokenizer(options->worker.model),
+                                                        options->worker.schedule.context_length),
+                      .most_choices = options->most_choices,
+                      .most_waiting = options->most_waiting,
+                      .keys = options->keys};
 }
 
 static kvern_status start_http(server *s, const server_options *options, engine_error *error)

@@ -15,19 +15,39 @@ static kvern_status fail_memory(engine_error *error)
 
 // ---- Content ----
 
-static bool is_text_part(const json_t *part)
+// A key of a part that no text has; NULL: none.
+static const char *other_key(json_t *part)
 {
-    const char *type = json_string_value(json_object_get(part, "type"));
-    return type && strcmp(type, "text") == 0 && json_is_string(json_object_get(part, "text"));
+    const char *key;
+    json_t *value;
+    json_object_foreach(part, key, value)
+    {
+        if (strcmp(key, "type") != 0 && strcmp(key, "text") != 0 && !json_is_null(value)) {
+            return key;
+        }
+    }
+    return NULL;
 }
 
-static kvern_status refuse_part(const json_t *part, size_t index, engine_error *error)
+static bool is_text_part(json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return !other_key(part) && type && strcmp(type, "text") == 0 &&
+           json_is_string(json_object_get(part, "text"));
+}
+
+static kvern_status refuse_part(json_t *part, size_t index, engine_error *error)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (type && strcmp(type, "text") != 0) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "message %zu has a part of type \"%.40s\"; only \"text\" is supported",
                            index + 1, type);
+    }
+    if (type && other_key(part)) {
+        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                           "the \"%.40s\" of a part of message %zu is not supported",
+                           other_key(part), index + 1);
     }
     return engine_fail(error, KVERN_ERR_FORMAT,
                        "a part of message %zu is not {\"type\": \"text\", \"text\": \"...\"}",
@@ -39,7 +59,7 @@ static kvern_status join_parts(chat_request *r, const json_t *parts, size_t inde
                                chat_message *out, engine_error *error)
 {
     size_t i, bytes = 0;
-    const json_t *part;
+    json_t *part;
     json_array_foreach(parts, i, part)
     {
         if (!is_text_part(part)) {
@@ -253,7 +273,9 @@ static kvern_status read_biases(chat_request *r, engine_error *error)
     {
         char *end;
         const long token = strtol(key, &end, 10);
-        if (*end || !isdigit((unsigned char)key[0]) || token > INT32_MAX ||
+        // "01" would be token 1 again.
+        const bool padded = key[0] == '0' && key[1];
+        if (*end || !isdigit((unsigned char)key[0]) || padded || token > INT32_MAX ||
             !json_is_number(value) || fabs(json_number_value(value)) > 100) {
             count = SIZE_MAX;
             break;

@@ -44,6 +44,10 @@ void api_reply_error(const api_error *error, http_reply *reply)
         snprintf(reply->number, sizeof reply->number, "%u", error->retry_seconds);
         reply->values[0] = reply->number;
     }
+    if (error->allow) {
+        reply->names[0] = "Allow";
+        reply->values[0] = error->allow;
+    }
     if (error->http == 401) {
         reply->names[0] = "WWW-Authenticate";
         reply->values[0] = "Bearer";
@@ -109,6 +113,7 @@ static const route *find_route(const http_request *request, api_error *error)
     } else if (!is_method(found, request->method)) {
         api_error_set(error, 405, API_INVALID, "method_not_allowed", NULL, "%s takes %s",
                       found->path, found->method);
+        error->allow = strcmp(found->method, "GET") == 0 ? "GET, HEAD" : found->method;
         found = NULL;
     }
     return found;
@@ -124,6 +129,13 @@ static bool foreign_page(const http_request *request)
     return origin && (!place || !host || strcasecmp(place + 3, host) != 0);
 }
 
+// No coding is decoded: its bytes would be read as JSON.
+static bool is_coded(const http_request *request)
+{
+    const char *coding = request->header(request, "Content-Encoding");
+    return coding && coding[0] && strcasecmp(coding, "identity") != 0;
+}
+
 static bool admit(void *user, const http_request *request, http_reply *reply)
 {
     const api *a = user;
@@ -137,6 +149,9 @@ static bool admit(void *user, const http_request *request, http_reply *reply)
     } else if (r && foreign_page(request)) {
         api_error_set(&error, 403, API_INVALID, "foreign_origin", NULL,
                       "requests of pages from other places are refused");
+    } else if (r && is_coded(request)) {
+        api_error_set(&error, 415, API_INVALID, "unsupported", NULL,
+                      "bodies with a Content-Encoding are not supported");
     }
     if (error.http) {
         api_reply_error(&error, reply);

@@ -22,6 +22,7 @@ typedef struct api_options {
     chat_request_defaults defaults; // but for the seed
     bool fixed_seed;                // the defaults have a seed; else each request gets a random one
     size_t context_length;
+    size_t most_text;    // bytes of a prompt: completion_most_text
     size_t most_choices; // answers of one request
     size_t most_waiting; // bytes of a stream that may wait for its reader
     api_keys *keys;      // NULL: anybody may ask

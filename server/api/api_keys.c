@@ -55,11 +55,15 @@ static kvern_status read_lines(FILE *file, const char *path, api_keys *keys, eng
         while (bytes > 0 && isspace((unsigned char)line[bytes - 1])) {
             bytes--;
         }
-        if (bytes == 0 || line[0] == '#') {
+        const char *key = line;
+        for (; bytes > 0 && isspace((unsigned char)*key); key++) {
+            bytes--;
+        }
+        if (bytes == 0 || *key == '#') {
             continue;
         }
-        status = is_key(line, (size_t)bytes)
-                     ? add_key(keys, line, (size_t)bytes, error)
+        status = is_key(key, (size_t)bytes)
+                     ? add_key(keys, key, (size_t)bytes, error)
                      : engine_fail(error, KVERN_ERR_FORMAT,
                                    "%s, line %zu: a key has 1 to %d characters without blanks",
                                    path, number, KEY_BYTES - 1);
@@ -118,7 +122,11 @@ bool api_keys_permit(const api_keys *keys, const char *authorization)
         return false;
     }
     const char *key = authorization + sizeof SCHEME - 1;
-    const size_t bytes = strnlen(key, KEY_BYTES);
+    key += strspn(key, " "); // the header's blanks around a key are none of it
+    size_t bytes = strnlen(key, KEY_BYTES);
+    while (bytes > 0 && bytes < KEY_BYTES && (key[bytes - 1] == ' ' || key[bytes - 1] == '\t')) {
+        bytes--;
+    }
     if (bytes == 0 || bytes == KEY_BYTES) {
         return false;
     }

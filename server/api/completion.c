@@ -326,7 +326,9 @@ static bool read_body(const api *a, const http_request *request, bool chat, comp
                                   .tokens = a->options.tokens,
                                   .chat = a->options.chat,
                                   .defaults = a->options.defaults,
-                                  .most_choices = a->options.most_choices};
+                                  .most_choices = a->options.most_choices,
+                                  .context_length = a->options.context_length,
+                                  .most_text = a->options.most_text};
     if (!a->options.fixed_seed) {
         context.defaults.sampling.seed = random_seed();
     }

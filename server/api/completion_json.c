@@ -87,11 +87,33 @@ static json_t *chat_logprobs_json(const completion_style *style, const token_log
     return json_pack("{s:o, s:n}", "content", content, "refusal");
 }
 
+// Tokens of texts are keys, so each has a text of its own: what is no whole characters is written
+// as its bytes, in OpenAI's form.
+static json_t *text_token_json(const completion_style *style, int32_t token)
+{
+    const tokenizer_text text = tokenizer_piece_special(style->tokens, token);
+    text_buffer out = TEXT_BUFFER_INIT;
+    const char *data = text.size > 0 ? text.data : "";
+    json_t *value = memchr(data, 0, text.size) ? NULL : json_stringn(data, text.size);
+    if (value) {
+        return value;
+    }
+    kvern_status status = text_buffer_append(&out, "bytes:", 6);
+    for (size_t i = 0; i < text.size && status == KVERN_OK; i++) {
+        char byte[5];
+        snprintf(byte, sizeof byte, "\\x%02x", (unsigned)(unsigned char)data[i]);
+        status = text_buffer_append(&out, byte, 4);
+    }
+    value = status == KVERN_OK ? json_stringn(out.data, out.size) : NULL;
+    text_buffer_free(&out);
+    return value;
+}
+
 static json_t *top_json(const completion_style *style, const token_logprob *entry, size_t top)
 {
     json_t *others = json_object();
     for (size_t i = 1; others && i <= top; i++) {
-        json_t *text = token_text_json(style, entry[i].token);
+        json_t *text = text_token_json(style, entry[i].token);
         if (text && !json_object_get(others, json_string_value(text))) {
             json_object_set_new(others, json_string_value(text), number_json(entry[i].logprob));
         }
@@ -100,12 +122,12 @@ static json_t *top_json(const completion_style *style, const token_logprob *entr
     return others;
 }
 
-static size_t characters(const json_t *text)
+// Each counts where it begins: the rest of one may be another token's.
+static size_t characters(tokenizer_text text)
 {
-    const char *at = json_string_value(text);
     size_t count = 0;
-    for (size_t i = 0; i < json_string_length(text); i++) {
-        count += (at[i] & 0xc0) != 0x80;
+    for (size_t i = 0; i < text.size; i++) {
+        count += (text.data[i] & 0xc0) != 0x80;
     }
     return count;
 }
@@ -117,10 +139,9 @@ static json_t *text_logprobs_json(const completion_style *style, completion_part
            *offsets = json_array();
     for (size_t i = 0; i < list->count; i++) {
         const token_logprob *entry = list->entries + i * (1 + list->top);
-        json_t *text = token_text_json(style, entry->token);
         json_array_append_new(offsets, json_integer((json_int_t)part->offset));
-        part->offset += characters(text);
-        json_array_append_new(tokens, text);
+        part->offset += characters(tokenizer_piece_special(style->tokens, entry->token));
+        json_array_append_new(tokens, text_token_json(style, entry->token));
         json_array_append_new(numbers, number_json(entry->logprob));
         json_array_append_new(top, top_json(style, entry, list->top));
     }

@@ -40,6 +40,9 @@ static kvern_status check_known(json_t *object, bool chat, engine_error *error)
     json_object_foreach(object, key, value)
     {
         const bool others = strcmp(key, chat ? "prompt" : "messages") == 0;
+        if (json_is_null(value)) {
+            continue;
+        }
         if (others || (!chat_request_knows(key) && !IS_ONE_OF(key, HARMLESS_KEYS))) {
             return engine_fail(error, KVERN_ERR_UNSUPPORTED, "\"%.60s\" is not a key of %s", key,
                                chat ? "/v1/chat/completions" : "/v1/completions");
@@ -121,16 +124,27 @@ static kvern_status read_stream(completion_request *r, const json_t *object, eng
     return read_flag(options, "include_usage", &r->include_usage, error);
 }
 
-// Chats say true and a number; texts a number.
+// Whether a key of texts asks for something that chats know and texts do not: they count
+// log probabilities where chats say true.
+static bool asks_as_chats(const json_t *object)
+{
+    const json_t *top = request_value(object, "top_logprobs");
+    return top && !(json_is_integer(top) && json_integer_value(top) == 0);
+}
+
+// Chats say true and a number; texts a number, or false.
 static kvern_status read_logprobs(completion_request *r, const json_t *object, engine_error *error)
 {
     json_int_t top = -1;
     bool wanted = false;
-    kvern_status status = read_whole(object, r->chat ? "top_logprobs" : "logprobs", 0,
-                                     LOGPROBS_MOST_TOP, &top, error);
+    kvern_status status = KVERN_OK;
+    if (r->chat || !json_is_false(json_object_get(object, "logprobs"))) {
+        status = read_whole(object, r->chat ? "top_logprobs" : "logprobs", 0, LOGPROBS_MOST_TOP,
+                            &top, error);
+    }
     if (status == KVERN_OK && r->chat) {
         status = read_flag(object, "logprobs", &wanted, error);
-    } else if (status == KVERN_OK && request_value(object, "top_logprobs")) {
+    } else if (status == KVERN_OK && asks_as_chats(object)) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
                            "\"top_logprobs\" is not a key of /v1/completions");
     }
@@ -142,14 +156,15 @@ static kvern_status read_logprobs(completion_request *r, const json_t *object, e
     return status;
 }
 
-// A client that names another model wants that one's answers.
-static bool is_served(const json_t *object, const char *name, api_error *error)
+bool completion_request_is_served(const json_t *object, const char *name, api_error *error)
 {
     const json_t *model = request_value(object, "model");
     const char *asked = json_string_value(model);
+    const bool same = asked && strcmp(asked, name) == 0 &&
+                      json_string_length(model) == strlen(name); // it may hold a NUL
     if (model && !asked) {
         api_error_set(error, 400, API_INVALID, NULL, "model", "\"model\" is not a string");
-    } else if (model && strcmp(asked, name) != 0) {
+    } else if (model && !same) {
         api_error_set(error, 404, API_INVALID, "model_not_found", "model",
                       "there is no model %.100s here, but %.200s", asked, name);
     }
@@ -184,19 +199,61 @@ static kvern_status take_tokens(const json_t *list, const tokenizer *tokens, tok
     return KVERN_OK;
 }
 
-static kvern_status take_prompt(const json_t *value, const tokenizer *tokens, token_buffer *out,
+size_t completion_most_text(const tokenizer *tokens, size_t context_length)
+{
+    size_t longest = 1;
+    for (size_t t = 0; t < tokenizer_size(tokens); t++) {
+        const size_t bytes = tokenizer_piece_special(tokens, (int32_t)t).size;
+        longest = bytes > longest ? bytes : longest;
+    }
+    return context_length > SIZE_MAX / longest ? SIZE_MAX : context_length * longest;
+}
+
+static kvern_status check_bytes(const completion_context *context, size_t bytes,
                                 engine_error *error)
 {
+    return bytes <= context->most_text
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_RANGE,
+                             "the prompt has %zu bytes, more than the %zu of the longest text for "
+                             "the context of %zu tokens",
+                             bytes, context->most_text, context->context_length);
+}
+
+static kvern_status take_text(const json_t *value, const completion_context *context,
+                              token_buffer *out, engine_error *error)
+{
+    const size_t bytes = json_string_length(value);
+    const kvern_status status = check_bytes(context, bytes, error);
+    return status == KVERN_OK
+               ? tokenizer_encode(context->tokens, json_string_value(value), bytes,
+                                  TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, out, error)
+               : status;
+}
+
+static kvern_status take_prompt(const json_t *value, const completion_context *context,
+                                token_buffer *out, engine_error *error)
+{
     if (is_tokens(value)) {
-        return take_tokens(value, tokens, out, error);
+        return take_tokens(value, context->tokens, out, error);
     }
     if (!json_is_string(value)) {
         return engine_fail(error, KVERN_ERR_FORMAT,
                            "\"prompt\" is neither a string, a list of tokens, nor a list of one "
                            "or the other");
     }
-    return tokenizer_encode(tokens, json_string_value(value), json_string_length(value),
-                            TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, out, error);
+    return take_text(value, context, out, error);
+}
+
+// The scheduler would say the same of each, after all of them were tokenized.
+static kvern_status check_length(const completion_context *context, const token_buffer *prompt,
+                                 engine_error *error)
+{
+    return prompt->count <= context->context_length
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_RANGE,
+                             "the prompt has %zu tokens, more than the context of %zu",
+                             prompt->count, context->context_length);
 }
 
 static kvern_status check_prompts(const completion_request *r, engine_error *error)
@@ -225,8 +282,12 @@ static kvern_status read_prompts(completion_request *r, const json_t *prompt,
     }
     kvern_status status = KVERN_OK;
     for (r->prompt_count = 0; r->prompt_count < count && status == KVERN_OK; r->prompt_count++) {
-        status = take_prompt(many ? json_array_get(prompt, r->prompt_count) : prompt,
-                             context->tokens, &r->prompts[r->prompt_count], error);
+        token_buffer *taken = &r->prompts[r->prompt_count];
+        status = take_prompt(many ? json_array_get(prompt, r->prompt_count) : prompt, context,
+                             taken, error);
+        if (status == KVERN_OK) {
+            status = check_length(context, taken, error);
+        }
     }
     return status == KVERN_OK ? check_prompts(r, error) : status;
 }
@@ -247,6 +308,9 @@ static kvern_status render_messages(completion_request *r, const completion_cont
     r->prompt_count = 1;
     kvern_status status = chat_render(context->chat, r->asked.messages, r->asked.message_count,
                                       true, &rendered, error);
+    if (status == KVERN_OK) {
+        status = check_bytes(context, rendered.text.size, error);
+    }
     if (status == KVERN_OK) {
         status = chat_encode(&rendered, context->tokens, true, r->prompts, error);
     }
@@ -281,6 +345,23 @@ static kvern_status read_asked(completion_request *r, json_t *object,
     return status;
 }
 
+// Those of the command line are whatever the owner of the server wants.
+static kvern_status check_stops(const completion_request *r, const json_t *object,
+                                engine_error *error)
+{
+    if (!request_value(object, "stop")) {
+        return KVERN_OK;
+    }
+    bool fits = r->asked.stop_count <= COMPLETION_MOST_STOPS;
+    for (size_t i = 0; fits && i < r->asked.stop_count; i++) {
+        fits = strlen(r->asked.stops[i]) <= COMPLETION_MOST_STOP_BYTES;
+    }
+    return fits ? KVERN_OK
+                : engine_fail(error, KVERN_ERR_ARGUMENT,
+                              "\"stop\" has more than %d texts, or one of more than %d bytes",
+                              COMPLETION_MOST_STOPS, COMPLETION_MOST_STOP_BYTES);
+}
+
 static kvern_status make_biases(completion_request *r, const tokenizer *tokens, engine_error *error)
 {
     const sampler_options *sampling = &r->asked.sampling;
@@ -299,6 +380,9 @@ static kvern_status read_request(completion_request *r, json_t *object,
         status = read_asked(r, object, context, error);
     }
     if (status == KVERN_OK) {
+        status = check_stops(r, object, error);
+    }
+    if (status == KVERN_OK) {
         status = make_biases(r, context->tokens, error);
     }
     if (status != KVERN_OK) {
@@ -313,7 +397,7 @@ bool completion_request_read(json_t *object, bool chat, const completion_context
 {
     engine_error refusal;
     *out = (completion_request){.chat = chat, .top_logprobs = -1};
-    if (!is_served(object, context->model_name, error)) {
+    if (!completion_request_is_served(object, context->model_name, error)) {
         return false;
     }
     if (read_request(out, object, context, &refusal) == KVERN_OK) {

@@ -19,6 +19,8 @@ typedef struct completion_context {
     const chat_template *chat; // NULL: messages are refused
     chat_request_defaults defaults;
     size_t most_choices;
+    size_t context_length;
+    size_t most_text; // bytes of a prompt's text: completion_most_text
 } completion_context;
 
 typedef struct completion_request {
@@ -32,6 +34,17 @@ typedef struct completion_request {
     bool stream, include_usage;
     int top_logprobs; // of each token; -1: none are wanted
 } completion_request;
+
+// Stop strings of a request are compared with what comes at every token, by the thread of all rows.
+#define COMPLETION_MOST_STOPS 64
+#define COMPLETION_MOST_STOP_BYTES 256
+
+// Bytes of the longest text that a context's tokens are, were each the longest of the vocabulary:
+// longer ones are refused before they are tokenized, which takes time.
+size_t completion_most_text(const tokenizer *tokens, size_t context_length);
+
+// A client that names another model wants that one's answers. False: *error says so.
+bool completion_request_is_served(const json_t *object, const char *name, api_error *error);
 
 // Reads a body; `chat`: there are messages, else prompts. On failure *out is all zero, *error says
 // why, and the result is false.

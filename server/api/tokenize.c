@@ -2,11 +2,15 @@
 // /tokenize and /detokenize.
 
 #include "server/api/api.h"
+#include "server/api/completion_request.h"
 #include "server/base/json_text.h"
 
 #include "engine/request/request_keys.h"
 
 #include <string.h>
+
+// Bytes of a text. It is worked on by a thread that other connections wait for.
+#define MOST_TEXT (1024 * 1024)
 
 static kvern_status check_keys(json_t *object, const char *const *keys, engine_error *error)
 {
@@ -36,6 +40,14 @@ static kvern_status read_flag(const json_t *object, const char *key, bool *value
     return KVERN_OK;
 }
 
+static kvern_status check_bytes(const char *key, size_t bytes, engine_error *error)
+{
+    return bytes <= MOST_TEXT
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_ARGUMENT, "\"%s\" is a text of more than %d bytes",
+                             key, MOST_TEXT);
+}
+
 static kvern_status encode_prompt(const api *a, const json_t *object, token_buffer *out,
                                   engine_error *error)
 {
@@ -44,6 +56,9 @@ static kvern_status encode_prompt(const api *a, const json_t *object, token_buff
     kvern_status status = read_flag(object, "add_special_tokens", &special, error);
     if (status == KVERN_OK && !json_is_string(prompt)) {
         return engine_fail(error, KVERN_ERR_FORMAT, "\"prompt\" is not a string");
+    }
+    if (status == KVERN_OK) {
+        status = check_bytes("prompt", json_string_length(prompt), error);
     }
     const unsigned flags = TOKENIZER_PARSE_SPECIAL | (special ? TOKENIZER_ADD_BOS : 0u);
     return status == KVERN_OK ? tokenizer_encode(a->options.tokens, json_string_value(prompt),
@@ -70,6 +85,9 @@ static kvern_status encode_messages(const api *a, json_t *object, token_buffer *
     if (status == KVERN_OK) {
         status = chat_render(a->options.chat, asked.messages, asked.message_count, begins,
                              &rendered, error);
+    }
+    if (status == KVERN_OK) {
+        status = check_bytes("messages", rendered.text.size, error);
     }
     if (status == KVERN_OK) {
         status = chat_encode(&rendered, a->options.tokens, true, out, error);
@@ -117,6 +135,8 @@ void api_tokenize(api *a, const http_request *request, http_task *task, http_rep
     (void)task;
     if (!object) {
         api_reply_error(&error, reply);
+    } else if (!completion_request_is_served(object, a->options.model_name, &error)) {
+        api_reply_error(&error, reply);
     } else if (encode(a, object, &tokens, &refusal) != KVERN_OK) {
         reply_refusal(&refusal, object, reply);
     } else {
@@ -151,6 +171,9 @@ static kvern_status decode(const api *a, json_t *object, text_buffer *text, engi
         if (text_buffer_append(text, piece.data, piece.size) != KVERN_OK) {
             return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the text");
         }
+        if (text->size > MOST_TEXT) {
+            return check_bytes("tokens", text->size, error);
+        }
     }
     return status;
 }
@@ -163,6 +186,8 @@ void api_detokenize(api *a, const http_request *request, http_task *task, http_r
     json_t *object = api_read_object(request, &error);
     (void)task;
     if (!object) {
+        api_reply_error(&error, reply);
+    } else if (!completion_request_is_served(object, a->options.model_name, &error)) {
         api_reply_error(&error, reply);
     } else if (decode(a, object, &text, &refusal) != KVERN_OK) {
         reply_refusal(&refusal, object, reply);

@@ -17,6 +17,7 @@ typedef struct api_error {
     char param[64];   // the key of the request that it is about; "": null
     char message[512];
     unsigned retry_seconds; // of a Retry-After; 0: none
+    const char *allow;      // of an Allow, static; NULL: none
 } api_error;
 
 // Fills *error; `param` may be NULL.

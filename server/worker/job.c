@@ -155,7 +155,8 @@ static void explain_cancel(job *j)
         api_error_set(&j->error, 504, API_SERVER, "timeout", NULL,
                       "the request took longer than the server permits");
     } else {
-        api_error_set(&j->error, 503, API_SERVER, "cancelled", NULL, "the server ends");
+        api_error_set(&j->error, 503, API_SERVER, "cancelled", NULL,
+                      "the server ends, or the client closed its sending half");
     }
 }
 

@@ -208,11 +208,10 @@ static unsigned retry_seconds(const worker *w)
     return seconds < 1 ? 1 : seconds > 60 ? 60 : (unsigned)seconds + 1;
 }
 
-// A job of more answers than the queue has places is taken where nothing else waits.
 static bool has_room(const worker *w, const job *j)
 {
     const size_t most = w->options.schedule.most_rows + w->options.most_queued;
-    return w->answers == 0 || w->answers + j->count <= most;
+    return w->answers + j->count <= most;
 }
 
 worker_answer worker_push(worker *w, job *j, unsigned *retry)

@@ -154,6 +154,9 @@ static void what_cannot_be_done_is_refused(void **state)
     expect_refused(
         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
         KVERN_ERR_UNSUPPORTED, "message 1 has a part of type \"image_url\"");
+    expect_refused("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                   "\"text\": \"a\", \"image_url\": \"b\"}]}]}",
+                   KVERN_ERR_UNSUPPORTED, "the \"image_url\" of a part of message 1");
 }
 
 static void wrong_values_are_refused(void **state)
@@ -180,6 +183,8 @@ static void wrong_values_are_refused(void **state)
         {"logit_bias", "{\"x\": 1}"},
         {"logit_bias", "{\"1\": 101}"},
         {"logit_bias", "{\"-1\": 1}"},
+        {"logit_bias", "{\"01\": 1}"},
+        {"logit_bias", "{\"1\": 2, \"001\": 3}"},
         {"logit_bias", "{\"\": 1}"},
         {"stop", "\"\""},
         {"stop", "[\"a\", 5]"},

@@ -3,6 +3,7 @@
 """Answers of the server: those of `kvern run`, in the form that clients expect."""
 
 import random
+import re
 import unittest
 
 import serving
@@ -159,6 +160,15 @@ class Sampled(unittest.TestCase):
         joined = b"".join(bytes(t["bytes"]) for t in content).decode("utf-8", "replace")
         self.assertEqual(joined, body["choices"][0]["message"]["content"])
 
+    def test_each_token_has_a_log_probability_of_its_own(self):
+        logprobs = self.server.complete("q0", seed=0, max_tokens=40, logprobs=20,
+                                        ignore_eos=True).json()["choices"][0]["logprobs"]
+        self.assertEqual({len(top) for top in logprobs["top_logprobs"]}, {20})
+        names = {name for top in logprobs["top_logprobs"] for name in top}
+        self.assertNotIn("", names)
+        self.assertNotIn("\ufffd", names)
+        self.assertTrue(any(re.fullmatch(r"bytes:(\\x[0-9a-f]{2})+", name) for name in names))
+
     def test_log_probabilities_sum_to_one(self):
         # 20 of 261 tokens are not all: below 1, and greedy takes the first of them.
         choice = self.server.complete("hello", temperature=0, max_tokens=3,
@@ -185,6 +195,16 @@ class Others(unittest.TestCase):
     def setUpClass(cls):
         cls.server = Server("chain", "--alias", "me")
         cls.addClassCleanup(cls.server.__exit__, None, None, None)
+
+    def test_offsets_of_tokens_are_those_of_characters(self):
+        choice = self.server.complete("c", temperature=0, max_tokens=20,
+                                      logprobs=0).json()["choices"][0]
+        logprobs = choice["logprobs"]
+        for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
+            if not token.startswith("bytes:"):
+                self.assertTrue(choice["text"][offset:].startswith(token), (choice, token))
+        self.assertIn("bytes:\\xc3", logprobs["tokens"], choice)
+        self.assertEqual(logprobs["tokens"][-1], "!")
 
     def test_models(self):
         listed = self.server.get("/v1/models").json()["data"]

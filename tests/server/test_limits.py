@@ -70,9 +70,40 @@ class Refusals(unittest.TestCase):
             self.assertEqual(answer.status, 400, prompt)
             self.assertEqual(answer.error["param"], "prompt", answer.body)
 
+    def test_null_stands_for_an_absent_key(self):
+        for body in ({"prompt": "a", "messages": None}, {"prompt": "a", "foo": None}):
+            self.assertEqual(self.server.post(TEXT, {"max_tokens": 1, **body}).status, 200, body)
+        self.assertEqual(self.server.chat(prompt=None, max_tokens=1).status, 200)
+
+    def test_log_probabilities_that_ask_for_nothing(self):
+        answer = self.server.complete(logprobs=False, top_logprobs=0, max_tokens=1)
+        self.assertEqual(answer.status, 200, answer.body)
+        self.assertIsNone(answer.json()["choices"][0].get("logprobs"))
+        self.expect(self.server.complete(logprobs=True), 400, None, "logprobs")
+        self.expect(self.server.complete(top_logprobs=False), 400, "unsupported", "top_logprobs")
+
+    def test_many_and_long_stop_strings(self):
+        most = ["%03d" % i + "x" * 253 for i in range(64)]
+        self.assertEqual(self.server.complete(stop=most, max_tokens=1).status, 200)
+        self.expect(self.server.complete(stop=most + ["y"]), 400, None, "stop", "64")
+        self.expect(self.server.complete(stop="x" * 257), 400, None, "stop", "256")
+
+    def test_a_bias_of_the_same_token_twice(self):
+        self.expect(self.server.complete(logit_bias={"01": 1, "1": 2, "001": 3}), 400, None,
+                    "logit_bias")
+
+    def test_a_model_with_a_nul(self):
+        self.assertEqual(self.server.chat(model="chain", max_tokens=1).status, 200)
+        self.expect(self.server.chat(model="chain\0x"), 404, "model_not_found", "model")
+
     def test_another_model(self):
         self.expect(self.server.chat(model="gpt-5"), 404, "model_not_found", "model", "chain")
         self.expect(self.server.chat(model=5), 400, None, "model")
+        for where, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [1]})):
+            self.assertEqual(self.server.post(where, {"model": "chain", **body}).status, 200)
+            self.expect(self.server.post(where, {"model": "gpt-5", **body}), 404,
+                        "model_not_found", "model")
+            self.expect(self.server.post(where, {"model": 5, **body}), 400, None, "model")
 
     def test_bodies_that_are_no_requests(self):
         for body in ("", "{", "[]", "null", '{"a":1,"a":1}', "\xff", '{"messages": NaN}',
@@ -85,6 +116,13 @@ class Refusals(unittest.TestCase):
         self.assertIn("256", answer.error["message"])
         streamed = self.server.complete("x" * 1000, stream=True)
         self.expect(streamed, 400, "context_length_exceeded", None)
+
+    def test_a_text_that_cannot_fit_is_not_tokenized(self):
+        text = "x" * 50000
+        for answer in (self.server.complete(text), self.server.chat(text),
+                       self.server.complete(["a", text])):
+            self.expect(answer, 400, "context_length_exceeded", None, " bytes, more than the ")
+            self.assertIn("256 tokens", answer.error["message"])
 
     def test_a_body_that_is_too_large(self):
         self.expect(self.server.post(CHAT, b"x" * 200000), 413, None, None)
@@ -104,6 +142,16 @@ class Refusals(unittest.TestCase):
         self.expect(self.server.get(CHAT), 405, "method_not_allowed", None)
         self.expect(self.server.post("/health", "{}"), 405, "method_not_allowed", None)
         self.assertEqual(self.server.ask("HEAD", "/health").status, 200)
+
+    def test_a_wrong_method_is_told_the_right_one(self):
+        self.assertEqual(self.server.get(CHAT).headers["allow"], "POST")
+        self.assertEqual(self.server.post("/health", "{}").headers["allow"], "GET, HEAD")
+
+    def test_coded_bodies(self):
+        body = {"messages": HI, "max_tokens": 1}
+        for coding, status in (("gzip", 415), ("identity", 200)):
+            answer = self.server.post(CHAT, body, headers={"Content-Encoding": coding})
+            self.assertEqual(answer.status, status, answer.body)
 
     def test_pages_of_other_places(self):
         for headers, status in (({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403),
@@ -194,10 +242,27 @@ class Bodies(unittest.TestCase):
             server.wait_for(lambda: server.chat(max_tokens=1).status == 200, "there is room again")
 
 
+class Texts(unittest.TestCase):
+    def test_long_texts_to_tokens_and_back(self):
+        with Server("plain") as server:
+            text = "x" * 1048576
+            self.assertEqual(server.post("/tokenize", {"prompt": text}).json()["count"], 1048576)
+            answer = server.post("/tokenize", {"prompt": text + "x"})
+            self.assertEqual((answer.status, answer.error["param"]), (400, "prompt"))
+            token = server.post("/tokenize", {"prompt": "<|im_end|>"}).json()["tokens"]
+            answer = server.post("/detokenize", {"tokens": token * 104857})
+            self.assertEqual(answer.status, 200)
+            answer = server.post("/detokenize", {"tokens": token * 104858})
+            self.assertEqual((answer.status, answer.error["param"]), (400, "tokens"))
+        with Server("chain") as server:
+            answer = server.post("/tokenize", {"messages": [{"role": "user", "content": text}]})
+            self.assertEqual((answer.status, answer.error["param"]), (400, "messages"))
+
+
 class Keys(unittest.TestCase):
     def setUp(self):
         with open(path("keys"), "w", encoding="utf-8") as file:
-            file.write("# keys\nsecret-one\n\n  \nsecret-two \r\n")
+            file.write("# keys\n  # more\nsecret-one\n\n  \nsecret-two \r\n")
 
     def test_any_host_with_a_key(self):
         with Server("chain", "--api-keys", path("keys")) as server:
@@ -213,6 +278,7 @@ class Keys(unittest.TestCase):
                 self.assertEqual(answer.headers["www-authenticate"], "Bearer")
             for key, status in (("secret-one", 200), ("secret-two", 200), ("secret-on", 401),
                                 ("secret-onee", 401), ("", 401), ("# keys", 401),
+                                (" secret-one \t ", 200), ("secret-one x", 401), (" ", 401),
                                 ("x" * 5000, 401)):
                 answer = server.post(CHAT, {"messages": HI, "max_tokens": 1},
                                      headers={"Authorization": "Bearer " + key})
@@ -280,6 +346,12 @@ class Rows(unittest.TestCase):
             first[1].close()
             server.wait_until_idle()
             self.assertEqual(server.chat(max_tokens=1).status, 200)
+
+    def test_more_answers_than_rows_and_queue(self):
+        with Server("endless", "--parallel", "2", "--queue", "2") as server:
+            self.assertEqual(server.chat(n=4, max_tokens=2).status, 200)
+            answer = server.chat(n=5, max_tokens=2)
+            self.assertEqual((answer.status, answer.error["param"]), (400, "n"))
 
     def test_a_slow_reader(self):
         with Server("endless", "--parallel", "2", "--max-waiting", "128K") as server:
