@@ -4,6 +4,7 @@
 
 // What the head of a request must be like, whatever the request is about.
 
+#include <microhttpd.h>
 #include <stdbool.h>
 
 // Why a request is refused; static.
@@ -11,6 +12,11 @@ typedef struct http_fault {
     unsigned status;
     const char *code, *message; // code NULL: none
 } http_fault;
+
+// Why nobody may believe that a head means to others (a proxy) what it means here: where its body
+// ends, whom it is for, who sends it. NULL: it is sound. (libmicrohttpd
+// itself refuses a Content-Length that is no number, before anybody sees the request.)
+const http_fault *http_head_fault(struct MHD_Connection *connection, const char *version);
 
 // Whether a Host (without or with any port) is a name of this machine for itself: localhost,
 // 127.0.0.1, [::1], or `own`, a name or a number as in --host.

@@ -33,6 +33,7 @@ typedef struct exchange {
     struct MHD_Connection *connection;
     int fd;
     unsigned status;         // that it was answered with
+    bool closes;             // the connection, after the answer
     bool received;           // whole
     const http_fault *fault; // of what came of its body
     text_buffer body;
@@ -76,8 +77,11 @@ static waker waker_of(const exchange *e)
 
 // ---- Replies ----
 
-static void add_headers(struct MHD_Response *response, const http_reply *reply)
+static void add_headers(const exchange *e, struct MHD_Response *response, const http_reply *reply)
 {
+    if (e->closes) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->type);
     for (size_t i = 0; i < HTTP_MOST_HEADERS && reply->names[i]; i++) {
         MHD_add_response_header(response, reply->names[i], reply->values[i]);
@@ -90,7 +94,7 @@ static enum MHD_Result send_response(exchange *e, struct MHD_Response *response,
     if (!response) {
         return MHD_NO; // the connection is closed
     }
-    add_headers(response, reply);
+    add_headers(e, response, reply);
     e->status = reply->status;
     const enum MHD_Result queued = MHD_queue_response(e->connection, reply->status, response);
     MHD_destroy_response(response);
@@ -210,11 +214,23 @@ static bool is_foreign_host(const exchange *e)
     return own && host && !http_is_local(host, own);
 }
 
-static enum MHD_Result take_head(exchange *e, const char *path, const char *method)
+// What follows such a head may be anything: nothing of it is read.
+static enum MHD_Result refuse_head(exchange *e, const http_fault *fault)
 {
+    e->closes = true;
+    return refuse(e, fault);
+}
+
+static enum MHD_Result take_head(exchange *e, const char *path, const char *method,
+                                 const char *version)
+{
+    const http_fault *fault = http_head_fault(e->connection, version);
     http_reply reply = {0};
     const http_request request = request_of(e, method, path);
     const http_handler *handler = &e->server->options.handler;
+    if (fault) {
+        return refuse_head(e, fault);
+    }
     if (is_foreign_host(e)) {
         return refuse(e, &FOREIGN_HOST);
     }
@@ -309,10 +325,9 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
                               size_t *bytes, void **state)
 {
     exchange *e = *state;
-    (void)version;
     if (!e) {
         *state = e = begin_exchange(user, connection);
-        return e ? take_head(e, path, method) : MHD_NO;
+        return e ? take_head(e, path, method, version) : MHD_NO;
     }
     if (*bytes > 0) {
         take_body(e, data, *bytes);
@@ -370,7 +385,9 @@ static bool take_connection(void *user, int fd, const struct sockaddr *address, 
     return MHD_add_connection(server->daemons[server->next], fd, address, bytes) == MHD_YES;
 }
 
-// Time is the connections' to watch; the limit here is never reached.
+// Time is the connections' to watch; the limit here is never reached. What strictness 1 adds is
+// what http_head_fault finds, which answers as the rest does: libmicrohttpd 0.9.75 sends the heads
+// of its own answers to that twice.
 static struct MHD_Daemon *start_daemon(http_server *server)
 {
     const http_options *options = &server->options;
@@ -381,7 +398,7 @@ static struct MHD_Daemon *start_daemon(http_server *server)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(2 * options->connections.most + 64),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, options->most_head + READ_BUFFER + STREAM_BLOCK,
         MHD_OPTION_NOTIFY_COMPLETED, end_exchange, server, MHD_OPTION_NOTIFY_CONNECTION,
-        note_connection, server, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        note_connection, server, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_END);
 }
 
 static kvern_status start_daemons(http_server *server, engine_error *error)
