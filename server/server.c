@@ -59,7 +59,13 @@ kvern_status server_start(const server_options *options, server **out, engine_er
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory for the server");
     }
     fill_api(s, options);
-    kvern_status status = worker_create(&options->worker, &s->api.worker, error);
+    // Else each request would be told so.
+    const sampler_options *sampling = &options->defaults.sampling;
+    kvern_status status = biases_check(sampling->biases, sampling->bias_count,
+                                       model_get_facts(options->worker.model)->vocabulary, error);
+    if (status == KVERN_OK) {
+        status = worker_create(&options->worker, &s->api.worker, error);
+    }
     if (status == KVERN_OK) {
         status = start_http(s, options, error);
     }

@@ -112,6 +112,9 @@ static error_t parse_serve(int key, char *argument, struct argp_state *state)
         options->port = (uint16_t)options_number(state, "--port", argument, 0, UINT16_MAX);
         return 0;
     case KEY_ALIAS:
+        if (!argument[0]) {
+            options_fail(state, "--alias takes a name");
+        }
         options->alias = argument;
         return 0;
     case KEY_API_KEYS:

@@ -10,7 +10,7 @@
 #include <string.h>
 
 // Bytes of a text. It is worked on by a thread that other connections wait for.
-#define MOST_TEXT (1024 * 1024)
+#define MOST_TEXT (512 * 1024)
 
 static kvern_status check_keys(json_t *object, const char *const *keys, engine_error *error)
 {
