@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -36,11 +37,14 @@ typedef struct slot {
     bool open;
     bool ending; // it was shut down, and counts no more
     bool busy;
+    bool sending;     // while busy: the whole answer is there
     bool hung;        // the client will send nothing more
     bool turned_away; // it is this thread's: it waits for the client to close it
     uint32_t serial;
     double since;
     double hung_since;
+    int unsent;   // while sending: bytes that the client's machine has not taken
+    double moved; // when that changed
     uint8_t address[16];
     connection_watch watch; // while busy
 } slot;
@@ -250,14 +254,24 @@ static void shut_down(connections *c, int fd)
     }
 }
 
+// Since when it has done nothing that it could do; < 0: it cannot do anything.
+static double idle_since(const slot *s)
+{
+    if (s->busy) {
+        return s->sending ? s->moved : -1;
+    }
+    return s->since;
+}
+
 // Makes room for a connection at the cost of the one that does nothing for the longest.
 static bool evict(connections *c, double now)
 {
     int oldest = -1;
     for (size_t i = 0; i < c->slot_count; i++) {
         const slot *s = &c->slots[i];
-        if (s->open && !s->ending && !s->busy && now - s->since >= LEAST_IDLE_SECONDS &&
-            (oldest < 0 || s->since < c->slots[oldest].since)) {
+        const double since = idle_since(s);
+        if (s->open && !s->ending && since >= 0 && now - since >= LEAST_IDLE_SECONDS &&
+            (oldest < 0 || since < idle_since(&c->slots[oldest]))) {
             oldest = (int)i;
         }
     }
@@ -376,6 +390,20 @@ static void note_event(connections *c, int fd, uint32_t serial)
     pthread_mutex_unlock(&c->lock);
 }
 
+// Whether it has taken nothing of a whole answer for too long.
+static bool is_stuck(const connections *c, slot *s, int fd, double now)
+{
+    int unsent = 0;
+    if (!s->open || s->ending || !s->sending) {
+        return false;
+    }
+    if (ioctl(fd, TIOCOUTQ, &unsent) == 0 && unsent != s->unsent) {
+        s->unsent = unsent;
+        s->moved = now;
+    }
+    return now - s->moved > c->options.read_seconds;
+}
+
 static void look_at(connections *c, int fd, double now)
 {
     slot *s = &c->slots[fd];
@@ -386,6 +414,11 @@ static void look_at(connections *c, int fd, double now)
     if (s->open && !s->ending && !s->busy && s->hung &&
         now - s->hung_since > HALF_A_REQUEST_SECONDS) {
         shut_down(c, fd); // nothing will complete what has come
+        return;
+    }
+    if (is_stuck(c, s, fd, now)) {
+        c->counts.timed_out++;
+        shut_down(c, fd);
         return;
     }
     const double most = s->busy ? c->options.request_seconds : c->options.read_seconds;
@@ -473,6 +506,7 @@ void connection_busy(connections *c, int fd, const connection_watch *with)
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
     s->busy = true;
+    s->sending = false;
     s->since = engine_seconds();
     s->watch = *with;
     if (s->hung && with->gone) {
@@ -481,11 +515,21 @@ void connection_busy(connections *c, int fd, const connection_watch *with)
     pthread_mutex_unlock(&c->lock);
 }
 
+void connection_sending(connections *c, int fd)
+{
+    pthread_mutex_lock(&c->lock);
+    slot *s = &c->slots[fd];
+    s->sending = s->busy;
+    s->unsent = -1;
+    s->moved = engine_seconds();
+    pthread_mutex_unlock(&c->lock);
+}
+
 void connection_idle(connections *c, int fd)
 {
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
-    s->busy = false;
+    s->busy = s->sending = false;
     s->since = engine_seconds();
     s->watch = (connection_watch){0};
     pthread_mutex_unlock(&c->lock);

@@ -5,9 +5,9 @@
 // Who is connected: a thread that accepts, and that watches all connections. It tells at once when
 // a client has gone, and ends those that take too long: to send a request, or to take an answer.
 //
-// There is room for a fixed number. When it is full, the connection goes that has sent no whole
-// request for the longest, a second at least; where all of them have, a new one is answered 503 and
-// closed.
+// There is room for a fixed number. When it is full, the connection goes that has done nothing for
+// the longest, a second at least: has sent no whole request, or taken nothing of a whole answer
+// that is there. Where there is none, a new one is answered 503 and closed.
 
 #include "engine/base/error.h"
 
@@ -23,7 +23,8 @@ typedef struct connections_options {
     uint16_t port;          // 0: any that is free
     size_t most;            // connections
     size_t most_each;       // of one address; 0: no limit
-    double read_seconds;    // for a request to arrive, from the end of the one before it
+    double read_seconds;    // for a request to arrive, from the end of the one before it; and
+                            // for some of a whole answer to be taken
     double request_seconds; // from there to the end of its answer; 0: no limit
     // Takes a connection over. False: it was closed.
     bool (*take)(void *user, int fd, const struct sockaddr *address, socklen_t bytes);
@@ -53,6 +54,8 @@ typedef struct connection_watch {
 
 // A request has arrived whole, and is answered from now on; until connection_idle.
 void connection_busy(connections *c, int fd, const connection_watch *watch);
+// Of a busy one: the whole answer is there, and only has to be taken.
+void connection_sending(connections *c, int fd);
 void connection_idle(connections *c, int fd);
 // It is going to be closed.
 void connection_closed(connections *c, int fd);

@@ -108,6 +108,7 @@ static enum MHD_Result send_whole(exchange *e, http_reply *reply)
     if (!response) {
         text_buffer_free(&reply->body);
     }
+    connection_sending(e->server->connections, e->fd);
     return send_response(e, response, reply);
 }
 

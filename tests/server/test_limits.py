@@ -431,6 +431,42 @@ class Connections(unittest.TestCase):
             for sock in idle:
                 sock.close()
 
+    def deaf(self, server):
+        """Asks for many pages, one after another, and reads none of them."""
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+        return sock
+
+    def test_f15_answers_that_nobody_reads_make_room(self):
+        with Server("chain", "--connections", "3", "--request-time", "0") as server:
+            deaf = [self.deaf(server) for _ in range(3)]
+            server.wait_for(lambda: self.alive(server), "one of them goes")
+            self.assertGreaterEqual(server.metric("http_connections_evicted_total"), 1)
+            for sock in deaf:
+                sock.close()
+
+    def test_f15_answers_that_nobody_reads_end(self):
+        with Server("chain", "--read-time", "1", "--request-time", "0") as server:
+            deaf = [self.deaf(server) for _ in range(3)]
+            server.wait_for(lambda: server.metric("http_timeouts_total") >= 3, "they end")
+            self.assertEqual(server.chat(max_tokens=1).status, 200)
+            for sock in deaf:
+                sock.close()
+
+    def test_a_slow_reader_of_a_whole_answer(self):
+        with Server("chain", "--read-time", "1") as server:
+            sock = self.deaf(server)
+            begin = time.monotonic()
+            taken = 0
+            while time.monotonic() - begin < 4:
+                taken += len(sock.recv(65536))
+                time.sleep(0.1)
+            self.assertEqual(server.metric("http_timeouts_total"), 0)
+            self.assertGreater(taken, 0)
+            sock.close()
+
     def test_very_many(self):
         most = 10000 if serving.LONG else 1000
         with Server("chain", "--connections", "64") as server:
