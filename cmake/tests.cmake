@@ -81,7 +81,9 @@ if(TARGET kvern_engine)
     target_link_libraries(kvern_test_support PUBLIC kvern_engine)
 endif()
 if(KVERN_REDIS)
-    target_link_libraries(kvern_test_support PUBLIC PkgConfig::HIREDIS)
+    # Not its flags: with -D_FILE_OFFSET_BITS=64 tests that answer mmap would answer mmap64.
+    target_include_directories(kvern_test_support PUBLIC ${HIREDIS_INCLUDE_DIRS})
+    target_link_libraries(kvern_test_support PUBLIC ${HIREDIS_LINK_LIBRARIES})
 endif()
 
 file(GLOB TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.c)

@@ -106,7 +106,8 @@ static void test_what_codecs_offer(void **state)
         assert_int_equal(type->affine != NULL, affine || turbo);
         assert_int_equal(kernels->prepare != NULL, affine || turbo);
         assert_int_equal(kernels->finish != NULL, rotated);
-        assert_int_equal(kernels->decode_block != NULL, !rotated);
+        assert_int_equal(kernels->rotate != NULL, rotated);
+        assert_non_null(kernels->decode_block);
         assert_int_equal(type->dim_unit(&codecs[i]), turbo ? 16 : affine ? codecs[i].group : 1);
         assert_int_equal(type->block_bytes(&codecs[i], 128) % 64, 0);
     }
