@@ -242,11 +242,14 @@ static void test_the_order_of_keys_is_asked_for(void **state)
     CONVERT(path, "turned.safetensors", "--key-pairs", "32");
     CONVERT(program_path("plain.safetensors"), "plain.kv", NULL);
     CONVERT(program_path("turned.safetensors"), "turned.kv", "--key-pairs", "32");
+    path = program_path("layer.kv"); // paths before the last 16 are gone
     expect_same_tensors(path, program_path("turned.kv"));
     expect_same_tensors(path, program_path("plain.kv"));
     CONVERT(program_path("turned.safetensors"), "turned.kv", NULL); // as mlx-lm has them
-    size_t bytes;
-    char *a = read_tensors(path, &bytes), *b = read_tensors(program_path("turned.kv"), &bytes);
+    size_t bytes, turned_bytes;
+    char *a = read_tensors(path, &bytes);
+    char *b = read_tensors(program_path("turned.kv"), &turned_bytes);
+    assert_int_equal(bytes, turned_bytes);
     assert_true(memcmp(a, b, bytes) != 0);
     free(a);
     free(b);
