@@ -121,8 +121,8 @@ def run_window(models, results, tokens):
 
 
 def text_ids(program, model, text):
-    """The text's tokens, behind the beginning of a sequence for models that want one."""
-    command = [program, "tokenize", model, "--file", text, "--json"]
+    """The tokens that kvern eval reads, behind the beginning of a sequence for models that want one."""
+    command = [program, "tokenize", model, "--file", text, "--no-control", "--json"]
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [token["id"] for token in json.loads(answer)["tokens"]]
 

@@ -8,21 +8,47 @@
 #include "cli/options/prompt.h"
 #include "cli/session/model_loading.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+
+enum { KEY_NO_CONTROL = OPTIONS_KEY_COMMAND };
+
+typedef struct tokenize_options {
+    cli_options common;
+    bool no_control; // --no-control was given
+} tokenize_options;
+
+static void check_tokenize(struct argp_state *state, const tokenize_options *options)
+{
+    if (options->no_control && (options->common.raw || options->common.template_name)) {
+        options_fail(state, "--no-control cannot be used with --raw or --template");
+    }
+    if (prompt_is_missing(&options->common)) {
+        options_fail(state, "no text given: use -p TEXT, -f FILE or standard input");
+    }
+}
 
 static error_t parse_tokenize(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
+    tokenize_options *options = state->input;
     switch (key) {
+    case KEY_NO_CONTROL:
+        options->no_control = true;
+        return 0;
     case ARGP_KEY_END:
-        if (prompt_is_missing(state->input)) {
-            options_fail(state, "no text given: use -p TEXT, -f FILE or standard input");
-        }
+        check_tokenize(state, options);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
+
+static const struct argp_option TOKENIZE_OPTIONS[] = {
+    {.name = "no-control",
+     .key = KEY_NO_CONTROL,
+     .doc = "Control tokens in the text are characters, as kvern eval reads a text"},
+    {0}};
 
 static const struct argp_child TOKENIZE_CHILDREN[] = {{.argp = &options_model_argp},
                                                       {.argp = &options_text_argp},
@@ -31,6 +57,7 @@ static const struct argp_child TOKENIZE_CHILDREN[] = {{.argp = &options_model_ar
                                                       {0}};
 
 static const struct argp TOKENIZE_ARGP = {
+    .options = TOKENIZE_OPTIONS,
     .parser = parse_tokenize,
     .args_doc = "MODEL",
     .doc = "Shows the tokens of a text: one per line, its number, a tab, and what it stands for."
@@ -38,9 +65,9 @@ static const struct argp TOKENIZE_ARGP = {
            "  kvern tokenize MODEL -p \"some text\"\n"
            "  kvern tokenize MODEL -f FILE --json\n\n"
            "Without -p and -f the text is standard input. It is used as it is, control "
-           "tokens recognised, unless --template says otherwise. In the list a backslash begins an "
-           "escape: \\n, \\t, \\r, \\\\, or \\xHH for any other control character and for bytes "
-           "that are part of a character only. --json gives "
+           "tokens recognised, unless --template or --no-control says otherwise. In the list a "
+           "backslash begins an escape: \\n, \\t, \\r, \\\\, or \\xHH for any other control "
+           "character and for bytes that are part of a character only. --json gives "
            "{\"tokens\":[{\"id\":1,\"text\":\"a\"}]}, such bytes shown as U+FFFD.",
     .children = TOKENIZE_CHILDREN,
 };
@@ -91,18 +118,28 @@ static kvern_status open_tokenizer(const cli_options *options, tokenizer **out, 
     return status;
 }
 
-static int tokenize(const cli_options *options, const tokenizer *tokens)
+static kvern_status encode(const tokenize_options *options, const tokenizer *tokens,
+                           text_buffer *text, token_buffer *ids, engine_error *error)
+{
+    if (options->no_control) {
+        return tokenizer_encode(tokens, text->data ? text->data : "", text->size, TOKENIZER_ADD_BOS,
+                                ids, error);
+    }
+    return prompt_encode_plain(&options->common, tokens, text, ids, error);
+}
+
+static int tokenize(const tokenize_options *options, const tokenizer *tokens)
 {
     engine_error error;
     text_buffer text = TEXT_BUFFER_INIT;
     token_buffer ids = TOKEN_BUFFER_INIT;
-    kvern_status status = prompt_read(options, &text, &error);
+    kvern_status status = prompt_read(&options->common, &text, &error);
     if (status == KVERN_OK) {
-        status = prompt_encode_plain(options, tokens, &text, &ids, &error);
+        status = encode(options, tokens, &text, &ids, &error);
     }
-    int code = status != KVERN_OK ? report_engine_error(&error)
-               : options->json    ? print_tokens_json(tokens, &ids)
-                                  : print_token_lines(tokens, &ids);
+    int code = status != KVERN_OK     ? report_engine_error(&error)
+               : options->common.json ? print_tokens_json(tokens, &ids)
+                                      : print_token_lines(tokens, &ids);
     token_buffer_free(&ids);
     text_buffer_free(&text);
     return code;
@@ -110,11 +147,11 @@ static int tokenize(const cli_options *options, const tokenizer *tokens)
 
 static int run_tokenize(int argc, char **argv)
 {
-    cli_options options = {0};
-    options_parse(&TOKENIZE_ARGP, argc, argv, &options);
+    tokenize_options options = {0};
+    options_parse(&TOKENIZE_ARGP, argc, argv, &options.common);
     engine_error error;
     tokenizer *tokens;
-    if (open_tokenizer(&options, &tokens, &error) != KVERN_OK) {
+    if (open_tokenizer(&options.common, &tokens, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
     int code = tokenize(&options, tokens);

@@ -82,6 +82,15 @@ static void a_directory_has_tokens_and_numbers(void **state)
         &(program_call){.arguments = {"tokenize", chain_file, "-p", text, "--template", "chatml"}});
     expect_same(&(program_call){.arguments = {"tokenize", chain}, .input = text},
                 &(program_call){.arguments = {"tokenize", chain_file}, .input = text});
+    const program_call no_control = {.arguments = {"tokenize", chain, "-p", text, "--no-control"}};
+    expect_same(&no_control,
+                &(program_call){.arguments = {"tokenize", chain_file, "-p", text, "--no-control"}});
+    program_result characters = program_run_well(&no_control);
+    assert_null(strstr(characters.out, "<|im_end|>"));
+    program_free(&characters);
+    program_expect_usage(
+        &(program_call){.arguments = {"tokenize", chain, "-p", text, "--no-control", "--raw"}},
+        "--no-control cannot be used with --raw or --template");
     const char *one = program_path("one.npy");
     program_result result = program_run_well(
         &(program_call){.arguments = {"logits", noise, "-p", "hello", "--out", one}});
