@@ -150,6 +150,27 @@ static void fault_e10_parts_that_disagree(void **unused)
     kvern_composition_release(composition);
 }
 
+// A chunked cache of which nothing is left, or of an offset that is none, made a row without pages
+// that said it had positions.
+static void fault_chunks_that_have_gone(void **unused)
+{
+    (void)unused;
+    expect_number("states-chunked.safetensors", "0.2", 0, -1, "offset -1");
+    expect_number("states-chunked.safetensors", "0.4", 0, 305, "offset 305 and start 305");
+    const mlx_case c = mlx_case_named("chunked");
+    kvern_composition *composition = mlx_case_composition(file_context, &c);
+    mlx_forgery forgery = mlx_forge("infos-chunked.safetensors");
+    mlx_forge_text(&forgery, "\"0.0.1\":\"256\"", "\"0.0.1\":\"305\"");
+    kvern_mlx_file *file;
+    kvern_state *state;
+    assert_ok(kvern_mlx_open(file_context, mlx_forge_write(&forgery), &file));
+    expect_sentence(KVERN_ERR_FORMAT, kvern_mlx_import(file, composition, NULL, &state),
+                    "a row of 305 from 305 on has none");
+    assert_null(state);
+    kvern_mlx_close(file);
+    kvern_composition_release(composition);
+}
+
 // ---- Layers ----
 
 static void expect_misfit(const char *name, size_t layer, const kvern_layer *other,
@@ -535,6 +556,7 @@ int main(void)
         cmocka_unit_test(numbers_that_do_not_fit),
         cmocka_unit_test(bits_and_groups),
         cmocka_unit_test(fault_e10_parts_that_disagree),
+        cmocka_unit_test(fault_chunks_that_have_gone),
         cmocka_unit_test(layers_that_the_file_is_not_for),
         cmocka_unit_test(lengths_that_no_cache_says),
         cmocka_unit_test(conversions_are_appends),

@@ -121,13 +121,13 @@ static kvern_status check_rotating(const kvern_mlx_file *file, const kvern_mlx_i
 
 static kvern_status check_chunked(const kvern_mlx_file *file, const kvern_mlx_item *item)
 {
-    int64_t count = 0;
+    const bool is_told = item->offset >= 0 || file->layout == KVERN_MLX_STATES;
+    const int64_t count = is_told ? item->offset - item->start : 0;
     if (item->chunk < 1 || item->start < 0)
         return kvern_mlx_bad(file, item, "chunks of %" PRId64 ", and a start of %" PRId64,
                              item->chunk, item->start);
-    if (item->offset >= 0)
-        count = item->offset - item->start;
-    if (count < 0 || count > item->width)
+    // Positions of which all are gone are no state: the newest ones stay.
+    if (count < 0 || count > item->width || (count == 0 && item->offset > 0))
         return kvern_mlx_bad(file, item,
                              "offset %" PRId64 " and start %" PRId64 " with %" PRId64 " columns",
                              item->offset, item->start, item->width);

@@ -360,11 +360,12 @@ static kvern_status find_width(const kvern_mlx_source *source, pairings *all)
         for (size_t r = 0; r < item->rows; r++) {
             const int64_t length = source->lengths[r];
             const kvern_mlx_columns c = kvern_mlx_columns_of(item, r, length);
-            if (item->class == KVERN_MLX_CHUNKED && c.count > item->width)
+            if (item->class == KVERN_MLX_CHUNKED &&
+                (c.count > item->width || (c.count == 0 && length > 0)))
                 return kvern_mlx_bad(source->file, item,
                                      "%" PRId64 " columns, where a row of %" PRId64 " from %" PRId64
-                                     " on has more",
-                                     item->width, length, item->start);
+                                     " on has %s",
+                                     item->width, length, item->start, c.count ? "more" : "none");
             all->width = kvern_max_i64(all->width, c.count);
         }
     }

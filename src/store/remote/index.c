@@ -82,13 +82,15 @@ static bool is_field(const char *field, size_t bytes)
 {
     if (bytes == 1 && *field == '*')
         return true;
+    if (bytes < 1 || bytes > 2)
+        return false;
     int number = 0;
     for (size_t i = 0; i < bytes; i++) {
         if (field[i] < '0' || field[i] > '9')
             return false;
         number = 10 * number + (field[i] - '0');
     }
-    return bytes > 0 && bytes < 3 && number < KVERN_REMOTE_TOKENS;
+    return number < KVERN_REMOTE_TOKENS;
 }
 
 bool kvern_remote_hint_read(const char *field, size_t field_bytes, const char *value, size_t bytes,
