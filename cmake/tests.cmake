@@ -144,6 +144,9 @@ if(TARGET kvern_program AND NOT CMAKE_CROSSCOMPILING)
         kvern_add_test(server ${name} ${Python3_EXECUTABLE} -B ${file})
         # 77: what it needs besides is not there, and it says what.
         set_property(TEST ${KVERN_TEST_PREFIX}server/${name} PROPERTY SKIP_RETURN_CODE 77)
+        if(name STREQUAL "page") # a browser has two processors' work
+            set_property(TEST ${KVERN_TEST_PREFIX}server/${name} PROPERTY PROCESSORS 2)
+        endif()
         set_property(TEST ${KVERN_TEST_PREFIX}server/${name} APPEND PROPERTY ENVIRONMENT
                      KVERN_PROGRAM=$<TARGET_FILE:kvern_program>
                      KVERN_SERVER_MODELS=$<TARGET_FILE:server_models>)
