@@ -96,11 +96,12 @@ KVERN_API KVERN_CHECK kvern_status kvern_composition_plan_bytes(
 // appends of whole chunks, rounds, the conversion at a start, for which pages of the planned codecs
 // are set aside now, and growing in them afterwards; reads of all layers, open at once, and their
 // attends. plan->rows is not looked at. The plan replaces what was reserved for the row before:
-// reserved anew with a shorter chunk, the row gives back what that does not need. Room is for what
-// the row shares with forks at this time, and so reserve a row again that has been forked since. It
-// is the row's until kvern_state_reset, and moves with it. On failure nothing changed. Errors:
-// KVERN_ERR_ARGUMENT, KVERN_ERR_RANGE, KVERN_ERR_BUSY (a step or a round is open),
-// KVERN_ERR_OVERFLOW, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
+// reserved anew with a shorter chunk, the row gives back what that does not need. Plans of rows may
+// differ: scratch is for calls on all of them. Room is for what the row shares with forks at this
+// time, and so reserve a row again that has been forked since. It is the row's until
+// kvern_state_reset, and moves with it. On failure nothing changed. Errors: KVERN_ERR_ARGUMENT,
+// KVERN_ERR_RANGE, KVERN_ERR_BUSY (a step or a round is open), KVERN_ERR_OVERFLOW,
+// KVERN_ERR_MEMORY, KVERN_ERR_BUDGET.
 KVERN_API KVERN_CHECK kvern_status kvern_state_reserve_plan(kvern_state *state, size_t row,
                                                             const kvern_plan *plan);
 

@@ -131,6 +131,24 @@ kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows)
     return KVERN_OK;
 }
 
+kvern_plan kvern_batch_plan(const kvern_batch *batch, const kvern_plan *plan)
+{
+    const kvern_plan *before = &batch->reserved;
+    kvern_plan all = *plan;
+    all.rows = batch->row_count;
+    if (!batch->reservation)
+        return all;
+    all.tokens = kvern_max_i64(plan->tokens, before->tokens);
+    all.chunk = kvern_max_i64(plan->chunk, before->chunk);
+    all.round = kvern_max_i64(plan->round, before->round);
+    all.query_vectors = kvern_max_size(plan->query_vectors, before->query_vectors);
+    all.selected = kvern_max_i64(plan->selected, before->selected);
+    all.index_heads = kvern_max_size(plan->index_heads, before->index_heads);
+    all.nope_dim = kvern_max_size(plan->nope_dim, before->nope_dim);
+    all.value_dim = kvern_max_size(plan->value_dim, before->value_dim);
+    return all;
+}
+
 static bool has_reserved_rows(const kvern_batch *batch)
 {
     for (size_t s = 0; s < batch->sets; s++) {

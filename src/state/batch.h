@@ -12,6 +12,7 @@
 #include "src/layer/layer.h"
 
 #include <kvern/cache.h>
+#include <kvern/plan.h>
 
 typedef struct kvern_checkpoint kvern_checkpoint; // src/state/checkpoint.h
 
@@ -37,6 +38,7 @@ typedef struct kvern_batch {
     uint64_t checkpoint_age;                      // of the next one
 
     kvern_reservation *reservation; // memory for reads and attends; NULL: none
+    kvern_plan reserved;            // what that is for: the most of each row's plan
 } kvern_batch;
 
 // Bytes of a batch that is made for as many.
@@ -55,6 +57,10 @@ kvern_row_undo *kvern_batch_undos(const kvern_batch *batch, size_t set);
 
 // Makes room for `rows` rows. What there is stays; on failure nothing changed.
 KVERN_CHECK kvern_status kvern_batch_grow(kvern_heap *heap, kvern_batch *batch, size_t rows);
+
+// A plan of all rows, of which one has what `plan` says and the others what was reserved for them:
+// one call reads all of them, and many queries of one row meet many positions of another.
+kvern_plan kvern_batch_plan(const kvern_batch *batch, const kvern_plan *plan);
 
 // When no row of any of the caches has reserved room any more, the memory that was reserved for
 // their reads goes as well.

@@ -221,12 +221,18 @@ kvern_status kvern_cache_reserve(kvern_cache *cache, size_t row, int64_t tokens,
         return kvern_fail(KVERN_ERR_RANGE, "%" PRId64 " tokens", tokens);
     if ((status = kvern_cache_prepare(cache, NULL, row, tokens)))
         return status;
-    const size_t scratch = layer->ops->scratch_bytes(layer, rows.count, query_vectors, tokens);
+    kvern_plan plan = kvern_plan_default();
+    plan.tokens = tokens;
+    plan.query_vectors = query_vectors;
+    plan = kvern_batch_plan(cache->batch, &plan);
+    const size_t scratch =
+        layer->ops->scratch_bytes(layer, plan.rows, plan.query_vectors, plan.tokens);
     if ((status = kvern_read_reserve(layer->context, &cache->batch->reservation, 1, rows.count,
                                      scratch))) {
         kvern_cache_cancel(cache);
         return status;
     }
+    cache->batch->reserved = plan;
     kvern_cache_commit(cache);
     layer->ops->keep_room(layer, &rows, row, tokens);
     return KVERN_OK;

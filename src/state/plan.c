@@ -349,16 +349,20 @@ static kvern_status reserve_plan(kvern_cache *caches, size_t count, size_t row,
         return status;
     if (row >= caches[0].batch->row_count)
         return kvern_fail(KVERN_ERR_RANGE, "row %zu of %zu", row, caches[0].batch->row_count);
+    kvern_batch *batch = caches[0].batch;
+    const kvern_plan all = kvern_batch_plan(batch, &plan);
     size_t prepared = 0, scratch = 0;
-    plan.rows = caches[0].batch->row_count;
+    plan.rows = batch->row_count;
     for (; prepared < count && !status; prepared += !status) {
         kvern_cache *cache = &caches[prepared];
-        scratch = kvern_max_size(scratch, scratch_of(cache->composition, cache->layer, &plan));
+        scratch = kvern_max_size(scratch, scratch_of(cache->composition, cache->layer, &all));
         status = prepare_plan(cache, row, &plan);
     }
     if (!status)
-        status = kvern_read_reserve(kvern_cache_context(caches), &caches[0].batch->reservation,
-                                    count, plan.rows, scratch);
+        status = kvern_read_reserve(kvern_cache_context(caches), &batch->reservation, count,
+                                    plan.rows, scratch);
+    if (!status)
+        batch->reserved = all;
     for (size_t c = 0; c < prepared; c++) {
         if (status)
             kvern_cache_cancel(&caches[c]);

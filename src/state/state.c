@@ -174,14 +174,21 @@ kvern_status kvern_state_prepare(kvern_state *state, const int64_t *counts, size
 // A read of every layer may be open; attends of layers share their scratch.
 static kvern_status reserve_reads(kvern_state *state, size_t query_vectors, int64_t tokens)
 {
-    const size_t rows = kvern_state_rows(state);
+    kvern_plan plan = kvern_plan_default();
+    plan.tokens = tokens;
+    plan.query_vectors = query_vectors;
+    plan = kvern_batch_plan(&state->batch, &plan);
     size_t most = 0;
     for (size_t l = 0; l < state->composition->count; l++) {
         const kvern_planned_layer *layer = &state->composition->layers[l];
-        most = kvern_max_size(most, layer->ops->scratch_bytes(layer, rows, query_vectors, tokens));
+        most = kvern_max_size(
+            most, layer->ops->scratch_bytes(layer, plan.rows, plan.query_vectors, plan.tokens));
     }
-    return kvern_read_reserve(state->composition->context, &state->batch.reservation,
-                              state->composition->count, rows, most);
+    kvern_status status = kvern_read_reserve(state->composition->context, &state->batch.reservation,
+                                             state->composition->count, plan.rows, most);
+    if (!status)
+        state->batch.reserved = plan;
+    return status;
 }
 
 kvern_status kvern_state_reserve(kvern_state *state, size_t row, int64_t tokens,

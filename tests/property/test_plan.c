@@ -367,6 +367,33 @@ static void shared_windows_are_reserved_for(void **state)
     close_world(&w);
 }
 
+// Room is made for one row, and then for another one that is added and does less. An attend of both
+// needs more scratch than either alone.
+static void rows_of_different_plans(void **state)
+{
+    (void)state;
+    for (size_t threads = 1; threads < 4; threads++) {
+        const int64_t counts[] = {128, 1};
+        world w;
+        model m = {.layer_count = 1, .threads = threads, .plan = kvern_plan_default()};
+        m.layers[0] = kvern_layer_default(1, 64);
+        m.plan.tokens = m.plan.chunk = 128;
+        m.plan.query_vectors = GROUP * 128;
+        open_world(&w, &m, 0);
+        assert_ok(kvern_state_create(w.composition, 1, &w.state));
+        assert_ok(kvern_state_reserve_plan(w.state, 0, &m.plan));
+        assert_ok(kvern_state_add_rows(w.state, 1));
+        kvern_plan less = kvern_plan_default();
+        less.tokens = 1;
+        less.query_vectors = GROUP;
+        assert_ok(kvern_state_reserve_plan(w.state, 1, &less));
+        ledger_refuse_rest(&w.books, 0);
+        run_step(&w, counts);
+        assert_false(ledger_relent(&w.books));
+        close_world(&w);
+    }
+}
+
 // The limit of a round is what begin accepts, and one more is refused.
 static void round_limits_are_exact(void **state)
 {
@@ -408,6 +435,7 @@ int main(void)
         cmocka_unit_test(plans_take_no_memory),
         cmocka_unit_test(a_shorter_chunk_gives_room_back),
         cmocka_unit_test(shared_windows_are_reserved_for),
+        cmocka_unit_test(rows_of_different_plans),
         cmocka_unit_test(round_limits_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
