@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The rounding of engine/kernels/linear/linear_input.c, a block of 32 in four vectors.
+#include "engine/kernels/linear/linear_inline.h"
 #include "engine/kernels/linear/linear_layout.h"
 
 #include <immintrin.h>
@@ -15,8 +16,7 @@ typedef struct block {
 static inline block load_block(const float *x)
 {
     block out;
-    for (int i = 0; i < VECTORS; i++)
-        out.x[i] = _mm256_loadu_ps(x + 8 * i);
+    UNROLL for (int i = 0; i < VECTORS; i++) out.x[i] = _mm256_loadu_ps(x + 8 * i);
     return out;
 }
 
@@ -24,7 +24,8 @@ static inline block load_block(const float *x)
 static inline uint32_t peak_bits(const block *block)
 {
     __m256i peak = _mm256_setzero_si256();
-    for (int i = 0; i < VECTORS; i++) {
+    UNROLL for (int i = 0; i < VECTORS; i++)
+    {
         const __m256i bits = _mm256_castps_si256(block->x[i]);
         peak = _mm256_max_epu32(peak, _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MAX)));
     }
@@ -68,8 +69,8 @@ static void round_int8(const block *block, float peak, unsigned char *record)
 {
     const __m256 to_code = _mm256_set1_ps((float)LINEAR_LARGEST_INT8 / peak);
     __m256i codes[VECTORS];
-    for (int i = 0; i < VECTORS; i++)
-        codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
+    UNROLL for (int i = 0; i < VECTORS; i++) codes[i] =
+        _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
     const __m256i plane = narrow(codes);
     int32_t half[2];
     half_sums(plane, half);
@@ -81,7 +82,8 @@ static void round_int16(const block *block, float peak, unsigned char *record)
 {
     const __m256 to_code = _mm256_set1_ps((float)LINEAR_LARGEST_INT16 / peak);
     __m256i high[VECTORS], low[VECTORS];
-    for (int i = 0; i < VECTORS; i++) {
+    UNROLL for (int i = 0; i < VECTORS; i++)
+    {
         const __m256i code = _mm256_cvtps_epi32(_mm256_mul_ps(block->x[i], to_code));
         high[i] = _mm256_srai_epi32(_mm256_add_epi32(code, _mm256_set1_epi32(128)), 8);
         low[i] = _mm256_sub_epi32(code, _mm256_slli_epi32(high[i], 8));
