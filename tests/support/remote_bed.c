@@ -18,7 +18,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static remote_reports reports;
-static pid_t server;
+static _Atomic pid_t server; // a proxy's threads look at it, too
 static redisContext *connection;
 static char url[300];
 
@@ -119,6 +119,11 @@ void remote_kill(void)
         waitpid(server, NULL, 0);
     }
     server = 0;
+}
+
+pid_t remote_server(void)
+{
+    return server;
 }
 
 const char *remote_url(void)

@@ -8,6 +8,8 @@
 #include "src/store/remote/remote_store.h"
 #include "tests/support/store_bed.h"
 
+#include <sys/types.h>
+
 // Events that were reported, by kind, and the last reason.
 typedef struct remote_reports {
     uint64_t events[4];
@@ -24,6 +26,9 @@ bool remote_can_test(void);
 // arguments of it, up to NULL; NULL: none.
 void remote_start(const char *const *options);
 void remote_kill(void); // by SIGKILL; nothing happens where there is none
+
+// Its process; whoever kills that calls remote_kill later, which waits for it.
+pid_t remote_server(void);
 
 const char *remote_url(void);
 
