@@ -348,10 +348,11 @@ static int look_elsewhere(const cache_options *options, kvern_context *context)
         const bool neither = strstr(kvern_error_detail(), "is no prompt cache of mlx-lm") != NULL;
         return report_error("%s", neither ? reason : kvern_error_detail());
     }
-    int code =
-        strcmp(options->action, "inspect") == 0
-            ? prompt_cache_inspect(file, options->common.json)
-            : report_error("%s is a prompt cache of mlx-lm, which has no checksums", options->path);
+    int code = strcmp(options->action, "inspect") == 0
+                   ? prompt_cache_inspect(file, options->common.json)
+                   : report_error("%s is a prompt cache of mlx-lm, which has no checksums: \"kvern "
+                                  "cache inspect\" reads all of it",
+                                  options->path);
     kvern_mlx_close(file);
     return code;
 }

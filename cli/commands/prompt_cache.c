@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *format_name(const kvern_mlx_file *file)
 {
@@ -65,11 +66,17 @@ static int inspect_json(const kvern_mlx_file *file)
 
 // ---- Text ----
 
+#define MOST_SHOWN 200 // bytes of a value: lists of tokens have thousands
+
 static void print_text(const char *name, const char *value)
 {
+    const size_t bytes = strlen(value);
+    const size_t shown = bytes > MOST_SHOWN ? MOST_SHOWN : bytes;
     printf("%-12s ", name);
-    for (; *value; value++) // a file's words may be anything
-        putchar((unsigned char)*value < 0x20 || *value == 0x7f ? '?' : *value);
+    for (size_t i = 0; i < shown; i++) // a file's words may be anything
+        putchar((unsigned char)value[i] < 0x20 || value[i] == 0x7f ? '?' : value[i]);
+    if (shown < bytes)
+        printf("... (%zu bytes; --json has all)", bytes);
     putchar('\n');
 }
 

@@ -3,8 +3,10 @@
 
 #include "cli/io/report.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // A model in another file is another one if any byte of it differs. Without a directory nothing is
 // kept longer than the process, which has one model.
@@ -33,6 +35,20 @@ static void report_file(void *user, kvern_disk_event event, const char *name, co
     report_error("--cache %s: %s was %s: %s", options->cache, name, texts[event], why);
 }
 
+// Why this process does not write the directory.
+static void report_reader(const cli_options *options)
+{
+    if (access(options->cache, W_OK) == 0) {
+        report_error("--cache %s: another process writes there: what this one computes is not kept "
+                     "until that ends",
+                     options->cache);
+    } else {
+        report_error("--cache %s: this process may not write there (%s): what it computes is not "
+                     "kept",
+                     options->cache, strerror(errno));
+    }
+}
+
 static kvern_status open_directory(const cli_options *options, kvern_context *context,
                                    prefix_cache *cache)
 {
@@ -45,9 +61,7 @@ static kvern_status open_directory(const cli_options *options, kvern_context *co
     kvern_disk_store_stats stats = kvern_disk_store_stats_default();
     if (status == KVERN_OK && kvern_disk_store_get_stats(cache->disk, &stats) == KVERN_OK &&
         !stats.is_writer && !options->quiet) {
-        report_error("--cache %s: another process writes there, or nobody may: what this one "
-                     "computes is not kept until that ends",
-                     options->cache);
+        report_reader(options);
     }
     return status;
 }

@@ -21,6 +21,7 @@
 //   kvern_selection    which positions queries attend: sparse attention   kvern/select.h
 //   kvern_store        rows of earlier prompts, found by their tokens      kvern/store.h
 //   kvern_disk_store   the same in a directory, across processes           kvern/disk_store.h
+//   kvern_remote_store the same on a Redis server, across machines         kvern/remote_store.h
 //   kvern_file         rows in a file, and back                            kvern/file.h
 //   kvern_mlx_file     prompt caches of mlx-lm, both ways                  kvern/mlx_cache.h
 //   kvern_status       one list of error codes, with detail text          kvern/status.h
@@ -37,6 +38,7 @@
 //
 //   padded planes      rows from and to the rectangles of other engines kvern/experimental/padded.h
 //   kvern_slot         a token's place, for kernels that store it there   kvern/experimental/slot.h
+//   kvern_store_node   what prompts in a store share    kvern/experimental/store_tree.h
 //
 // Words of this library, and what they are called elsewhere:
 //

@@ -143,6 +143,20 @@ static void test_what_a_model_says_is_asked_for(void **state)
     REFUSED("No such file", GOLDEN "states-kv.safetensors", "--model", program_path("none.gguf"));
 }
 
+// Lists of tokens have thousands of numbers, which hid what came behind them.
+static void test_long_values_are_cut_for_readers(void **state)
+{
+    (void)state;
+    char name[301] = {0};
+    memset(name, 'm', 300);
+    const char *rows = CONVERT(GOLDEN "bun.mlxbunkv", "long.kv", NULL);
+    program_result text = program_run_well(&(program_call){
+        .arguments = {"cache", "inspect", CONVERT(rows, "long.safetensors", "--mlx-model", name)}});
+    program_expect_part(text.out, "mmm... (300 bytes; --json has all)\n");
+    program_expect_part(text.out, "row 0        13 positions");
+    program_free(&text);
+}
+
 static void test_tokens_come_along(void **state)
 {
     (void)state;
@@ -429,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_caches_come_back),
         cmocka_unit_test(test_what_a_model_says_is_asked_for),
+        cmocka_unit_test(test_long_values_are_cut_for_readers),
         cmocka_unit_test(test_tokens_come_along),
         cmocka_unit_test(test_rows_that_cannot_go_across),
         cmocka_unit_test(test_the_order_of_keys_is_asked_for),

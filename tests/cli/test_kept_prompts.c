@@ -7,6 +7,7 @@
 #include "tests/support/small_model.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -175,6 +177,24 @@ static void test_batch_goes_on_with_it(void **state)
     program_remove(directory);
 }
 
+// Who may write and does not is told that another one does.
+static void test_another_process_writes(void **state)
+{
+    (void)state;
+    const char *directory = fresh("prefixes");
+    expect_reused(run("random.gguf", directory, LONG_PROMPT, NULL, NULL), false, NULL);
+    const int lock = open(program_path("prefixes/writer.lock"), O_RDWR);
+    assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    program_result result = program_run_well(
+        &(program_call){.arguments = {"run", program_path("random.gguf"), "-p", LONG_PROMPT,
+                                      "--temp", "0", "-n", "8", "-t", "1", "--cache", directory}});
+    program_expect_part(result.err, "another process writes there: what this one computes");
+    assert_null(strstr(result.err, "may not write"));
+    program_free(&result);
+    close(lock);
+    program_remove(directory);
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -203,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_foreign_files_are_set_aside),
         cmocka_unit_test(test_a_shorter_entry_serves),
         cmocka_unit_test(test_batch_goes_on_with_it),
+        cmocka_unit_test(test_another_process_writes),
         cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests(tests, set_up, program_tear_down);
