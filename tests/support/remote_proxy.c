@@ -83,8 +83,8 @@ static bool was_last(remote_proxy *proxy)
 
 static void kill_server(remote_proxy *proxy, pid_t process)
 {
-    atomic_store(&proxy->has_killed, true);
     kill(process, SIGKILL);
+    atomic_store(&proxy->has_killed, true);
 }
 
 // Nobody else's command is on its way to the server, so that all that comes is the answer.
