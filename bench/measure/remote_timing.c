@@ -2,9 +2,11 @@
 #include "bench/measure/remote_timing.h"
 
 #include "bench/measure/clock.h"
+#include "bench/measure/remote_raw.h"
 
 #include <kvern/kvern.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,8 @@ struct remote_run {
     kvern_composition *composition;
     kvern_state *state;
     kvern_remote_store *store;
-    float *values; // [CHUNK][ROW_FLOATS]
+    remote_raw *raw; // NULL: nothing to compare with
+    float *values;   // [CHUNK][ROW_FLOATS]
     int32_t *tokens;
     size_t count;
     unsigned rounds;
@@ -95,6 +98,13 @@ static kvern_status make_store(const char *url, remote_run *run)
     return kvern_remote_store_open(run->context, url, &options, &run->store);
 }
 
+// The row's blocks are its pages.
+static kvern_status open_raw(remote_run *run, const char *url)
+{
+    const size_t blocks = LAYERS * run->count / KVERN_PAGE_POSITIONS;
+    return remote_raw_open(url, blocks, (size_t)(remote_timing_bytes(run) / blocks), &run->raw);
+}
+
 kvern_status remote_timing_open(const remote_case *c, remote_run **out)
 {
     remote_run *run = calloc(1, sizeof *run);
@@ -107,6 +117,8 @@ kvern_status remote_timing_open(const remote_case *c, remote_run **out)
         status = make_store(c->url, run);
     if (!status)
         status = fill(run, c->bytes);
+    if (!status)
+        status = open_raw(run, c->url);
     if (status)
         remote_timing_close(run);
     else
@@ -118,6 +130,7 @@ void remote_timing_close(remote_run *run)
 {
     if (!run)
         return;
+    remote_raw_close(run->raw);
     kvern_remote_store_close(run->store);
     kvern_state_destroy(run->state);
     kvern_composition_release(run->composition);
@@ -161,6 +174,48 @@ static kvern_status time_fetch(remote_run *run, const kvern_store_key *key, size
     return done && found.positions == wanted ? KVERN_OK : KVERN_ERR_IO;
 }
 
+// Two fetches at once: of the row, and of it (`count` tokens with the same key), or of what is not
+// there. Until the second one, or both, have come to their end.
+static kvern_status time_beside(remote_run *run, const kvern_store_key *key,
+                                const kvern_store_key *other, bool both, double *seconds)
+{
+    kvern_remote_found found = kvern_remote_found_default();
+    kvern_remote_fetch *row, *beside;
+    kvern_status status = kvern_remote_store_begin(run->store, key, run->composition, run->tokens,
+                                                   run->count, 0, 0, &row);
+    if (status)
+        return status;
+    const double begun = clock_seconds();
+    status = kvern_remote_store_begin(run->store, other, run->composition, run->tokens, run->count,
+                                      0, 0, &beside);
+    if (!status) {
+        bool done = kvern_remote_store_wait(run->store, beside, WAIT_MS, &found);
+        if (both)
+            done &= kvern_remote_store_wait(run->store, row, WAIT_MS, NULL);
+        *seconds = clock_seconds() - begun;
+        const bool is_right = both == (found.positions > 0);
+        status = done && is_right ? KVERN_OK : KVERN_ERR_IO;
+        kvern_remote_store_end(run->store, beside);
+    }
+    if (!kvern_remote_store_wait(run->store, row, WAIT_MS, NULL) && !status)
+        status = KVERN_ERR_IO;
+    kvern_remote_store_end(run->store, row);
+    return status;
+}
+
+static kvern_status time_others(remote_run *run, const kvern_store_key *key, remote_times *times)
+{
+    const kvern_store_field field = {"salt", "nothing", 7};
+    const kvern_store_key other = {&field, 1};
+    kvern_status status = run->raw ? remote_raw_get(run->raw, &times->raw) : KVERN_OK;
+    double warm; // the second reader connects
+    if (!status)
+        status = time_beside(run, key, &other, false, &warm);
+    if (!status)
+        status = time_beside(run, key, &other, false, &times->beside);
+    return status ? status : time_beside(run, key, key, true, &times->two);
+}
+
 kvern_status remote_timing_measure(remote_run *run, remote_times *times)
 {
     char salt[64];
@@ -178,7 +233,9 @@ kvern_status remote_timing_measure(remote_run *run, remote_times *times)
         status = time_publish(run, &key, &times->again);
     if (!status)
         status = time_fetch(run, &key, run->count, all, &times->fetch);
-    return status ? status : time_fetch(run, &key, run->count / 2 + 1, all / 2 + 1, &times->half);
+    if (!status)
+        status = time_fetch(run, &key, run->count / 2 + 1, all / 2 + 1, &times->half);
+    return status ? status : time_others(run, &key, times);
 }
 
 uint64_t remote_timing_bytes(const remote_run *run)

@@ -20,6 +20,9 @@ typedef struct remote_times {
     double ask;     // a prompt of as many tokens of which nothing is there
     double fetch;   // all of the row but its last token, until it can be lent
     double half;    // the first half of it
+    double raw;     // as many bytes by hiredis alone (remote_raw.h); 0: not measured
+    double beside;  // `ask`, while the row is being fetched
+    double two;     // the row twice at once, until both can be lent
 } remote_times;
 
 typedef struct remote_run remote_run;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEMS 5
+#define ITEMS 8
 #define MOST_RUNS 100
 
 static const struct {
@@ -27,6 +27,9 @@ static const struct {
     {"ask", "a prompt of which nothing is there", 0, offsetof(remote_times, ask)},
     {"fetch", "the row, until it can be lent", 1, offsetof(remote_times, fetch)},
     {"half", "the first half of it", 0.5, offsetof(remote_times, half)},
+    {"raw", "as many bytes by hiredis alone", 1, offsetof(remote_times, raw)},
+    {"beside", "ask, while the row is being fetched", 0, offsetof(remote_times, beside)},
+    {"two", "the row twice at once", 2, offsetof(remote_times, two)},
 };
 
 typedef struct remote_table {
@@ -58,6 +61,8 @@ static int print_table(remote_table *table, json_t *list)
 {
     for (size_t i = 0; i < ITEMS; i++) {
         const quartiles q = clock_quartiles(table->samples[i], table->what->runs);
+        if (q.median == 0)
+            continue; // there is nothing to compare with
         const double rate = REMOTE_ITEMS[i].share * (double)table->bytes / q.median;
         if (!list)
             printf("%10.3f ms  %9.3f-%-9.3f %7.2f GB/s  %-8s %s\n", 1e3 * q.median, 1e3 * q.low,

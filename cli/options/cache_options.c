@@ -33,6 +33,12 @@ static void check_cache(struct argp_state *state, const cli_options *options)
     if ((options->store_bytes || options->store_hours) && !options->store) {
         options_fail(state, "--store-%s needs --store", options->store_bytes ? "size" : "hours");
     }
+    if ((options->store_ca || options->store_cert || options->store_key) && !options->store) {
+        options_fail(state, "--store-%s needs --store", options->store_ca ? "ca" : "cert");
+    }
+    if (!options->store_cert != !options->store_key) {
+        options_fail(state, "--store-cert and --store-key go together");
+    }
 }
 
 static error_t parse_cache(int key, char *argument, struct argp_state *state)
@@ -60,6 +66,15 @@ static error_t parse_cache(int key, char *argument, struct argp_state *state)
     case OPTIONS_KEY_STORE_HOURS:
         take_hours(state, argument, options);
         return 0;
+    case OPTIONS_KEY_STORE_CA:
+        options->store_ca = argument;
+        return 0;
+    case OPTIONS_KEY_STORE_CERT:
+        options->store_cert = argument;
+        return 0;
+    case OPTIONS_KEY_STORE_KEY:
+        options->store_key = argument;
+        return 0;
     case ARGP_KEY_END:
         check_cache(state, options);
         return 0;
@@ -83,8 +98,8 @@ static const struct argp_option CACHE_OPTIONS[] = {
      .key = OPTIONS_KEY_STORE,
      .arg = "URL",
      .doc = "Share prompts and answers with other machines at this Redis server, "
-            "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE] or unix:PATH. A password may be in "
-            "the variable KVERN_STORE_PASSWORD instead"},
+            "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or unix:PATH. A "
+            "password may be in the variable KVERN_STORE_PASSWORD instead"},
     {.name = "store-size",
      .key = OPTIONS_KEY_STORE_SIZE,
      .arg = "BYTES",
@@ -94,6 +109,19 @@ static const struct argp_option CACHE_OPTIONS[] = {
      .key = OPTIONS_KEY_STORE_HOURS,
      .arg = "N",
      .doc = "Let the server forget what nobody used for so long (default: 24)"},
+    {.name = "store-ca",
+     .key = OPTIONS_KEY_STORE_CA,
+     .arg = "FILE",
+     .doc = "Trust the server's certificate by those in this file (default: those that the system "
+            "trusts)"},
+    {.name = "store-cert",
+     .key = OPTIONS_KEY_STORE_CERT,
+     .arg = "FILE",
+     .doc = "Show the server this certificate"},
+    {.name = "store-key",
+     .key = OPTIONS_KEY_STORE_KEY,
+     .arg = "FILE",
+     .doc = "The certificate's key"},
     {.name = "no-cache",
      .key = OPTIONS_KEY_NO_CACHE,
      .doc = "Do not keep prompts and answers that have ended, not even in memory. Answers are the "

@@ -56,6 +56,8 @@ typedef struct cli_options {
     const char *store;    // --store; NULL: not given
     uint64_t store_bytes; // 0: not given
     uint64_t store_hours; // 0: not given
+    // Files of TLS with the store: whom to trust, the own certificate and its key; NULL: not given.
+    const char *store_ca, *store_cert, *store_key;
     storage_options storage;
     draft_options draft;
 } cli_options;
@@ -112,6 +114,9 @@ enum {
     OPTIONS_KEY_STORE,
     OPTIONS_KEY_STORE_SIZE,
     OPTIONS_KEY_STORE_HOURS,
+    OPTIONS_KEY_STORE_CA,
+    OPTIONS_KEY_STORE_CERT,
+    OPTIONS_KEY_STORE_KEY,
     OPTIONS_KEY_DRAFT,
     OPTIONS_KEY_DRAFT_TOKENS,
     OPTIONS_KEY_COMMAND = 384

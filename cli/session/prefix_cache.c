@@ -83,6 +83,9 @@ static kvern_status open_server(const cli_options *options, kvern_context *conte
     wanted.budget_bytes = options->store_bytes;
     wanted.ttl_seconds = 3600 * options->store_hours;
     wanted.password = getenv("KVERN_STORE_PASSWORD");
+    wanted.ca_file = options->store_ca;
+    wanted.certificate_file = options->store_cert;
+    wanted.key_file = options->store_key;
     wanted.report = report_server;
     wanted.report_user = (void *)options;
     return kvern_remote_store_open(context, options->store, &wanted, &cache->remote);

@@ -28,7 +28,8 @@
 // entries are removed there, and reported. Checksums find damage, not malice: whoever can write to
 // the server can give rows any content, within what rows can be. Keep it to those who may.
 //
-// All network traffic is on two threads of the store's own: one looks up and fetches, one writes.
+// All network traffic is on three threads of the store's own: two look up and fetch, each with a
+// connection, so that a short prompt does not wait behind a long one; one writes.
 // No call waits for the network but kvern_remote_store_wait, kvern_remote_store_flush and
 // kvern_remote_store_close. A server that does not answer in time is left alone: that is reported
 // once, calls return at once from then on, what is queued is dropped, and the store asks it again
@@ -37,9 +38,9 @@
 // Thread rule: a store may be used by several threads at once; a fetch and a state by one at a
 // time. Everything that is fetched lies in memory of the context's, under its budget, before it is
 // lent: while it arrives, as large as the entry's file, and its pages beside it for the last
-// moment. hiredis, which speaks with the server, takes its memory from the C library: some MiB at
-// most while something is written or fetched, and as much as the largest page. Do not fork a
-// process while it has a store.
+// moment, of two fetches at most at a time. hiredis, which speaks with the server, takes its memory
+// from the C library: what is in an entry besides its pages, and some KiB; OpenSSL as well, where
+// the server speaks TLS. Do not fork a process while it has a store.
 //
 // These functions are there when the library was built with KVERN_REDIS (docs/building.md), on
 // little-endian machines (else KVERN_ERR_UNSUPPORTED).
@@ -94,6 +95,12 @@ typedef struct kvern_remote_store_options {
 
     uint32_t read_only;     // 1: nothing is written but times of last use
     uint32_t drop_at_close; // 1: what is queued when the store is closed is not written
+
+    // Of a server with TLS (rediss://), files in PEM, read when the store is opened. Its
+    // certificate is always verified, and the host's name or address in it.
+    const char *ca_file;          // whom to trust; NULL: whom the system trusts
+    const char *certificate_file; // the client's own, and its key: both, or NULL
+    const char *key_file;
 } kvern_remote_store_options;
 
 // Writes the defaults to `size` bytes, sizeof(kvern_remote_store_options) of the caller.
@@ -110,13 +117,17 @@ static inline kvern_remote_store_options kvern_remote_store_options_default(void
 // Opens a store at a server:
 //
 //     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]       IPv6 addresses in brackets
+//     rediss://...                                           the same with TLS
 //     unix:PATH
 //
-// and does not wait for it: whether it is there is found by the first call that needs it. TLS
-// (rediss://) and percent signs are refused by name: a password with other characters goes into the
-// options. On failure *out is NULL. Errors: KVERN_ERR_ARGUMENT (NULL, another form of URL),
-// KVERN_ERR_UNSUPPORTED (TLS; fields that the library does not know; the machine),
-// KVERN_ERR_THREADS, KVERN_ERR_MEMORY, KVERN_ERR_BUDGET (of the context).
+// and does not wait for it: whether it is there is found by the first call that needs it. User and
+// password may have bytes as %XX. Everything else in a URL is refused by name (queries and
+// fragments, too). A node of a Redis Cluster that has some of the keys only is left alone, and the
+// report says why. On failure *out is NULL. Errors: KVERN_ERR_ARGUMENT (NULL, another form of URL,
+// files of TLS for a server without, a certificate without its key), KVERN_ERR_UNSUPPORTED (TLS in
+// a library without KVERN_TLS, docs/building.md; fields that the library does not know; the
+// machine), KVERN_ERR_IO (a file of TLS that cannot be read), KVERN_ERR_THREADS, KVERN_ERR_MEMORY,
+// KVERN_ERR_BUDGET (of the context).
 KVERN_API KVERN_CHECK kvern_status
 kvern_remote_store_open(kvern_context *context, const char *url,
                         const kvern_remote_store_options *options, kvern_remote_store **out);
@@ -215,6 +226,17 @@ KVERN_API void kvern_remote_store_end(kvern_remote_store *store, kvern_remote_fe
 
 // ---- What happened ----
 
+// What went wrong on connections.
+typedef enum kvern_remote_error {
+    KVERN_REMOTE_ERROR_CONNECT = 0, // there was none within connect_ms
+    KVERN_REMOTE_ERROR_CLOSED = 1,  // it ended, was cut off, or failed at TLS
+    KVERN_REMOTE_ERROR_SILENT = 2,  // nothing came for answer_ms
+    KVERN_REMOTE_ERROR_REFUSED = 3, // the server said no: a password, it loads, is full, a cluster
+    KVERN_REMOTE_ERROR_ANSWER = 4,  // it answered what it was not asked, or not in its protocol
+    KVERN_REMOTE_ERROR_LATE = 5     // a fetch was ended, or its time, while something was awaited
+} kvern_remote_error;
+#define KVERN_REMOTE_ERRORS 6
+
 // What a store has done since it was opened.
 typedef struct kvern_remote_store_stats {
     size_t size;           // sizeof(kvern_remote_store_stats); set by kvern_remote_store_stats_init
@@ -239,6 +261,16 @@ typedef struct kvern_remote_store_stats {
     uint64_t refused;       // entries that the budget has no room for
     uint64_t failures;      // entries that could not be written otherwise
     uint64_t evictions;     // blocks and entries that were removed for the budget
+
+    uint64_t connections;                 // that were made
+    uint64_t received_bytes, sent_bytes;  // on them, everything (in TLS: what is inside)
+    uint64_t errors[KVERN_REMOTE_ERRORS]; // by kvern_remote_error
+    double fetch_seconds;                 // of all that came to an end (lookups.count), from their
+                                          // beginning, the time that they waited included
+    double hit_seconds;                   // of those that found something
+    double publish_seconds;               // of entries that were written (publications)
+    double down_seconds;                  // that the server was left alone, up to now
+    double probe_in_seconds;              // until it is asked again; 0: it is reachable
 } kvern_remote_store_stats;
 
 // Makes *stats ready to be filled: its size, which is `size`, sizeof(kvern_remote_store_stats) of

@@ -146,8 +146,13 @@ static void wrong_words_are_refused(void **state)
         &(program_call){.arguments = {"prefill", program_path("model.gguf"), "-p", PROMPT}},
         "where is the prompt to be kept");
     program_expect_failure(&RUN(PROMPT, "--store", "http://h"),
-                           "it does not begin with redis:// or unix:");
-    program_expect_failure(&RUN(PROMPT, "--store", "rediss://h"), "TLS (rediss://)");
+                           "it does not begin with redis://, rediss:// or unix:");
+    program_expect_failure(&RUN(PROMPT, "--store", "redis://h?db=1"), "'?' and '#'");
+    program_expect_failure(&RUN(PROMPT, "--store", "redis://h", "--store-ca", "/nowhere"),
+                           "a server without");
+    program_expect_usage(&RUN(PROMPT, "--store-ca", "/nowhere"), "--store-ca needs --store");
+    program_expect_usage(&RUN(PROMPT, "--store", "rediss://h", "--store-cert", "/nowhere"),
+                         "--store-cert and --store-key go together");
 }
 
 int main(void)

@@ -360,7 +360,7 @@ static void loans_are_checked(void **state)
     assert_ok(kvern_remote_store_begin(r, NULL, b->composition, one, LENGTH, 0, 0, &f));
     assert_ok(kvern_remote_store_begin(r, NULL, b->composition, two + LENGTH, 50, 0, 0, &none));
     assert_true(kvern_remote_store_wait(r, none, 60000, NULL));
-    assert_true(kvern_remote_store_poll(r, f, NULL)); // they go in their order
+    assert_true(kvern_remote_store_wait(r, f, 60000, NULL));
     kvern_state *s = store_cold(b, two, 5), *other = store_state(w, 1);
     assert_status(KVERN_ERR_BUSY, kvern_remote_store_lend(r, f, s, 0));
     assert_status(KVERN_ERR_RANGE, kvern_remote_store_lend(r, f, s, 1));
@@ -401,6 +401,45 @@ static void a_fetch_can_be_ended_at_any_time(void **state)
     store_bed_close(b);
 }
 
+// What an operator reads: seconds, bytes of the connections, reasons.
+static void what_happened_is_counted(void **state)
+{
+    (void)state;
+    store_bed *b = store_bed_small(0);
+    kvern_remote_store *r = remote_open(b, NULL, NULL);
+    remote_find(b, r, NULL, one, LENGTH);
+    kvern_remote_store_stats stats = remote_stats(r);
+    assert_int_equal(1, stats.lookups.misses);
+    assert_int_equal(1, stats.lookups.why_missed[KVERN_STORE_TOKENS]);
+    assert_int_equal(1, stats.connections);
+    const double asked = stats.fetch_seconds;
+    assert_true(asked >= 0 && stats.hit_seconds == 0);
+    remote_put(b, r, NULL, one, LENGTH);
+    stats = remote_stats(r);
+    assert_int_equal(2, stats.connections);
+    assert_true(stats.sent_bytes > stats.written_bytes && stats.written_bytes > 0);
+    assert_true(stats.publish_seconds < 60);
+    const uint64_t before = stats.received_bytes;
+    assert_int_equal(LENGTH - 1, remote_find(b, r, NULL, one, LENGTH).positions);
+    stats = remote_stats(r);
+    assert_int_equal(1, stats.lookups.full_hits);
+    assert_true(stats.received_bytes - before > stats.fetched_bytes && stats.fetched_bytes > 0);
+    assert_true(stats.fetch_seconds >= asked && stats.hit_seconds <= stats.fetch_seconds);
+    for (size_t i = 0; i < KVERN_REMOTE_ERRORS; i++)
+        assert_int_equal(0, stats.errors[i]);
+    assert_true(stats.down_seconds == 0 && stats.probe_in_seconds == 0);
+    remote_kill();
+    remote_find(b, r, NULL, one, LENGTH);
+    stats = remote_stats(r);
+    assert_int_equal(1, stats.errors[KVERN_REMOTE_ERROR_CLOSED]);
+    assert_true(stats.errors[KVERN_REMOTE_ERROR_CONNECT] >= 1); // and probes
+    assert_int_equal(1, stats.lookups.why_missed[KVERN_STORE_OFFLINE]);
+    while (remote_stats(r).down_seconds == 0)
+        usleep(1000);
+    kvern_remote_store_close(r);
+    store_bed_close(b);
+}
+
 static kvern_status address_of(const char *text, kvern_remote_address *a)
 {
     return kvern_remote_address_read(text, a);
@@ -425,6 +464,11 @@ static void urls_are_read_or_refused(void **state)
     assert_ok(address_of("unix:/tmp/s", &a));
     assert_string_equal("/tmp/s", a.host);
     assert_int_equal(0, a.port);
+    assert_false(a.is_secure);
+    assert_ok(address_of("rediss://:a%20b%2F%40%3a%c3%A9@h", &a));
+    assert_true(a.is_secure);
+    assert_string_equal("a b/@:\xc3\xa9", a.password);
+    assert_int_equal(6379, a.port);
     static const char *const bad[] = {"",
                                       "h:1",
                                       "redis://",
@@ -437,11 +481,26 @@ static void urls_are_read_or_refused(void **state)
                                       "redis://h:99999",
                                       "redis://[h",
                                       "redis://u@h",
+                                      "redis://:%@h",
+                                      "redis://:%2@h",
+                                      "redis://:%2g@h",
+                                      "redis://:a%00b@h",
+                                      "redis://h%41",
+                                      "redis://h,i:7000",
+                                      "redis://a b",
+                                      "redis://u:p@q@h",
+                                      "redis://h/1/2",
+                                      "redis:///1",
+                                      "redis://h/-1",
+                                      "rediss://",
+                                      "valkey://h",
                                       "redis://[h]x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_status(KVERN_ERR_ARGUMENT, address_of(bad[i], &a));
-    assert_status(KVERN_ERR_UNSUPPORTED, address_of("rediss://h", &a));
-    assert_status(KVERN_ERR_UNSUPPORTED, address_of("redis://:a%20b@h", &a));
+    static const char *const unknown[] = {"redis://h?db=1", "redis://h/1?ssl=true", "redis://h#x",
+                                          "rediss://u:p@h:1/2?ca=x"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        assert_status(KVERN_ERR_UNSUPPORTED, address_of(unknown[i], &a));
 }
 
 int main(void)
@@ -463,6 +522,7 @@ int main(void)
         TEST(a_closing_store_writes_what_is_queued),
         TEST(loans_are_checked),
         TEST(a_fetch_can_be_ended_at_any_time),
+        TEST(what_happened_is_counted),
         cmocka_unit_test(urls_are_read_or_refused),
     };
     return remote_can_test() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// URLs of servers: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], unix:PATH.
+// URLs of servers: redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], unix:PATH.
 #include "src/store/remote/wire.h"
 
 #include "src/base/fail.h"
@@ -8,6 +8,7 @@
 
 #define PORT 6379
 #define SCHEME "redis://"
+#define SECURE "rediss://"
 #define SOCKET "unix:"
 
 static kvern_status refuse(const char *what)
@@ -20,10 +21,40 @@ static kvern_status take(const char *from, size_t bytes, char to[KVERN_REMOTE_NA
 {
     if (bytes >= KVERN_REMOTE_NAME_BYTES)
         return refuse("a part is too long");
-    if (memchr(from, '%', bytes))
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "the URL of a store: percent signs");
     memcpy(to, from, bytes);
     to[bytes] = '\0';
+    return KVERN_OK;
+}
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Copies a part in which bytes may be %XX.
+static kvern_status take_decoded(const char *from, const char *end,
+                                 char to[KVERN_REMOTE_NAME_BYTES])
+{
+    size_t count = 0;
+    for (; from < end; from++) {
+        int byte = (unsigned char)*from;
+        if (byte == '%') {
+            const int high = end - from > 2 ? digit_of(from[1]) : -1;
+            const int low = high >= 0 ? digit_of(from[2]) : -1;
+            if (low < 0 || high + low == 0)
+                return refuse("behind a percent sign are no two digits of a byte, not 0");
+            byte = 16 * high + low;
+            from += 2;
+        }
+        if (count + 1 == KVERN_REMOTE_NAME_BYTES)
+            return refuse("a part is too long");
+        to[count++] = (char)byte;
+    }
+    to[count] = '\0';
     return KVERN_OK;
 }
 
@@ -47,8 +78,8 @@ static kvern_status read_user(const char *from, const char *end, kvern_remote_ad
     const char *colon = memchr(from, ':', (size_t)(end - from));
     if (!colon || colon + 1 == end)
         return refuse("before '@' is not USER:PASSWORD");
-    kvern_status status = take(from, (size_t)(colon - from), out->user);
-    return status ? status : take(colon + 1, (size_t)(end - colon - 1), out->password);
+    kvern_status status = take_decoded(from, colon, out->user);
+    return status ? status : take_decoded(colon + 1, end, out->password);
 }
 
 static kvern_status read_host(const char *from, const char *end, kvern_remote_address *out)
@@ -64,6 +95,10 @@ static kvern_status read_host(const char *from, const char *end, kvern_remote_ad
         behind = end;
     if (begin == stop)
         return refuse("no host");
+    for (const char *at = begin; at < stop; at++) {
+        if ((unsigned char)*at <= ' ' || strchr("%@\\,;<>\"[]{}|^`", *at))
+            return refuse("a character that no host has");
+    }
     out->port = PORT;
     if (behind < end && (*behind != ':' || !read_number(behind + 1, end, &out->port) ||
                          out->port == 0 || out->port > 65535))
@@ -76,11 +111,14 @@ kvern_status kvern_remote_address_read(const char *url, kvern_remote_address *ou
     *out = (kvern_remote_address){.port = 0};
     if (strncmp(url, SOCKET, strlen(SOCKET)) == 0 && url[strlen(SOCKET)])
         return take(url + strlen(SOCKET), strlen(url + strlen(SOCKET)), out->host);
-    if (strncmp(url, "rediss://", 9) == 0)
-        return kvern_fail(KVERN_ERR_UNSUPPORTED, "the URL of a store: TLS (rediss://)");
-    if (strncmp(url, SCHEME, strlen(SCHEME)) != 0)
-        return refuse("it does not begin with redis:// or unix:");
-    const char *at = url + strlen(SCHEME), *end = at + strcspn(at, "/");
+    out->is_secure = strncmp(url, SECURE, strlen(SECURE)) == 0;
+    if (!out->is_secure && strncmp(url, SCHEME, strlen(SCHEME)) != 0)
+        return refuse("it does not begin with redis://, rediss:// or unix:");
+    if (url[strcspn(url, "?#")])
+        return kvern_fail(KVERN_ERR_UNSUPPORTED,
+                          "the URL of a store: '?' and '#' have no meaning in it");
+    const char *at = url + strlen(out->is_secure ? SECURE : SCHEME);
+    const char *end = at + strcspn(at, "/");
     const char *user_end = memchr(at, '@', (size_t)(end - at));
     kvern_status status = user_end ? read_user(at, user_end, out) : KVERN_OK;
     if (!status)

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // One entry: what it is, the blocks that a prompt needs of it, and a row of these. The container is
-// put together in memory as it was saved, but for pages that are not needed, and loaded as a file
-// is, with all its checks; then the row's pages are copied to the context's own.
+// put together in memory as it was saved, but for its pages, and loaded as a file is, with all its
+// checks; blocks arrive in pages of the context's own, which then take the places of the
+// container's in the row. The container's pages are never touched, so that they take no memory of
+// the machine.
 #include "src/store/remote/remote_store.h"
 
 #include "src/base/fail.h"
 #include "src/base/size.h"
+#include "src/file/container/page_sum.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,6 +26,7 @@ typedef struct opened {
     kvern_manifest manifest;
     void *container;
     kvern_file *file;
+    kvern_page **pages; // of each block; NULL: it is not needed, or has not been asked for
     int64_t common;
     int64_t positions;   // that it serves; 0: none
     int64_t from, floor; // positions of the snapshot that serves them, and its floor
@@ -47,8 +51,14 @@ typedef enum verdict { GOOD, GONE, DAMAGED, NO_ROOM } verdict;
 static void close_entry(serving *s, opened *o)
 {
     kvern_heap *heap = kvern_remote_heap(s->store);
+    const size_t blocks = o->manifest.block_count;
     if (!o->is_open)
         return;
+    for (size_t i = 0; o->pages && i < blocks; i++) {
+        if (o->pages[i])
+            kvern_page_release(o->pages[i]);
+    }
+    kvern_heap_give(heap, o->pages, (blocks + 1) * sizeof(kvern_page *), KVERN_HEAP_ALIGNMENT);
     kvern_file_close(o->file);
     kvern_heap_give(heap, o->container, (size_t)o->manifest.container_bytes, ALIGNMENT);
     kvern_manifest_free(&o->manifest);
@@ -119,13 +129,23 @@ static void choose_snapshot(const serving *s, const kvern_disk_facts *facts, ope
         o->why = KVERN_STORE_TOKENS;
 }
 
-// Blocks are pages: one each, in their order.
-static bool are_blocks_pages(const opened *o)
+// Of the pages of a layer's form; NULL: it has none of that form.
+static kvern_pool *pool_of(const serving *s, size_t group)
+{
+    const kvern_planned_layer *layer = &s->fetch->composition->layers[group / 2];
+    return group % 2 ? layer->first_pool : layer->pool;
+}
+
+// Blocks are pages: one each, in their order, as large as the layers' are.
+static bool are_blocks_pages(const serving *s, const opened *o)
 {
     const unsigned char *begin = o->container;
     size_t block = 0;
     for (size_t g = 0; g < 2 * o->file->layers; g++) {
         const kvern_file_pages *pages = &o->file->pages[g];
+        const kvern_pool *pool = pool_of(s, g);
+        if (pages->count && (!pool || kvern_pool_page_bytes(pool) != pages->page_bytes))
+            return false;
         for (size_t i = 0; i < pages->count; i++, block++) {
             if (block == o->manifest.block_count ||
                 o->manifest.blocks[block].bytes != pages->page_bytes ||
@@ -147,7 +167,7 @@ static verdict read_entry(serving *s, const redisReply *value, opened *o)
     if (!is_of_key(s, &facts) || kvern_loan_check_layers(o->file->layers, kvern_disk_file_signature,
                                                          o->file, s->fetch->composition))
         return judge(kvern_fail(KVERN_ERR_FORMAT, "an entry of another key or of other layers"));
-    if (!are_blocks_pages(o))
+    if (!are_blocks_pages(s, o))
         return judge(kvern_fail(KVERN_ERR_FORMAT, "its blocks are not its pages"));
     o->common = common_of(s, &facts);
     choose_snapshot(s, &facts, o);
@@ -295,19 +315,63 @@ static void need_set(const serving *s, const opened *o, size_t set, int64_t *nee
     }
 }
 
+// The tensor of pages that has a block.
+static size_t group_of(const opened *o, size_t number)
+{
+    size_t g = 0;
+    while (number >= first_block(o, g / 2, g % 2) + o->file->pages[g].count)
+        g++;
+    return g;
+}
+
+// Room for the blocks of a tensor that are needed: their pages are taken first, all at once, and
+// then spread from the last one on.
+static verdict take_pages(serving *s, const int64_t *needed, size_t group)
+{
+    const size_t begin = first_block(&s->best, group / 2, group % 2);
+    kvern_page **pages = s->best.pages + begin;
+    size_t count = 0;
+    for (size_t i = 0; i < s->best.file->pages[group].count; i++)
+        count += needed[begin + i] < s->left;
+    kvern_status status = kvern_pool_take(pool_of(s, group), count, pages);
+    if (status)
+        return judge(status);
+    for (size_t i = s->best.file->pages[group].count; i-- > 0;) {
+        if (needed[begin + i] >= s->left)
+            continue;
+        kvern_page *page = pages[--count];
+        pages[count] = NULL;
+        pages[i] = page;
+    }
+    return GOOD;
+}
+
+// The container's own sum of a page, while it is at hand.
+static verdict check_page(const serving *s, size_t number)
+{
+    const kvern_file *file = s->best.file;
+    kvern_page_sum_fn *sum = kvern_page_sum_of(file->context->cpu_features);
+    if (sum(s->best.pages[number]->data, (size_t)s->best.manifest.blocks[number].bytes) ==
+        file->sums[number])
+        return GOOD;
+    return judge(kvern_fail(KVERN_ERR_FORMAT, "page %zu has another checksum", number));
+}
+
+// A block that lies in its page now, or an answer of another kind or length.
 static verdict read_block(serving *s, size_t number, const redisReply *reply)
 {
     const kvern_manifest_block *block = &s->best.manifest.blocks[number];
-    kvern_manifest_block arrived = {.offset = block->offset};
-    if (reply->type == REDIS_REPLY_NIL)
+    kvern_manifest_block arrived;
+    if (reply && reply->type == REDIS_REPLY_NIL)
         return GONE;
-    if (reply->type != REDIS_REPLY_STRING)
+    if (reply && reply->type != REDIS_REPLY_STRING)
         return judge(kvern_fail(KVERN_ERR_FORMAT, "a block is a value of another type"));
-    kvern_manifest_hash(reply->str, reply->len, &arrived);
-    if (arrived.bytes != block->bytes || arrived.low != block->low || arrived.high != block->high)
+    if (reply)
+        return judge(kvern_fail(KVERN_ERR_FORMAT, "a block has another length"));
+    kvern_manifest_hash(s->best.pages[number]->data, (size_t)block->bytes, &arrived);
+    if (arrived.low != block->low || arrived.high != block->high)
         return judge(kvern_fail(KVERN_ERR_FORMAT, "a block has another hash"));
-    memcpy((unsigned char *)s->best.container + block->offset, reply->str, reply->len);
-    s->bytes += reply->len;
+    s->bytes += block->bytes;
     return GOOD;
 }
 
@@ -327,60 +391,83 @@ static void note_gone(serving *s, const int64_t *needed, size_t number)
 
 static kvern_status take_block(serving *s, const int64_t *needed, size_t number, verdict *v)
 {
+    const kvern_manifest_block *block = &s->best.manifest.blocks[number];
     char key[KVERN_REMOTE_KEY_BYTES];
     const char *remove[] = {"UNLINK", key};
     redisReply *reply;
-    kvern_status status = kvern_wire_next(s->wire, &reply);
+    kvern_status status =
+        kvern_wire_next_into(s->wire, s->best.pages[number]->data, (size_t)block->bytes, &reply);
     if (status)
         return status;
-    if (reply->type == REDIS_REPLY_ERROR && !kvern_wire_is_wrong_type(reply)) {
+    if (reply && reply->type == REDIS_REPLY_ERROR && !kvern_wire_is_wrong_type(reply)) {
         (void)kvern_wire_refused(s->wire, reply);
         status = KVERN_ERR_IO;
     } else {
         const verdict one = read_block(s, number, reply);
-        kvern_remote_block_key(s->space, &s->best.manifest.blocks[number], key);
+        kvern_remote_block_key(s->space, block, key);
         if (one == DAMAGED) // behind the answers that are on their way
             status = kvern_wire_add(s->wire, 2, remove, NULL);
         if (one == GONE)
             note_gone(s, needed, number);
-        else if (one == DAMAGED)
+        else if (one == DAMAGED || check_page(s, number) != GOOD)
             *v = DAMAGED;
     }
     freeReplyObject(reply);
     return status;
 }
 
-// A window of blocks: the numbers of those that were asked for.
+// Blocks that were asked for and have not come, in a ring.
 typedef struct window {
-    size_t numbers[MOST_PENDING], count, bytes;
+    size_t numbers[MOST_PENDING], first, count, bytes;
 } window;
 
-static kvern_status take_window(serving *s, const int64_t *needed, window *w, verdict *v)
+static bool has_room(const window *w, size_t bytes)
 {
+    return w->count == 0 || (w->count < MOST_PENDING && w->bytes + bytes <= MOST_PENDING_BYTES);
+}
+
+// Asks for blocks from `next` on, as long as there is room for their answers.
+static kvern_status fill_window(serving *s, const int64_t *needed, window *w, size_t *next,
+                                verdict *v)
+{
+    const kvern_manifest *m = &s->best.manifest;
     kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < w->count && !status; i++)
-        status = take_block(s, needed, w->numbers[i], v);
-    if (!status && s->wire->pending)
-        status = kvern_wire_skip(s->wire, s->wire->pending);
-    w->count = w->bytes = 0;
+    for (; *next < m->block_count && !status; ++*next) {
+        const size_t bytes = (size_t)m->blocks[*next].bytes;
+        if (needed[*next] >= s->left)
+            continue;
+        if (!has_room(w, bytes))
+            return KVERN_OK;
+        if (!s->best.pages[*next])
+            *v = take_pages(s, needed, group_of(&s->best, *next));
+        if (*v != GOOD)
+            return KVERN_OK;
+        status = ask_block(s, *next);
+        w->numbers[(w->first + w->count++) % MOST_PENDING] = *next;
+        w->bytes += bytes;
+    }
     return status;
 }
 
+// The server has always something to send while what came is looked at: more is asked for when half
+// of it has come.
 static kvern_status take_blocks(serving *s, const int64_t *needed, verdict *v)
 {
-    const kvern_manifest *m = &s->best.manifest;
     window w = {.count = 0};
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; i < m->block_count && !status && *v == GOOD; i++) {
-        if (needed[i] >= s->left)
-            continue;
-        status = ask_block(s, i);
-        w.numbers[w.count++] = i;
-        w.bytes += (size_t)m->blocks[i].bytes;
-        if (!status && (w.count == MOST_PENDING || w.bytes >= MOST_PENDING_BYTES))
-            status = take_window(s, needed, &w, v);
+    size_t next = 0;
+    kvern_status status = fill_window(s, needed, &w, &next, v);
+    while (w.count && !status) {
+        const size_t number = w.numbers[w.first];
+        status = take_block(s, needed, number, v);
+        w.first = (w.first + 1) % MOST_PENDING;
+        w.count--;
+        w.bytes -= (size_t)s->best.manifest.blocks[number].bytes;
+        if (!status && *v == GOOD && w.bytes < MOST_PENDING_BYTES / 2 && w.count < MOST_PENDING / 2)
+            status = fill_window(s, needed, &w, &next, v);
     }
-    return status ? status : take_window(s, needed, &w, v);
+    if (!status && s->wire->pending)
+        status = kvern_wire_skip(s->wire, s->wire->pending);
+    return status;
 }
 
 // Some of it has gone: what is in front of that may serve.
@@ -399,44 +486,44 @@ static verdict make_do(serving *s)
     return GOOD;
 }
 
-// The container's own sums, of the pages that arrived.
-static kvern_status check_pages(const opened *o, const int64_t *needed)
-{
-    kvern_status status = KVERN_OK;
-    for (size_t g = 0; g < 2 * o->file->layers; g++) {
-        const size_t begin = first_block(o, g / 2, g % 2);
-        for (size_t i = 0; i < o->file->pages[g].count && !status; i++) {
-            if (needed[begin + i] < o->positions)
-                status = kvern_file_check_page(o->file, g / 2, g % 2, i);
-        }
-    }
-    return status;
-}
-
 // ---- The row ----
 
-// What the row shows of pages in the container becomes its own. Its table is its own, too, or has
-// been left by all others.
-static kvern_status own_table(kvern_table *table)
+// The block that lies at an offset of the container; block_count: none.
+static size_t block_at(const kvern_manifest *m, uint64_t offset)
 {
-    kvern_status status = KVERN_OK;
-    for (size_t i = 0; table && i < table->count && !status; i++) {
-        kvern_page *page;
-        status = kvern_pool_take_first(table->pool, table->count - i, &page);
-        if (status)
-            return status;
-        memcpy(page->data, table->pages[i]->data, kvern_pool_page_bytes(table->pool));
-        kvern_page_release(table->pages[i]);
-        table->pages[i] = page;
+    size_t begin = 0, end = m->block_count;
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (m->blocks[middle].offset < offset)
+            begin = middle + 1;
+        else
+            end = middle;
     }
-    return status;
+    return begin < m->block_count && m->blocks[begin].offset == offset ? begin : m->block_count;
 }
 
-static kvern_status own_pages(kvern_state *state)
+// In place of the container's pages the row has those that arrived. Its table is its own, or has
+// been left by all others.
+static kvern_status own_table(const opened *o, kvern_table *table)
+{
+    const unsigned char *begin = o->container;
+    for (size_t i = 0; table && i < table->count; i++) {
+        const unsigned char *data = table->pages[i]->data;
+        const size_t number = block_at(&o->manifest, (uint64_t)(data - begin));
+        if (number == o->manifest.block_count || !o->pages[number])
+            return kvern_fail(KVERN_ERR_FORMAT, "the row has a page that it does not need");
+        kvern_page_retain(o->pages[number]);
+        kvern_page_release(table->pages[i]);
+        table->pages[i] = o->pages[number];
+    }
+    return KVERN_OK;
+}
+
+static kvern_status own_pages(const opened *o, kvern_state *state)
 {
     kvern_status status = KVERN_OK;
     for (size_t set = 0; set < state->batch.sets && !status; set++)
-        status = own_table(kvern_batch_rows(&state->batch, set).rows[0].table);
+        status = own_table(o, kvern_batch_rows(&state->batch, set).rows[0].table);
     return status;
 }
 
@@ -510,7 +597,7 @@ static kvern_status make_row(const serving *s)
         status = load(s, loaded, fetch->row);
     kvern_state_destroy(loaded); // what the row has is its own now
     if (!status)
-        status = own_pages(fetch->row);
+        status = own_pages(&s->best, fetch->row);
     if (!status)
         status = list_sets(fetch);
     if (!status)
@@ -534,8 +621,6 @@ static kvern_status fetch_needed(serving *s, int64_t *needed, verdict *v)
     if (!status && *v == GOOD)
         *v = make_do(s);
     if (!status && *v == GOOD)
-        *v = judge(check_pages(o, needed));
-    if (!status && *v == GOOD)
         *v = judge(make_row(s));
     return status;
 }
@@ -544,11 +629,18 @@ static kvern_status fetch_best(serving *s, verdict *v)
 {
     const size_t bytes = (s->best.manifest.block_count + 1) * sizeof(int64_t);
     void *block;
-    *v = judge(kvern_heap_take(kvern_remote_heap(s->store), bytes, KVERN_HEAP_ALIGNMENT, &block));
+    kvern_heap *heap = kvern_remote_heap(s->store);
+    void *pages;
+    *v = judge(kvern_heap_take_zeroed(
+        heap, (s->best.manifest.block_count + 1) * sizeof(kvern_page *), &pages));
+    if (*v != GOOD)
+        return KVERN_OK;
+    s->best.pages = pages;
+    *v = judge(kvern_heap_take(heap, bytes, KVERN_HEAP_ALIGNMENT, &block));
     if (*v != GOOD)
         return KVERN_OK;
     kvern_status status = fetch_needed(s, block, v);
-    kvern_heap_give(kvern_remote_heap(s->store), block, bytes, KVERN_HEAP_ALIGNMENT);
+    kvern_heap_give(heap, block, bytes, KVERN_HEAP_ALIGNMENT);
     return status;
 }
 

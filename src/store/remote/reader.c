@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Fetches, and the thread that works on them, one after the other; it also asks a server that did
-// not answer whether it does again.
+// Fetches, and the threads that work on them, each on one after the other. The first one does what
+// it can, and the second comes in while it is busy: so there is a second connection only where
+// there is a use of it. The first also asks a server that did not answer whether it does again.
 #include "src/store/remote/remote_store.h"
 
 #include "src/base/fail.h"
@@ -54,6 +55,9 @@ static void finish(kvern_remote_store *store, kvern_remote_fetch *fetch)
     fetch->is_done = true;
     fetch->found.seconds = (double)(kvern_remote_now() - fetch->begun) / 1000;
     store->stats.fetching--;
+    store->stats.fetch_seconds += fetch->found.seconds;
+    if (fetch->found.positions)
+        store->stats.hit_seconds += fetch->found.seconds;
     count_fetch(&store->stats.lookups, fetch);
     pthread_cond_broadcast(&store->changed);
 }
@@ -84,7 +88,7 @@ void kvern_remote_finish_waiting(kvern_remote_store *store, kvern_store_why why)
     }
 }
 
-// ---- The thread ----
+// ---- The threads ----
 
 static void run_fetch(kvern_remote_store *store, kvern_wire *wire, kvern_remote_fetch *fetch)
 {
@@ -108,14 +112,18 @@ static void run_fetch(kvern_remote_store *store, kvern_wire *wire, kvern_remote_
 }
 
 // Under the lock, which is let go meanwhile.
-static void work_on_first(kvern_remote_store *store, kvern_wire *wire)
+static void work_on_first(kvern_remote_reader *reader, kvern_wire *wire)
 {
+    kvern_remote_store *store = reader->store;
     kvern_remote_fetch *fetch = take_first(store);
-    fetch->is_running = true;
+    fetch->is_running = reader->is_busy = true;
+    if (store->fetches)
+        pthread_cond_broadcast(&store->changed); // for the next reader
     pthread_mutex_unlock(&store->lock);
     run_fetch(store, wire, fetch);
     pthread_mutex_lock(&store->lock);
-    fetch->is_running = false;
+    fetch->is_running = reader->is_busy = false;
+    kvern_remote_count_wire(store, wire);
     finish(store, fetch);
     const bool is_ended = fetch->is_ended;
     if (!is_ended)
@@ -136,23 +144,35 @@ static void probe(kvern_remote_store *store, kvern_wire *wire)
     if (answers)
         kvern_remote_come_up(store);
     pthread_mutex_lock(&store->lock);
+    kvern_remote_count_wire(store, wire);
     store->probe_wait = 2 * store->probe_wait < most ? 2 * store->probe_wait : most;
     store->probe_at = kvern_remote_now() + store->probe_wait;
 }
 
-void *kvern_remote_reader(void *user)
+// Under the lock: whether all readers in front of this one have something to do.
+static bool is_next(const kvern_remote_reader *reader)
 {
-    kvern_remote_store *store = user;
+    size_t busy = 0;
+    while (busy < reader->number && reader->store->readers[busy].is_busy)
+        busy++;
+    return busy == reader->number;
+}
+
+void *kvern_remote_read(void *given)
+{
+    kvern_remote_reader *reader = given;
+    kvern_remote_store *store = reader->store;
+    const bool probes = reader->number == 0;
     kvern_wire wire;
     kvern_remote_wire_init(store, &wire);
     pthread_mutex_lock(&store->lock);
     while (!store->ends) {
-        if (store->fetches)
-            work_on_first(store, &wire);
-        else if (store->is_down && kvern_remote_now() >= store->probe_at)
+        if (store->fetches && is_next(reader))
+            work_on_first(reader, &wire);
+        else if (probes && store->is_down && kvern_remote_now() >= store->probe_at)
             probe(store, &wire);
         else
-            kvern_remote_wait_until(store, store->is_down ? store->probe_at : INT64_MAX);
+            kvern_remote_wait_until(store, probes && store->is_down ? store->probe_at : INT64_MAX);
     }
     kvern_remote_finish_waiting(store, KVERN_STORE_OFFLINE);
     pthread_mutex_unlock(&store->lock);
@@ -250,7 +270,7 @@ static void look_at_time(kvern_remote_store *store, kvern_remote_fetch *fetch)
         return;
     atomic_store(&fetch->is_given_up, true);
     if (!fetch->is_waiting)
-        return; // the thread will notice at once
+        return; // its thread will notice at once
     unlink_fetch(store, fetch);
     fetch->found.why = KVERN_STORE_LATE;
     finish(store, fetch);

@@ -45,6 +45,11 @@ int64_t kvern_remote_now(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+static double seconds_since(int64_t then)
+{
+    return (double)(kvern_remote_now() - then) / 1000;
+}
+
 // ---- Outages ----
 
 void kvern_remote_go_down(kvern_remote_store *store, const char *why)
@@ -54,6 +59,7 @@ void kvern_remote_go_down(kvern_remote_store *store, const char *why)
     kvern_remote_job *jobs = kvern_remote_take_jobs(store);
     if (is_new) {
         store->is_down = true;
+        store->down_since = kvern_remote_now();
         store->stats.outages++;
         store->probe_wait = store->options.probe_ms;
         store->probe_at = kvern_remote_now() + store->probe_wait;
@@ -70,6 +76,7 @@ void kvern_remote_come_up(kvern_remote_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->is_down = false;
+    store->stats.down_seconds += seconds_since(store->down_since);
     pthread_cond_broadcast(&store->changed);
     pthread_mutex_unlock(&store->lock);
     kvern_remote_report(store, KVERN_REMOTE_UP, "the shared store answers again");
@@ -111,12 +118,24 @@ void kvern_remote_wire_init(const kvern_remote_store *store, kvern_wire *wire)
 {
     *wire = (kvern_wire){
         .address = &store->address,
+        .trust = store->trust,
         .connect_ms = store->options.connect_ms,
         .answer_ms = store->options.answer_ms,
         .deadline = INT64_MAX,
         .given_up = {&store->is_cut, NULL},
         .is_sent = true,
     };
+}
+
+void kvern_remote_count_wire(kvern_remote_store *store, kvern_wire *wire)
+{
+    kvern_remote_store_stats *stats = &store->stats;
+    stats->connections += wire->counts.connections;
+    stats->received_bytes += wire->counts.received;
+    stats->sent_bytes += wire->counts.sent;
+    for (size_t i = 0; i < KVERN_REMOTE_ERRORS; i++)
+        stats->errors[i] += wire->counts.errors[i];
+    wire->counts = (kvern_wire_counts){.connections = 0};
 }
 
 // ---- Opening ----
@@ -187,14 +206,33 @@ static void make_locks(kvern_remote_store *store)
     pthread_condattr_destroy(&monotonic);
 }
 
-static kvern_status make_store(kvern_context *context, const kvern_remote_store_options *options,
+static kvern_status make_trust(const kvern_remote_store_options *o,
+                               const kvern_remote_address *address, kvern_tls_trust **out)
+{
+    *out = NULL;
+    if (address->is_secure)
+        return kvern_tls_trust_make(o->ca_file, o->certificate_file, o->key_file, out);
+    if (o->ca_file || o->certificate_file || o->key_file)
+        return kvern_fail(KVERN_ERR_ARGUMENT,
+                          "files of TLS for a server without (the URL is not rediss://)");
+    return KVERN_OK;
+}
+
+static kvern_status make_store(kvern_context *context, kvern_remote_store_options *options,
                                const kvern_remote_address *address, kvern_remote_store **out)
 {
+    kvern_tls_trust *trust;
     void *block;
-    kvern_status status = kvern_heap_take_zeroed(&context->heap, sizeof **out, &block);
+    kvern_status status = make_trust(options, address, &trust);
     if (status)
         return status;
+    options->ca_file = options->certificate_file = options->key_file = NULL; // the caller's
+    if ((status = kvern_heap_take_zeroed(&context->heap, sizeof **out, &block))) {
+        kvern_tls_trust_free(trust);
+        return status;
+    }
     kvern_remote_store *store = *out = block;
+    store->trust = trust;
     store->context = context;
     store->options = *options;
     store->address = *address;
@@ -211,19 +249,34 @@ static void free_store(kvern_remote_store *store)
     pthread_cond_destroy(&store->changed);
     pthread_mutex_destroy(&store->lock);
     memset(store->address.password, 0, sizeof store->address.password);
+    kvern_tls_trust_free(store->trust);
     kvern_heap_give(&context->heap, store, sizeof *store, KVERN_HEAP_ALIGNMENT);
     kvern_context_release(context);
 }
 
-static void end_threads(kvern_remote_store *store, bool reader)
+static void end_threads(kvern_remote_store *store, size_t readers)
 {
     pthread_mutex_lock(&store->lock);
     store->ends = true;
     pthread_cond_broadcast(&store->changed);
     pthread_mutex_unlock(&store->lock);
     pthread_join(store->writer, NULL);
-    if (reader)
-        pthread_join(store->reader, NULL);
+    for (size_t i = 0; i < readers; i++)
+        pthread_join(store->readers[i].thread, NULL);
+}
+
+static int start_readers(kvern_remote_store *store)
+{
+    for (size_t i = 0; i < KVERN_REMOTE_READERS; i++) {
+        kvern_remote_reader *reader = &store->readers[i];
+        *reader = (kvern_remote_reader){.store = store, .number = i};
+        const int failed = pthread_create(&reader->thread, NULL, kvern_remote_read, reader);
+        if (!failed)
+            continue;
+        end_threads(store, i);
+        return failed;
+    }
+    return 0;
 }
 
 // A connection that the server has closed is no reason for a signal: it is blocked, too.
@@ -234,11 +287,8 @@ static kvern_status start_threads(kvern_remote_store *store)
     sigaddset(&left, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &left, &own);
     int failed = pthread_create(&store->writer, NULL, kvern_remote_writer, store);
-    if (!failed) {
-        failed = pthread_create(&store->reader, NULL, kvern_remote_reader, store);
-        if (failed)
-            end_threads(store, false);
-    }
+    if (!failed)
+        failed = start_readers(store);
     pthread_sigmask(SIG_SETMASK, &own, NULL);
     if (!failed)
         return KVERN_OK;
@@ -284,7 +334,7 @@ void kvern_remote_store_close(kvern_remote_store *store)
         pthread_mutex_unlock(&store->lock);
         kvern_remote_free_jobs(store, jobs);
     }
-    end_threads(store, true);
+    end_threads(store, KVERN_REMOTE_READERS);
     free_store(store);
 }
 
@@ -299,6 +349,11 @@ kvern_status kvern_remote_store_get_stats(kvern_remote_store *store,
     pthread_mutex_lock(&store->lock);
     kvern_remote_store_stats known = store->stats;
     known.is_reachable = !store->is_down;
+    if (store->is_down) {
+        known.down_seconds += seconds_since(store->down_since);
+        known.probe_in_seconds = -seconds_since(store->probe_at);
+        known.probe_in_seconds = known.probe_in_seconds > 0 ? known.probe_in_seconds : 0;
+    }
     known.queued = store->queue.count;
     known.queued_bytes = store->queue.bytes;
     pthread_mutex_unlock(&store->lock);

@@ -5,10 +5,12 @@
 // The inside of a store that machines share (docs/formats/remote_store.md).
 //
 //     address.c       URLs
-//     wire.c          a connection: commands out, answers in, within time
+//     wire.c          a connection: commands out, answers in
+//     link.c          its bytes, within time; plain, or
+//     tls.c           in TLS
 //     names.c         keys: hashes of layers, of blocks of tokens, of blocks of bytes
 //     manifest.c      the value of an entry: what is in it, and the names of its blocks
-//     reader.c        the thread that looks up and fetches, and asks a server that is down
+//     reader.c        the threads that look up and fetch, and ask a server that is down
 //     index.c         which entries begin as a prompt
 //     fetch.c         one entry: its blocks, and a row of them
 //     writer.c        the thread that writes, and the queue in front of it
@@ -32,6 +34,7 @@
 #define KVERN_REMOTE_TOKENS 64 // of a block of tokens
 #define KVERN_REMOTE_KEY_BYTES 128
 #define KVERN_REMOTE_FETCHES 256 // at once
+#define KVERN_REMOTE_READERS 2   // that work on them
 
 // A hash of 128 bits; also 32 digits of text and an end.
 typedef struct kvern_remote_hash {
@@ -66,7 +69,7 @@ struct kvern_remote_fetch {
     int64_t least;
     // Under the lock:
     bool is_waiting; // in the list
-    bool is_running; // the thread works on it
+    bool is_running; // a thread works on it
     bool is_done;    // nothing of it changes any more
     bool is_ended;   // by its caller: whoever works on it frees it
     // Also read without it.
@@ -79,20 +82,29 @@ struct kvern_remote_fetch {
     int32_t tokens[];
 };
 
+typedef struct kvern_remote_reader {
+    kvern_remote_store *store;
+    size_t number;
+    pthread_t thread;
+    bool is_busy; // under the lock
+} kvern_remote_reader;
+
 struct kvern_remote_store {
     kvern_context *context;
     kvern_remote_store_options options;
     kvern_remote_address address;
+    kvern_tls_trust *trust; // NULL: the server has no TLS
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    pthread_t reader, writer;
+    kvern_remote_reader readers[KVERN_REMOTE_READERS];
+    pthread_t writer;
     bool ends;
     atomic_bool is_cut; // at the end: what is being done is given up
     kvern_remote_queue queue;
     kvern_remote_fetch *fetches, **last_fetch; // that wait
     bool is_down;
-    int64_t probe_at, probe_wait; // milliseconds
-    bool is_told;                 // that something was not written
+    int64_t down_since, probe_at, probe_wait; // milliseconds
+    bool is_told;                             // that something was not written
     kvern_remote_store_stats stats;
 };
 
@@ -127,6 +139,9 @@ KVERN_CHECK kvern_status kvern_remote_remove_damaged(kvern_remote_store *store, 
                                                      const char *key, const char *why);
 
 void kvern_remote_wire_init(const kvern_remote_store *store, kvern_wire *wire);
+
+// Under the lock: takes over what a wire has counted.
+void kvern_remote_count_wire(kvern_remote_store *store, kvern_wire *wire);
 
 // ---- Names ----
 
@@ -203,7 +218,7 @@ void kvern_remote_fetch_free(kvern_remote_fetch *fetch);
 // Under the lock: fetches that wait come to their end, with this reason.
 void kvern_remote_finish_waiting(kvern_remote_store *store, kvern_store_why why);
 
-void *kvern_remote_reader(void *store);
+void *kvern_remote_read(void *reader);
 
 // ---- Writing ----
 

@@ -2,48 +2,51 @@
 #include "src/store/remote/wire.h"
 
 #include "src/base/fail.h"
+#include "src/base/size.h"
+#include "src/store/remote/link.h"
 #include "src/store/remote/remote_store.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // What an answer may take at most while it arrives.
 #define MOST_ANSWER_BYTES ((size_t)512 << 20)
-#define SLICE_MS 20 // between looks at what was given up
 
 void kvern_wire_close(kvern_wire *wire)
 {
+    kvern_tls_free(wire->tls);
+    wire->tls = NULL;
     if (wire->redis)
         redisFree(wire->redis);
     wire->redis = NULL;
-    wire->pending = 0;
+    wire->pending = wire->in_begin = wire->in_end = wire->out_count = 0;
     wire->is_sent = true;
 }
 
-static kvern_status fail(kvern_wire *wire, kvern_status status, const char *what)
+kvern_status kvern_wire_fail(kvern_wire *wire, kvern_status status, kvern_remote_error kind,
+                             const char *what)
 {
     const kvern_remote_address *a = wire->address;
-    char text[sizeof wire->redis->errstr];
+    char text[256]; // it may be the connection's
     snprintf(text, sizeof text, "%s", what);
     kvern_wire_close(wire);
+    wire->counts.errors[kind]++;
     if (a->port)
         return kvern_fail(status, "%s:%d: %s", a->host, a->port, text);
     return kvern_fail(status, "%s: %s", a->host, text);
 }
 
-static const char *error_of(const kvern_wire *wire)
+bool kvern_wire_is_given_up(const kvern_wire *wire)
 {
-    return wire->redis->errstr[0] ? wire->redis->errstr : "the connection failed";
+    for (size_t i = 0; i < 2; i++) {
+        if (wire->given_up[i] && atomic_load(wire->given_up[i]))
+            return true;
+    }
+    return kvern_remote_now() >= wire->deadline;
 }
 
 // ---- Connecting ----
-
-static struct timeval time_of(uint32_t milliseconds)
-{
-    return (struct timeval){.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
-}
 
 static kvern_status introduce(kvern_wire *wire)
 {
@@ -68,119 +71,251 @@ static kvern_status introduce(kvern_wire *wire)
     return status ? status : kvern_wire_skip(wire, count);
 }
 
-kvern_status kvern_wire_connect(kvern_wire *wire)
+static kvern_status connect_socket(kvern_wire *wire)
 {
     const kvern_remote_address *a = wire->address;
-    const struct timeval most = time_of(wire->connect_ms), answer = time_of(wire->answer_ms);
-    if (wire->redis)
-        return KVERN_OK;
-    wire->pending = 0;
+    const struct timeval most = {.tv_sec = wire->connect_ms / 1000,
+                                 .tv_usec = wire->connect_ms % 1000 * 1000};
     wire->redis = a->port ? redisConnectWithTimeout(a->host, a->port, most)
                           : redisConnectUnixWithTimeout(a->host, most);
     if (!wire->redis)
         return kvern_fail(KVERN_ERR_MEMORY, "no memory for a connection");
     if (wire->redis->err)
-        return fail(wire, KVERN_ERR_IO, error_of(wire));
-    if (redisSetTimeout(wire->redis, answer) != REDIS_OK)
-        return fail(wire, KVERN_ERR_IO, error_of(wire));
+        return kvern_wire_fail(wire, KVERN_ERR_IO, KVERN_REMOTE_ERROR_CONNECT, wire->redis->errstr);
     // Answers are read through one buffer, instead of one that grows anew for each.
     wire->redis->reader->maxbuf = 0;
+    return kvern_link_begin(wire);
+}
+
+kvern_status kvern_wire_connect(kvern_wire *wire)
+{
+    if (wire->redis)
+        return KVERN_OK;
+    wire->pending = 0;
+    kvern_status status = connect_socket(wire);
+    if (status)
+        return status;
+    wire->counts.connections++;
     return introduce(wire);
 }
 
-// ---- Commands and answers ----
+// ---- Commands ----
+
+static kvern_status send_out(kvern_wire *wire, bool more)
+{
+    const size_t count = wire->out_count;
+    wire->out_count = 0;
+    return count ? kvern_link_write(wire, wire->out, count, more) : KVERN_OK;
+}
+
+// What does not fit the buffer goes out behind it, from where it is; with TLS through it, for
+// records of their full size.
+static kvern_status put(kvern_wire *wire, const char *from, size_t bytes)
+{
+    while (bytes > 0) {
+        if (bytes >= KVERN_WIRE_ROOM && !wire->tls) {
+            kvern_status status = send_out(wire, true);
+            return status ? status : kvern_link_write(wire, from, bytes, true);
+        }
+        const size_t part = kvern_min_size(bytes, KVERN_WIRE_ROOM - wire->out_count);
+        memcpy(wire->out + wire->out_count, from, part);
+        wire->out_count += part;
+        from += part;
+        bytes -= part;
+        if (wire->out_count == KVERN_WIRE_ROOM) {
+            kvern_status status = send_out(wire, bytes > 0);
+            if (status)
+                return status;
+        }
+    }
+    return KVERN_OK;
+}
+
+static kvern_status put_head(kvern_wire *wire, char kind, size_t number)
+{
+    char text[32];
+    const int bytes = snprintf(text, sizeof text, "%c%zu\r\n", kind, number);
+    return put(wire, text, (size_t)bytes);
+}
 
 kvern_status kvern_wire_add(kvern_wire *wire, int count, const char *const *parts,
                             const size_t *sizes)
 {
     kvern_status status = kvern_wire_connect(wire);
+    if (!status)
+        status = put_head(wire, '*', (size_t)count);
+    for (int i = 0; i < count && !status; i++) {
+        const size_t bytes = sizes ? sizes[i] : strlen(parts[i]);
+        status = put_head(wire, '$', bytes);
+        if (!status)
+            status = put(wire, parts[i], bytes);
+        if (!status)
+            status = put(wire, "\r\n", 2);
+    }
     if (status)
         return status;
-    if (redisAppendCommandArgv(wire->redis, count, (const char **)(uintptr_t)parts, sizes) !=
-        REDIS_OK)
-        return fail(wire, KVERN_ERR_IO, error_of(wire));
     wire->pending++;
     wire->is_sent = false;
     return KVERN_OK;
 }
 
-static bool is_given_up(const kvern_wire *wire)
+// ---- Answers ----
+
+static kvern_status fail_answer(kvern_wire *wire, const char *what)
 {
-    for (size_t i = 0; i < 2; i++) {
-        if (wire->given_up[i] && atomic_load(wire->given_up[i]))
-            return true;
-    }
-    return kvern_remote_now() >= wire->deadline;
+    return kvern_wire_fail(wire, KVERN_ERR_IO, KVERN_REMOTE_ERROR_ANSWER, what);
 }
 
-static kvern_status send_all(kvern_wire *wire)
+// More of what comes, behind what nobody has read.
+static kvern_status fill(kvern_wire *wire)
 {
-    int done = 0;
-    while (!done) {
-        if (is_given_up(wire))
-            return fail(wire, KVERN_ERR_BUSY, "given up");
-        if (redisBufferWrite(wire->redis, &done) != REDIS_OK)
-            return fail(wire, KVERN_ERR_IO,
-                        errno == EAGAIN ? "it takes no commands in time" : error_of(wire));
+    size_t count;
+    memmove(wire->in, wire->in + wire->in_begin, wire->in_end - wire->in_begin);
+    wire->in_end -= wire->in_begin;
+    wire->in_begin = 0;
+    if (wire->in_end == sizeof wire->in)
+        return fail_answer(wire, "an answer with a line that is too long");
+    kvern_status status =
+        kvern_link_read(wire, wire->in + wire->in_end, sizeof wire->in - wire->in_end, &count);
+    if (!status)
+        wire->in_end += count;
+    return status;
+}
+
+// The next line, with its end, once all of it is there.
+static kvern_status next_line(kvern_wire *wire, size_t *bytes)
+{
+    for (;;) {
+        const char *begin = wire->in + wire->in_begin;
+        const size_t there = wire->in_end - wire->in_begin;
+        const char *end = there ? memchr(begin, '\n', there) : NULL;
+        if (end) {
+            *bytes = (size_t)(end - begin) + 1;
+            return KVERN_OK;
+        }
+        kvern_status status = fill(wire);
+        if (status)
+            return status;
     }
-    wire->is_sent = true;
-    wire->round_trips++;
+}
+
+// How many bytes of a text the line announces; 0: it is another line, or one of no text.
+static size_t text_behind(const char *line)
+{
+    char *end;
+    if (line[0] != '$')
+        return 0;
+    const long long number = strtoll(line + 1, &end, 10);
+    return number > 0 && *end == '\r' ? (size_t)number : 0;
+}
+
+// Gives the reader of hiredis the next bytes.
+static kvern_status feed(kvern_wire *wire, size_t bytes)
+{
+    while (bytes > 0) {
+        if (wire->in_begin == wire->in_end) {
+            kvern_status status = fill(wire);
+            if (status)
+                return status;
+        }
+        const size_t part = kvern_min_size(bytes, wire->in_end - wire->in_begin);
+        if (redisReaderFeed(wire->redis->reader, wire->in + wire->in_begin, part) != REDIS_OK)
+            return fail_answer(wire, "no memory for an answer");
+        wire->in_begin += part;
+        bytes -= part;
+    }
     return KVERN_OK;
 }
 
-// Waits until there is something to read.
-static kvern_status wait_for_bytes(kvern_wire *wire)
+// Line by line, and each text with its line: the reader never has more than the answer.
+static kvern_status read_answer(kvern_wire *wire, redisReply **out)
 {
-    struct pollfd ready = {.fd = wire->redis->fd, .events = POLLIN};
-    const int64_t until = kvern_remote_now() + wire->answer_ms;
-    for (;;) {
-        const int found = poll(&ready, 1, SLICE_MS);
-        if (found > 0)
-            return KVERN_OK;
-        if (found < 0 && errno != EINTR)
-            return fail(wire, KVERN_ERR_IO, strerror(errno));
-        // Silence is the server's fault, also where the time is over by it.
-        if (kvern_remote_now() >= until)
-            return fail(wire, KVERN_ERR_IO, "it does not answer in time");
-        if (is_given_up(wire))
-            return fail(wire, KVERN_ERR_BUSY, "given up");
+    void *reply = NULL;
+    size_t all = 0;
+    while (!reply) {
+        size_t line;
+        kvern_status status = next_line(wire, &line);
+        if (status)
+            return status;
+        const size_t text = text_behind(wire->in + wire->in_begin);
+        if (text >= MOST_ANSWER_BYTES || (all += line + text) >= MOST_ANSWER_BYTES)
+            return fail_answer(wire, "an answer that is too large");
+        status = feed(wire, line + (text ? text + 2 : 0));
+        if (status)
+            return status;
+        if (redisReaderGetReply(wire->redis->reader, &reply) != REDIS_OK)
+            return fail_answer(wire, wire->redis->reader->errstr);
     }
+    *out = reply;
+    return KVERN_OK;
 }
 
-static kvern_status read_bytes(kvern_wire *wire)
+// The same where the answer may be a text for `to`.
+static kvern_status read_text(kvern_wire *wire, char *to, size_t bytes, redisReply **out)
 {
-    kvern_status status = wait_for_bytes(wire);
+    size_t line, count;
+    kvern_status status = next_line(wire, &line);
     if (status)
         return status;
-    if (is_given_up(wire))
-        return fail(wire, KVERN_ERR_BUSY, "given up");
-    if (redisBufferRead(wire->redis) != REDIS_OK)
-        return fail(wire, KVERN_ERR_IO, error_of(wire));
-    if (wire->redis->reader->len - wire->redis->reader->pos > MOST_ANSWER_BYTES)
-        return fail(wire, KVERN_ERR_IO, "an answer that is too large");
+    if (text_behind(wire->in + wire->in_begin) != bytes)
+        return read_answer(wire, out);
+    wire->in_begin += line;
+    count = kvern_min_size(bytes, wire->in_end - wire->in_begin);
+    memcpy(to, wire->in + wire->in_begin, count);
+    wire->in_begin += count;
+    for (size_t done = count; done < bytes; done += count) {
+        if ((status = kvern_link_read(wire, to + done, bytes - done, &count)))
+            return status;
+    }
+    if ((status = next_line(wire, &line)))
+        return status;
+    if (line != 2 || wire->in[wire->in_begin] != '\r')
+        return fail_answer(wire, "a text without its end");
+    wire->in_begin += line;
     return KVERN_OK;
+}
+
+// Before an answer is waited for: the commands are on their way.
+static kvern_status begin_answer(kvern_wire *wire, redisReply **out)
+{
+    *out = NULL;
+    if (!wire->redis || wire->pending == 0)
+        return kvern_fail(KVERN_ERR_IO, "nothing was asked");
+    if (wire->is_sent)
+        return KVERN_OK;
+    kvern_status status = send_out(wire, false);
+    wire->is_sent = true;
+    wire->round_trips++;
+    return status;
 }
 
 kvern_status kvern_wire_next(kvern_wire *wire, redisReply **out)
 {
-    void *reply = NULL;
-    *out = NULL;
-    if (!wire->redis || wire->pending == 0)
-        return kvern_fail(KVERN_ERR_IO, "nothing was asked");
-    while (!reply) {
-        kvern_status status = KVERN_OK;
-        if (redisGetReplyFromReader(wire->redis, &reply) != REDIS_OK)
-            return fail(wire, KVERN_ERR_IO, error_of(wire));
-        if (!reply && !wire->is_sent)
-            status = send_all(wire);
-        else if (!reply)
-            status = read_bytes(wire);
-        if (status)
-            return status;
-    }
-    wire->pending--;
-    *out = reply;
-    return KVERN_OK;
+    kvern_status status = begin_answer(wire, out);
+    if (!status)
+        status = read_answer(wire, out);
+    if (!status)
+        wire->pending--;
+    return status;
+}
+
+kvern_status kvern_wire_next_into(kvern_wire *wire, void *to, size_t bytes, redisReply **out)
+{
+    kvern_status status = begin_answer(wire, out);
+    if (!status)
+        status = read_text(wire, to, bytes, out);
+    if (!status)
+        wire->pending--;
+    return status;
+}
+
+// What the server says, in words that say what can be done about it.
+static const char *words_of(const char *error)
+{
+    if (strncmp(error, "MOVED", 5) == 0 || strncmp(error, "ASK", 3) == 0)
+        return "it is one node of a cluster, which this store does not speak with: give it a "
+               "server of its own, or a proxy in front of the cluster";
+    return error;
 }
 
 kvern_status kvern_wire_refused(kvern_wire *wire, const redisReply *reply)
@@ -188,13 +323,16 @@ kvern_status kvern_wire_refused(kvern_wire *wire, const redisReply *reply)
     static const char *const passing[] = {"LOADING",    "MOVED",  "ASK",         "CLUSTERDOWN",
                                           "MASTERDOWN", "NOAUTH", "WRONGPASS",   "NOREPLICAS",
                                           "TRYAGAIN",   "BUSY ",  "ERR invalid", "ERR DB"};
-    const char *text = reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer of another kind";
+    const bool is_error = reply->type == REDIS_REPLY_ERROR;
+    const char *text = is_error ? reply->str : "an answer of another kind";
     kvern_status status = KVERN_ERR_UNSUPPORTED;
     for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
         if (strncmp(text, passing[i], strlen(passing[i])) == 0)
             status = KVERN_ERR_IO;
     }
-    return fail(wire, status, text);
+    return kvern_wire_fail(wire, status,
+                           is_error ? KVERN_REMOTE_ERROR_REFUSED : KVERN_REMOTE_ERROR_ANSWER,
+                           words_of(text));
 }
 
 bool kvern_wire_is_wrong_type(const redisReply *reply)

@@ -40,9 +40,13 @@ void kvern_remote_free_jobs(kvern_remote_store *store, kvern_remote_job *jobs)
 
 // ---- The thread ----
 
-static void count_job(kvern_remote_store *store, kvern_status status)
+static void count_job(kvern_remote_store *store, kvern_wire *wire, kvern_status status,
+                      int64_t begun)
 {
     pthread_mutex_lock(&store->lock);
+    kvern_remote_count_wire(store, wire);
+    if (!status)
+        store->stats.publish_seconds += (double)(kvern_remote_now() - begun) / 1000;
     const bool tell =
         status && status != KVERN_ERR_IO && status != KVERN_ERR_BUSY && !store->is_told;
     if (!status)
@@ -62,6 +66,7 @@ static void count_job(kvern_remote_store *store, kvern_status status)
 static void write_job(kvern_remote_store *store, kvern_wire *wire, const kvern_remote_job *job)
 {
     const bool was_connected = wire->redis;
+    const int64_t begun = kvern_remote_now();
     kvern_status status = kvern_remote_put(store, wire, job);
     // A server that began anew has closed the connections of the old one.
     if (status == KVERN_ERR_IO && was_connected)
@@ -70,7 +75,7 @@ static void write_job(kvern_remote_store *store, kvern_wire *wire, const kvern_r
         kvern_remote_go_down(store, kvern_error_detail());
     if (status)
         kvern_wire_close(wire); // answers may be on their way
-    count_job(store, status);
+    count_job(store, wire, status, begun);
 }
 
 // Under the lock, which is let go meanwhile. The job counts until its pages have gone.
