@@ -285,6 +285,16 @@ static bool announce(const serve_options *options, const server *s)
     return report_write(text, strlen(text));
 }
 
+// A prompt has a token at least, and so has an answer.
+static bool has_context(const served_model *m)
+{
+    const bool enough = m->loaded.context_length > 1;
+    if (!enough) {
+        report_error("a context of 1 token has no room for an answer behind a prompt");
+    }
+    return enough;
+}
+
 static int serve_with(const serve_options *options, const served_model *m, api_keys *keys)
 {
     engine_error error;
@@ -319,7 +329,7 @@ static int serve(const serve_options *options)
     if (served_model_open(&options->session, &m, &error) != KVERN_OK) {
         report_engine_error(&error);
     } else {
-        code = serve_with(options, &m, keys);
+        code = has_context(&m) ? serve_with(options, &m, keys) : CLI_FAILURE;
         served_model_close(&m);
     }
     api_keys_free(keys);

@@ -40,18 +40,21 @@ static kvern_status refuse_part(json_t *part, size_t index, engine_error *error)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (type && strcmp(type, "text") != 0) {
-        return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "message %zu has a part of type \"%.40s\"; only \"text\" is supported",
-                           index + 1, type);
+        return engine_fail(
+            error, KVERN_ERR_UNSUPPORTED,
+            "\"messages\": message %zu has a part of type \"%.40s\"; only \"text\" is "
+            "supported",
+            index + 1, type);
     }
     if (type && other_key(part)) {
         return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                           "the \"%.40s\" of a part of message %zu is not supported",
+                           "\"messages\": the \"%.40s\" of a part of message %zu is not supported",
                            other_key(part), index + 1);
     }
-    return engine_fail(error, KVERN_ERR_FORMAT,
-                       "a part of message %zu is not {\"type\": \"text\", \"text\": \"...\"}",
-                       index + 1);
+    return engine_fail(
+        error, KVERN_ERR_FORMAT,
+        "\"messages\": a part of message %zu is not {\"type\": \"text\", \"text\": \"...\"}",
+        index + 1);
 }
 
 // The texts of all parts, in a text that belongs to the request.
@@ -96,7 +99,8 @@ static kvern_status check_message_keys(json_t *message, size_t index, engine_err
         const bool empty = json_is_null(value) || (json_is_array(value) && !json_array_size(value));
         if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !empty) {
             return engine_fail(error, KVERN_ERR_UNSUPPORTED,
-                               "the \"%.40s\" of message %zu is not supported", key, index + 1);
+                               "\"messages\": the \"%.40s\" of message %zu is not supported", key,
+                               index + 1);
         }
     }
     return KVERN_OK;
@@ -107,22 +111,31 @@ static kvern_status read_message(chat_request *r, json_t *value, size_t index, c
 {
     const json_t *role = json_object_get(value, "role");
     const json_t *content = json_object_get(value, "content");
+    kvern_status status = check_message_keys(value, index, error);
+    if (status != KVERN_OK) {
+        return status;
+    }
+    if (json_is_null(content)) { // what a call of a tool has, whose key was refused then
+        return engine_fail(
+            error, KVERN_ERR_FORMAT,
+            "\"messages\": the \"content\" of message %zu is null, which only one with "
+            "\"tool_calls\" may have",
+            index + 1);
+    }
     if (!json_is_string(role) || !(json_is_string(content) || json_is_array(content))) {
-        return engine_fail(error, KVERN_ERR_FORMAT,
-                           "message %zu needs a \"role\" and a \"content\" that are strings",
-                           index + 1);
+        return engine_fail(
+            error, KVERN_ERR_FORMAT,
+            "\"messages\": message %zu needs a \"role\", a string, and a \"content\", a "
+            "string or a list of parts",
+            index + 1);
     }
     if (strlen(json_string_value(role)) != json_string_length(role)) {
-        return engine_fail(error, KVERN_ERR_FORMAT, "the role of message %zu has a zero byte",
-                           index + 1);
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           "\"messages\": the role of message %zu has a zero byte", index + 1);
     }
-    kvern_status status = check_message_keys(value, index, error);
     *out = (chat_message){json_string_value(role), json_string_value(content),
                           json_string_length(content)};
-    if (status == KVERN_OK && json_is_array(content)) {
-        status = join_parts(r, content, index, out, error);
-    }
-    return status;
+    return json_is_array(content) ? join_parts(r, content, index, out, error) : KVERN_OK;
 }
 
 static void add_system(chat_request *r, const char *system)
@@ -138,7 +151,9 @@ static kvern_status read_messages(chat_request *r, const json_t *list, const cha
 {
     const size_t count = json_array_size(list);
     if (count == 0) {
-        return engine_fail(error, KVERN_ERR_FORMAT, "\"messages\" is not a list of messages");
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           json_is_array(list) ? "\"messages\" is empty"
+                                               : "\"messages\" is not a list of messages");
     }
     r->messages = calloc(count + 1, sizeof *r->messages);
     r->texts = calloc(count, sizeof *r->texts);
@@ -206,7 +221,7 @@ static kvern_status read_limit(chat_request *r, engine_error *error)
 static kvern_status read_filters(chat_request *r, engine_error *error)
 {
     sampler_options *s = &r->sampling;
-    json_int_t top_k = s->top_k, seed = (json_int_t)s->seed;
+    json_int_t top_k = s->top_k, seed = -1; // the default's
     kvern_status status = request_real(r->object, "temperature", 0, 100, &s->temperature, error);
     if (status == KVERN_OK) {
         status = request_real(r->object, "top_p", 0, 1, &s->top_p, error);
@@ -220,10 +235,10 @@ static kvern_status read_filters(chat_request *r, engine_error *error)
     }
     if (status == KVERN_OK) {
         status =
-            request_whole(r->object, (const char *const[]){"seed"}, 1, 0, INT64_MAX, &seed, error);
+            request_whole(r->object, (const char *const[]){"seed"}, 1, -1, INT64_MAX, &seed, error);
     }
     s->top_k = top_k < 0 ? 0 : (uint32_t)top_k;
-    s->seed = (uint64_t)seed;
+    s->seed = seed < 0 ? s->seed : (uint64_t)seed;
     return status;
 }
 

@@ -72,7 +72,10 @@ json_t *api_read_object(const http_request *request, api_error *error)
     json_error_t fault;
     json_t *object = json_loadb(request->body, request->body_bytes,
                                 JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
-    if (!object) {
+    if (!object && json_error_code(&fault) == json_error_duplicate_key) {
+        api_error_set(error, 400, API_INVALID, "invalid_json", NULL,
+                      "the body has a key twice, line %d, column %d", fault.line, fault.column);
+    } else if (!object) {
         api_error_set(error, 400, API_INVALID, "invalid_json", NULL,
                       "the body is no JSON: %s, line %d, column %d", fault.text, fault.line,
                       fault.column);

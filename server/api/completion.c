@@ -14,12 +14,19 @@
 #include <sys/random.h>
 #include <time.h>
 
+// Log probabilities of a whole answer that are written while connections wait; those of an event;
+// and bytes of events after which others have their turn.
+#define MOST_NUMBERS 2048
+#define MOST_EVENT_NUMBERS 512
+#define MOST_EVENT_BYTES 65536
+
 // An answer that is being made.
 typedef struct completion {
     api *api;
     job *job;
     completion_style style;
     size_t *offsets;  // of choices: characters of the tokens that were sent
+    bool is_aside;    // a thread that no connection waits for writes the whole answer
     atomic_bool left; // its client has gone
 } completion;
 
@@ -31,23 +38,25 @@ static bool has_news(const completion *c, const job_choice *choice)
            (choice->ended && !choice->finish_sent && c->job->error.http == 0);
 }
 
-// Takes out what has come; the job's lock is held.
-static completion_part take_part(const completion *c, job_choice *choice)
+// Takes out what has come, log probabilities of `most` tokens at most; the job's lock is held, or
+// the job is done. Without memory for them they are lost: the answer ends there.
+static bool take_part(const completion *c, job_choice *choice, size_t most, completion_part *part)
 {
-    completion_part part = {.index = choice->index,
-                            .text = choice->text,
-                            .logprobs = choice->logprobs,
-                            .offset = c->offsets[choice->index],
-                            .begins = !choice->started,
-                            .ends = choice->ended && !choice->finish_sent &&
-                                    choice->result.status == KVERN_OK &&
-                                    choice->result.reason != GENERATE_CANCELLED,
-                            .reason = choice->result.reason};
+    *part = (completion_part){.index = choice->index,
+                              .offset = c->offsets[choice->index],
+                              .begins = !choice->started,
+                              .reason = choice->result.reason};
+    if (!token_logprobs_take(&choice->logprobs, most, &part->logprobs)) {
+        return false;
+    }
+    part->text = choice->text;
     choice->text = (text_buffer)TEXT_BUFFER_INIT;
-    choice->logprobs = (token_logprobs){.top = choice->logprobs.top};
     choice->started = true;
-    choice->finish_sent = choice->ended;
-    return part;
+    const bool whole = choice->ended && choice->logprobs.count == 0;
+    part->ends = whole && !choice->finish_sent && choice->result.status == KVERN_OK &&
+                 choice->result.reason != GENERATE_CANCELLED;
+    choice->finish_sent = whole;
+    return true;
 }
 
 static json_t *choice_json(completion *c, completion_part *part)
@@ -66,10 +75,21 @@ static void reply_whole(completion *c, http_reply *reply)
     job *j = c->job;
     json_t *choices = json_array();
     for (size_t i = 0; choices && i < j->count; i++) {
-        completion_part part = take_part(c, &j->choices[i]);
+        completion_part part;
+        (void)take_part(c, &j->choices[i], SIZE_MAX, &part); // all of them: takes no memory
         json_array_append_new(choices, choice_json(c, &part));
     }
     api_reply_json(completion_json(&c->style, choices, completion_usage_json(j)), reply);
+}
+
+// Whether it takes longer to write than other connections should wait.
+static bool is_long(const job *j)
+{
+    size_t numbers = 0;
+    for (size_t i = 0; i < j->count; i++) {
+        numbers += j->choices[i].logprobs.count * (1 + j->choices[i].logprobs.top);
+    }
+    return numbers > MOST_NUMBERS;
 }
 
 static void begin_stream(http_reply *reply)
@@ -80,26 +100,52 @@ static void begin_stream(http_reply *reply)
                           .values = {"no-store", "no"}};
 }
 
+static bool reply_refusal(const completion *c, http_reply *reply)
+{
+    job *j = c->job;
+    pthread_mutex_lock(&j->lock);
+    const api_error error = j->error;
+    pthread_mutex_unlock(&j->lock);
+    if (error.http) {
+        api_reply_error(&error, reply);
+    }
+    return error.http;
+}
+
 // A refusal is known before an answer begins; so a stream has a status of its own for that.
+static bool await_reply(const completion *c, const waker *who)
+{
+    job *j = c->job;
+    pthread_mutex_lock(&j->lock);
+    const bool there = j->done || (c->style.stream && j->accepted);
+    if (!there) {
+        waker_sleep(&j->waker, who);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return there;
+}
+
+// The worker touches nothing of a job that is done, and must not wait until an answer is written:
+// so that is done without the lock.
 static http_progress look(void *state, const waker *who, http_reply *reply)
 {
     completion *c = state;
-    job *j = c->job;
-    http_progress progress = HTTP_WHOLE;
-    pthread_mutex_lock(&j->lock);
-    if (c->style.stream ? !j->accepted && !j->done : !j->done) {
-        waker_sleep(&j->waker, who);
-        progress = HTTP_WAIT;
-    } else if (j->error.http) {
-        api_reply_error(&j->error, reply);
-    } else if (c->style.stream) {
-        begin_stream(reply);
-        progress = HTTP_STREAM;
-    } else {
-        reply_whole(c, reply);
+    if (!await_reply(c, who)) {
+        return HTTP_WAIT;
     }
-    pthread_mutex_unlock(&j->lock);
-    return progress;
+    if (reply_refusal(c, reply)) {
+        return HTTP_WHOLE;
+    }
+    if (c->style.stream) {
+        begin_stream(reply);
+        return HTTP_STREAM;
+    }
+    if (!c->is_aside && is_long(c->job)) {
+        c->is_aside = true;
+        return HTTP_LONG;
+    }
+    reply_whole(c, reply);
+    return HTTP_WHOLE;
 }
 
 // ---- A stream ----
@@ -146,7 +192,8 @@ static bool write_end(completion *c, text_buffer *out)
     return text_buffer_append(out, DONE, sizeof DONE - 1) == KVERN_OK;
 }
 
-// Without memory for a piece the answer ends: one that lacks a piece would be another answer.
+// Without memory for a piece the answer ends: one that lacks a piece would be another answer. What
+// a reader has left lying comes in pieces that other connections can wait for.
 static http_progress pull(void *state, const waker *who, text_buffer *out)
 {
     completion *c = state;
@@ -154,14 +201,15 @@ static http_progress pull(void *state, const waker *who, text_buffer *out)
     bool written = true;
     pthread_mutex_lock(&j->lock);
     job_choice *choice = find_news(c);
-    while (choice && written) {
-        completion_part part = take_part(c, choice);
+    while (choice && written && out->size < MOST_EVENT_BYTES) {
+        completion_part part;
+        written = take_part(c, choice, MOST_EVENT_NUMBERS / (1 + choice->logprobs.top), &part);
         pthread_mutex_unlock(&j->lock); // the worker need not wait for texts to be made
-        written = write_part(c, &part, out);
+        written = written && write_part(c, &part, out);
         pthread_mutex_lock(&j->lock);
         choice = find_news(c);
     }
-    const bool done = j->done;
+    const bool done = j->done && (!choice || !written);
     if (!done && out->size == 0 && written) {
         waker_sleep(&j->waker, who);
     }

@@ -59,7 +59,7 @@ static json_t *without_own_keys(json_t *object, bool chat)
         json_object_del(copy, OWN_KEYS[i]);
     }
     // Prompts are read here, in all their forms.
-    if (copy && !chat && request_value(object, "prompt")) {
+    if (copy && !chat) {
         json_object_set_new(copy, "prompt", json_string("prompt"));
     }
     return copy;
@@ -138,6 +138,12 @@ static kvern_status read_logprobs(completion_request *r, const json_t *object, e
     json_int_t top = -1;
     bool wanted = false;
     kvern_status status = KVERN_OK;
+    if (!r->chat && json_is_true(json_object_get(object, "logprobs"))) {
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           "\"logprobs\" says how many here, from 0 to %d, and is true in "
+                           "/v1/chat/completions alone",
+                           LOGPROBS_MOST_TOP);
+    }
     if (r->chat || !json_is_false(json_object_get(object, "logprobs"))) {
         status = read_whole(object, r->chat ? "top_logprobs" : "logprobs", 0, LOGPROBS_MOST_TOP,
                             &top, error);
@@ -236,6 +242,10 @@ static kvern_status take_prompt(const json_t *value, const completion_context *c
 {
     if (is_tokens(value)) {
         return take_tokens(value, context->tokens, out, error);
+    }
+    if (!value || (json_is_array(value) && json_array_size(value) == 0)) {
+        return engine_fail(error, KVERN_ERR_FORMAT,
+                           value ? "\"prompt\" is empty" : "there is no \"prompt\"");
     }
     if (!json_is_string(value)) {
         return engine_fail(error, KVERN_ERR_FORMAT,

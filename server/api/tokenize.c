@@ -9,10 +9,11 @@
 
 #include <string.h>
 
-// Bytes of a text. It is worked on by a thread that other connections wait for.
+// Bytes of a text. All long ones are worked on by one thread.
 #define MOST_TEXT (512 * 1024)
 
-static kvern_status check_keys(json_t *object, const char *const *keys, engine_error *error)
+static kvern_status check_keys(json_t *object, const char *const *keys, const char *wanted,
+                               engine_error *error)
 {
     const char *key;
     json_t *value;
@@ -23,7 +24,8 @@ static kvern_status check_keys(json_t *object, const char *const *keys, engine_e
             i++;
         }
         if (!keys[i]) {
-            return engine_fail(error, KVERN_ERR_UNSUPPORTED, "\"%.60s\" is not supported", key);
+            return engine_fail(error, KVERN_ERR_UNSUPPORTED, "\"%.60s\" is not supported: %s", key,
+                               wanted);
         }
     }
     return KVERN_OK;
@@ -103,7 +105,9 @@ static kvern_status encode(const api *a, json_t *object, token_buffer *out, engi
     static const char *const PROMPT[] = {"model", "prompt", "add_special_tokens", NULL};
     static const char *const MESSAGES[] = {"model", "messages", "add_generation_prompt", NULL};
     const bool chat = request_value(object, "messages");
-    kvern_status status = check_keys(object, chat ? MESSAGES : PROMPT, error);
+    kvern_status status = check_keys(
+        object, chat ? MESSAGES : PROMPT,
+        "/tokenize takes \"prompt\" or \"messages\", with what is theirs (docs/server.md)", error);
     if (status != KVERN_OK) {
         return status;
     }
@@ -154,7 +158,7 @@ static kvern_status decode(const api *a, json_t *object, text_buffer *text, engi
     static const char *const KEYS[] = {"model", "tokens", NULL};
     const json_t *list = request_value(object, "tokens"), *value;
     size_t i;
-    kvern_status status = check_keys(object, KEYS, error);
+    kvern_status status = check_keys(object, KEYS, "/detokenize takes \"tokens\"", error);
     if (status == KVERN_OK && !json_is_array(list)) {
         return engine_fail(error, KVERN_ERR_FORMAT, "\"tokens\" is not a list of tokens");
     }

@@ -38,12 +38,13 @@ typedef struct slot {
     bool ending; // it was shut down, and counts no more
     bool busy;
     bool sending;     // while busy: the whole answer is there
+    bool streaming;   // while busy: it comes by and by
     bool hung;        // the client will send nothing more
     bool turned_away; // it is this thread's: it waits for the client to close it
     uint32_t serial;
     double since;
     double hung_since;
-    int unsent;   // while sending: bytes that the client's machine has not taken
+    int unsent;   // while sending or streaming: bytes that the client's machine has not taken
     double moved; // when that changed
     uint8_t address[16];
     connection_watch watch; // while busy
@@ -390,14 +391,15 @@ static void note_event(connections *c, int fd, uint32_t serial)
     pthread_mutex_unlock(&c->lock);
 }
 
-// Whether it has taken nothing of a whole answer for too long.
+// Whether it has taken nothing for too long: of a whole answer, or of what has come of a stream.
 static bool is_stuck(const connections *c, slot *s, int fd, double now)
 {
     int unsent = 0;
-    if (!s->open || s->ending || !s->sending) {
+    if (!s->open || s->ending || !(s->sending || s->streaming)) {
         return false;
     }
-    if (ioctl(fd, TIOCOUTQ, &unsent) == 0 && unsent != s->unsent) {
+    const bool told = ioctl(fd, TIOCOUTQ, &unsent) == 0;
+    if (told && (unsent != s->unsent || (unsent == 0 && !s->sending))) {
         s->unsent = unsent;
         s->moved = now;
     }
@@ -506,7 +508,7 @@ void connection_busy(connections *c, int fd, const connection_watch *with)
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
     s->busy = true;
-    s->sending = false;
+    s->sending = s->streaming = false;
     s->since = engine_seconds();
     s->watch = *with;
     if (s->hung && with->gone) {
@@ -515,21 +517,32 @@ void connection_busy(connections *c, int fd, const connection_watch *with)
     pthread_mutex_unlock(&c->lock);
 }
 
-void connection_sending(connections *c, int fd)
+static void note_sending(connections *c, int fd, bool whole)
 {
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
-    s->sending = s->busy;
+    s->sending = s->busy && whole;
+    s->streaming = s->busy && !whole;
     s->unsent = -1;
     s->moved = engine_seconds();
     pthread_mutex_unlock(&c->lock);
+}
+
+void connection_sending(connections *c, int fd)
+{
+    note_sending(c, fd, true);
+}
+
+void connection_streaming(connections *c, int fd)
+{
+    note_sending(c, fd, false);
 }
 
 void connection_idle(connections *c, int fd)
 {
     pthread_mutex_lock(&c->lock);
     slot *s = &c->slots[fd];
-    s->busy = s->sending = false;
+    s->busy = s->sending = s->streaming = false;
     s->since = engine_seconds();
     s->watch = (connection_watch){0};
     pthread_mutex_unlock(&c->lock);

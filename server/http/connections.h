@@ -24,7 +24,7 @@ typedef struct connections_options {
     size_t most;            // connections
     size_t most_each;       // of one address; 0: no limit
     double read_seconds;    // for a request to arrive, from the end of the one before it; and
-                            // for some of a whole answer to be taken
+                            // for some of an answer to be taken
     double request_seconds; // from there to the end of its answer; 0: no limit
     // Takes a connection over. False: it was closed.
     bool (*take)(void *user, int fd, const struct sockaddr *address, socklen_t bytes);
@@ -54,8 +54,9 @@ typedef struct connection_watch {
 
 // A request has arrived whole, and is answered from now on; until connection_idle.
 void connection_busy(connections *c, int fd, const connection_watch *watch);
-// Of a busy one: the whole answer is there, and only has to be taken.
+// Of a busy one: the whole answer is there, and only has to be taken; or it comes by and by.
 void connection_sending(connections *c, int fd);
+void connection_streaming(connections *c, int fd);
 void connection_idle(connections *c, int fd);
 // It is going to be closed.
 void connection_closed(connections *c, int fd);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "server/http/http_server.h"
 
+#include "server/http/aside.h"
+
 #include "engine/base/clock.h"
 
 #include <microhttpd.h>
@@ -11,8 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-// Threads, each with its part of the connections: one reads a long prompt while others send.
+// Threads, each with its part of the connections.
 #define THREADS 2
+// Bytes of a body that one of them reads itself: what that takes is less than a token.
+#define MOST_READ_AT_ONCE 4096
 #define STREAM_BLOCK 16384
 #define READ_BUFFER 2048
 #define STOP_SECONDS 2.0
@@ -21,25 +25,33 @@ struct http_server {
     http_options options;
     connections *connections;
     struct MHD_Daemon *daemons[THREADS];
+    aside *aside;         // for what takes long
     size_t next;          // daemon
     atomic_size_t bodies; // bytes of all
     atomic_size_t tasks;  // that have not ended
     atomic_bool stopping;
 };
 
-// A request, from its head to the end of its answer.
+// A request, from its first line to the end of its answer.
 typedef struct exchange {
     http_server *server;
     struct MHD_Connection *connection;
     int fd;
     unsigned status;         // that it was answered with
     bool closes;             // the connection, after the answer
+    bool begun;              // its head has come
     bool received;           // whole
+    bool counts;             // in server->tasks
+    bool watched;            // its task is told when the client has gone
     const http_fault *fault; // of what came of its body
     text_buffer body;
     size_t counted; // of it in server->bodies
+    const char *path;
+    http_line line;
     http_task task;
-    text_buffer out; // pulled, and to be sent from `sent` on
+    aside_work work;
+    http_reply reply; // that was made aside; status 0: none
+    text_buffer out;  // pulled, and to be sent from `sent` on
     size_t sent;
     bool ended;
 } exchange;
@@ -105,7 +117,9 @@ static enum MHD_Result send_whole(exchange *e, http_reply *reply)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(reply->body.size, reply->body.data, MHD_RESPMEM_MUST_FREE);
-    if (!response) {
+    if (response) {
+        reply->body = (text_buffer)TEXT_BUFFER_INIT; // the response has it
+    } else {
         text_buffer_free(&reply->body);
     }
     connection_sending(e->server->connections, e->fd);
@@ -139,11 +153,33 @@ static ssize_t send_piece(void *user, uint64_t position, char *buffer, size_t mo
     if (!e->ended) {
         const waker who = waker_of(e);
         e->ended = e->task.pull(e->task.state, &who, &e->out) == HTTP_END;
+        if (e->ended) {
+            connection_sending(e->server->connections, e->fd);
+        }
     }
     if (send_left(e, buffer, most, &bytes)) {
         return bytes;
     }
     return e->ended ? MHD_CONTENT_READER_END_OF_STREAM : 0;
+}
+
+// The connection sleeps until the work, which has to wake it, is done.
+static enum MHD_Result put_aside(exchange *e, void (*run)(void *user))
+{
+    e->work = (aside_work){.run = run, .user = e};
+    MHD_suspend_connection(e->connection);
+    if (!aside_add(e->server->aside, &e->work)) { // the server ends
+        run(e);
+    }
+    return MHD_YES;
+}
+
+static void look_aside(void *user)
+{
+    exchange *e = user;
+    const waker who = waker_of(e);
+    (void)e->task.look(e->task.state, &who, &e->reply);
+    wake_connection(e->connection);
 }
 
 static enum MHD_Result look_at_task(exchange *e)
@@ -153,7 +189,10 @@ static enum MHD_Result look_at_task(exchange *e)
     switch (e->task.look(e->task.state, &who, &reply)) {
     case HTTP_WAIT:
         return MHD_YES;
+    case HTTP_LONG:
+        return put_aside(e, look_aside);
     case HTTP_STREAM:
+        connection_streaming(e->server->connections, e->fd);
         return send_response(
             e,
             MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, send_piece, e, NULL),
@@ -177,10 +216,10 @@ static const char *header_of(const http_request *request, const char *name)
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
-static http_request request_of(const exchange *e, const char *method, const char *path)
+static http_request request_of(const exchange *e)
 {
-    return (http_request){.method = method,
-                          .path = path,
+    return (http_request){.method = e->line.method,
+                          .path = e->path,
                           .body = e->body.data ? e->body.data : "",
                           .body_bytes = e->body.size,
                           .header = header_of,
@@ -196,6 +235,23 @@ static exchange *begin_exchange(http_server *server, struct MHD_Connection *conn
         *e = (exchange){.server = server, .connection = connection, .fd = info->connect_fd};
     }
     return e;
+}
+
+// The first line has come; what is returned is the exchange's state from here on.
+static void *note_line(void *user, const char *target, struct MHD_Connection *connection)
+{
+    exchange *e = begin_exchange(user, connection);
+    if (e) {
+        e->line.target = target;
+        e->line.target_bytes = strlen(target);
+    }
+    return e;
+}
+
+static size_t unescape(void *user, struct MHD_Connection *connection, char *text)
+{
+    (void)user, (void)connection;
+    return http_unescape(text);
 }
 
 static bool too_large_by_its_head(const exchange *e)
@@ -225,9 +281,12 @@ static enum MHD_Result refuse_head(exchange *e, const http_fault *fault)
 static enum MHD_Result take_head(exchange *e, const char *path, const char *method,
                                  const char *version)
 {
-    const http_fault *fault = http_head_fault(e->connection, version);
+    e->path = path;
+    e->line.method = method;
+    e->line.version = version;
+    const http_fault *fault = http_head_fault(e->connection, &e->line);
     http_reply reply = {0};
-    const http_request request = request_of(e, method, path);
+    const http_request request = request_of(e);
     const http_handler *handler = &e->server->options.handler;
     if (fault) {
         return refuse_head(e, fault);
@@ -293,32 +352,56 @@ static void watch_exchange(exchange *e)
     if (e->task.state) {
         watch.gone = tell_gone;
         watch.expired = tell_expired;
+        e->watched = true;
     }
     connection_busy(e->server->connections, e->fd, &watch);
 }
 
-static enum MHD_Result answer(exchange *e, const char *path, const char *method)
+static void answer_now(exchange *e)
 {
-    http_reply reply = {0};
-    const http_request request = request_of(e, method, path);
+    const http_request request = request_of(e);
     const http_handler *handler = &e->server->options.handler;
-    if (e->fault) {
-        watch_exchange(e);
-        return refuse(e, e->fault);
-    }
-    atomic_fetch_add(&e->server->tasks, 1);
-    if (atomic_load(&e->server->stopping)) {
-        atomic_fetch_sub(&e->server->tasks, 1);
-        return refuse(e, &ENDS);
-    }
-    handler->answer(handler->user, &request, &e->task, &reply);
+    handler->answer(handler->user, &request, &e->task, &e->reply);
     forget_body(e);
-    watch_exchange(e);
-    if (e->task.state) {
-        return look_at_task(e);
+}
+
+static void answer_aside(void *user)
+{
+    exchange *e = user;
+    answer_now(e);
+    wake_connection(e->connection);
+}
+
+// What was made of the request, if it was aside, is there.
+static enum MHD_Result go_on(exchange *e)
+{
+    if (e->reply.status) {
+        return send_whole(e, &e->reply);
     }
-    atomic_fetch_sub(&e->server->tasks, 1);
-    return send_whole(e, &reply);
+    return look_at_task(e);
+}
+
+// A task is one from here to the end of the exchange, be it made or not.
+static bool begin_task(exchange *e)
+{
+    e->counts = true;
+    atomic_fetch_add(&e->server->tasks, 1);
+    return !atomic_load(&e->server->stopping);
+}
+
+static enum MHD_Result answer(exchange *e)
+{
+    if (e->fault || !begin_task(e)) {
+        watch_exchange(e);
+        return refuse(e, e->fault ? e->fault : &ENDS);
+    }
+    if (e->body.size > MOST_READ_AT_ONCE) {
+        watch_exchange(e);
+        return put_aside(e, answer_aside);
+    }
+    answer_now(e);
+    watch_exchange(e);
+    return go_on(e);
 }
 
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *path,
@@ -326,20 +409,27 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
                               size_t *bytes, void **state)
 {
     exchange *e = *state;
+    (void)user, (void)connection;
     if (!e) {
-        *state = e = begin_exchange(user, connection);
-        return e ? take_head(e, path, method, version) : MHD_NO;
+        return MHD_NO; // there was no memory for it
+    }
+    if (!e->begun) {
+        e->begun = true;
+        return take_head(e, path, method, version);
     }
     if (*bytes > 0) {
         take_body(e, data, *bytes);
         *bytes = 0;
         return MHD_YES;
     }
-    if (e->received) {
-        return look_at_task(e);
+    if (!e->received) {
+        e->received = true;
+        return answer(e);
     }
-    e->received = true;
-    return answer(e, path, method);
+    if (!e->watched && e->task.state) {
+        watch_exchange(e);
+    }
+    return go_on(e);
 }
 
 static void end_exchange(void *user, struct MHD_Connection *connection, void **state,
@@ -352,15 +442,20 @@ static void end_exchange(void *user, struct MHD_Connection *connection, void **s
         return;
     }
     http_server *server = e->server;
-    connection_idle(server->connections, e->fd);
+    if (e->begun) {
+        connection_idle(server->connections, e->fd);
+    }
     if (e->task.state) {
         e->task.free(e->task.state);
+    }
+    if (e->counts) {
         atomic_fetch_sub(&server->tasks, 1);
     }
     if (e->status) {
         server->options.handler.note(server->options.handler.user, e->status);
     }
     forget_body(e);
+    text_buffer_free(&e->reply.body);
     text_buffer_free(&e->out);
     free(e);
 }
@@ -399,7 +494,9 @@ static struct MHD_Daemon *start_daemon(http_server *server)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(2 * options->connections.most + 64),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, options->most_head + READ_BUFFER + STREAM_BLOCK,
         MHD_OPTION_NOTIFY_COMPLETED, end_exchange, server, MHD_OPTION_NOTIFY_CONNECTION,
-        note_connection, server, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_END);
+        note_connection, server, MHD_OPTION_URI_LOG_CALLBACK, note_line, server,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+        MHD_OPTION_END);
 }
 
 static kvern_status start_daemons(http_server *server, engine_error *error)
@@ -410,7 +507,8 @@ static kvern_status start_daemons(http_server *server, engine_error *error)
             return engine_fail(error, KVERN_ERR_THREADS, "starting the HTTP server failed");
         }
     }
-    return connections_start(server->connections, error);
+    const kvern_status status = aside_create(&server->aside, error);
+    return status == KVERN_OK ? connections_start(server->connections, error) : status;
 }
 
 kvern_status http_server_start(const http_options *options, http_server **out, engine_error *error)
@@ -457,12 +555,14 @@ void http_server_stop(http_server *server)
     if (server->connections) {
         connections_stop(server->connections);
     }
+    aside_stop(server->aside); // which wakes its connections
     for (size_t i = 0; i < THREADS; i++) {
         if (server->daemons[i]) {
             MHD_stop_daemon(server->daemons[i]);
         }
     }
     connections_destroy(server->connections);
+    aside_destroy(server->aside);
     free(server);
 }
 

@@ -29,6 +29,8 @@ typedef struct http_reply {
 typedef enum http_progress {
     HTTP_WAIT = 0, // there is nothing yet; the waker has been put to sleep
     HTTP_WHOLE,    // of `look`: the reply is there
+    HTTP_LONG,     // of `look`: it takes time to write; `look` is called again, by a thread that
+                   // no connection waits for, and says HTTP_WHOLE then
     HTTP_STREAM,   // of `look`: the reply's head is there, its body is pulled
     HTTP_PIECE,    // of `pull`: something was appended
     HTTP_END       // of `pull`: there is no more; something may have been appended
@@ -58,7 +60,8 @@ typedef struct http_handler {
     void *user;
     // When the head of a request is there, before its body: true to go on, or *reply refuses it.
     bool (*admit)(void *user, const http_request *request, http_reply *reply);
-    // The whole request: *task (its state is not NULL), or *reply.
+    // The whole request: *task (its state is not NULL), or *reply. One with a long body is given to
+    // a thread that no connection waits for.
     void (*answer)(void *user, const http_request *request, http_task *task, http_reply *reply);
     // What the server itself refuses: *reply gets a body that says why.
     void (*refuse)(void *user, const http_fault *fault, http_reply *reply);

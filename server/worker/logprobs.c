@@ -65,9 +65,25 @@ kvern_status token_logprobs_add(token_logprobs *list, int32_t token, const float
     return KVERN_OK;
 }
 
-void token_logprobs_clear(token_logprobs *list)
+bool token_logprobs_take(token_logprobs *list, size_t most, token_logprobs *out)
 {
-    list->count = 0;
+    const size_t each = 1 + list->top;
+    if (list->count <= most) {
+        *out = *list;
+        *list = (token_logprobs){.top = list->top};
+        return true;
+    }
+    *out = (token_logprobs){.entries = malloc(most * each * sizeof *out->entries),
+                            .count = most,
+                            .capacity = most,
+                            .top = list->top};
+    if (!out->entries) {
+        return false;
+    }
+    list->count -= most;
+    memcpy(out->entries, list->entries, most * each * sizeof *out->entries);
+    memmove(list->entries, list->entries + most * each, list->count * each * sizeof *out->entries);
+    return true;
 }
 
 void token_logprobs_free(token_logprobs *list)

@@ -7,6 +7,7 @@
 
 #include <kvern/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,7 +31,10 @@ typedef struct token_logprobs {
 KVERN_CHECK kvern_status token_logprobs_add(token_logprobs *list, int32_t token,
                                             const float *logits, size_t vocabulary);
 
-void token_logprobs_clear(token_logprobs *list);
+// *out becomes the first tokens of the list, `most` at most, and the list what is behind them. All
+// of them take no memory. False: there was none, and nothing changed.
+bool token_logprobs_take(token_logprobs *list, size_t most, token_logprobs *out);
+
 void token_logprobs_free(token_logprobs *list);
 
 #endif

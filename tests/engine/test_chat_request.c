@@ -173,7 +173,7 @@ static void wrong_values_are_refused(void **state)
         {"top_k", "0.5"},
         {"top_p", "1.5"},
         {"min_p", "-0.1"},
-        {"seed", "-1"},
+        {"seed", "-2"},
         {"presence_penalty", "1000"},
         {"frequency_penalty", "[]"},
         {"repeat_penalty", "0"},

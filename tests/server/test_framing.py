@@ -85,6 +85,43 @@ class Framing(unittest.TestCase):
         for name in (b"Content-Length ", b"Content-Length\t", b"X Y", b"X(", b"X\x80"):
             self.refused(self.post(HOST + name + b": 33\r\n" + LENGTH, BODY), 400)
 
+    def test_zero_bytes_are_not_cut(self):
+        for header in (b"X: a\0b\r\n", b"X: a\0\r\n", b"X: \0\r\n", b"X: a\0\0b\r\n",
+                       b"Authorization: Bearer a\0b\r\n"):
+            self.refused(self.post(header + HOST + LENGTH, BODY), 400)
+            self.refused(self.post(HOST + LENGTH + header, BODY), 400)
+        for target in (b"/health\0x", b"/health\0", b"/health?a\0b", b"/health\0HTTP/1.1"):
+            self.refused(self.answers(b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n"), 400)
+
+    def test_folded_lines_and_lines_without_a_name(self):
+        for lines in (b"X: a\r\n b\r\n", b"X: a\r\n\tb\r\n"):
+            self.refused(self.post(HOST + lines + LENGTH, BODY), 400)
+            self.refused(self.post(HOST + LENGTH + lines, BODY), 400)
+        for lines in (b"nothing\r\n", b"X\0Y: a\r\n"):  # by libmicrohttpd, before anybody sees them
+            for answer in (self.post(HOST + lines + LENGTH, BODY), self.post(HOST + LENGTH + lines, BODY)):
+                self.assertTrue(answer.startswith(b"HTTP/1.1 400 "), answer)
+                self.assertEqual(answer.count(b"HTTP/1.1 "), 1)
+
+    def test_heads_of_many_forms_go_on(self):
+        for lines in (b"", b"X:\r\n", b"X: \r\n", b"X:a\r\n", b"X: \t a\r\n", b"X: a \t \r\n", b"X: a\n",
+                      b"Cookie: a=b; c\r\n", b"Cookie: a=b\r\nY: c\r\n", b"Accept: */*\r\n" * 20):
+            for headers in (HOST + lines, lines + HOST):
+                for begin in (b"GET /health HTTP/1.1\r\n", b"GET /health?a=%20b&c HTTP/1.1\r\n",
+                              b"\r\nGET /%68ealth HTTP/1.1\r\n"):
+                    sock = self.server.raw(2 * (begin + headers + b"\r\n"))
+                    found = b""
+                    while found.count(b"HTTP/1.1 200 ") < 2:
+                        block = sock.recv(65536)
+                        self.assertTrue(block, (begin, headers, found))
+                        found += block
+                    sock.close()
+
+    def test_coded_paths(self):
+        for path, status in (("/health%00x", 404), ("/health%00", 404), ("/%00", 404), ("/he%61lth", 200),
+                             ("/health%", 404), ("/health%0", 404), ("/health%zz", 404),
+                             ("/health?%00", 200)):
+            self.assertEqual(self.server.get(path).status, status, path)
+
     def test_f4_no_host(self):
         self.refused(self.answers(b"GET /health HTTP/1.1\r\n\r\n"), 400)
         self.refused(self.post(LENGTH, BODY), 400)

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import socket
 import struct
 import subprocess
@@ -58,7 +59,7 @@ class Refusals(unittest.TestCase):
 
     def test_wrong_values_are_named(self):
         for key, value in (("temperature", "hot"), ("temperature", -1), ("top_p", 1.5),
-                           ("n", 0), ("n", 1000), ("n", 1.5), ("seed", -1), ("max_tokens", "many"),
+                           ("n", 0), ("n", 1000), ("n", 1.5), ("seed", -2), ("max_tokens", "many"),
                            ("logprobs", 3), ("stop", [""]), ("stop", 3), ("stream", "yes"),
                            ("logit_bias", {"x": 1}), ("messages", []), ("messages", "hi"),
                            ("stream_options", {"include_usage": True})):
@@ -69,6 +70,27 @@ class Refusals(unittest.TestCase):
             answer = self.server.complete(prompt)
             self.assertEqual(answer.status, 400, prompt)
             self.assertEqual(answer.error["param"], "prompt", answer.body)
+
+    def test_a_content_of_null_is_that_of_a_tool_call(self):
+        call = {"role": "assistant", "content": None,
+                "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
+        answer = self.server.chat(messages=[*HI, call])
+        self.expect(answer, 400, "unsupported", "messages", '"tool_calls" of message 2')
+        answer = self.server.chat(messages=[*HI, {"role": "assistant", "content": None}])
+        self.expect(answer, 400, None, "messages", 'the "content" of message 2 is null')
+        answer = self.server.chat(messages=[*HI, {"role": "tool", "content": "x", "tool_call_id": "1"}])
+        self.expect(answer, 400, "unsupported", "messages", '"tool_call_id" of message 2')
+
+    def test_refusals_say_what_is_wrong(self):
+        self.expect(self.server.chat(messages=[]), 400, None, "messages", "is empty")
+        self.expect(self.server.chat(messages=[{"role": "user"}]), 400, None, "messages", "a list of parts")
+        self.expect(self.server.complete([]), 400, None, "prompt", "is empty")
+        self.expect(self.server.complete(None), 400, None, "prompt", 'there is no "prompt"')
+        self.expect(self.server.complete(logprobs=True), 400, None, "logprobs", "how many")
+        self.expect(self.server.post(CHAT, b'{"a": 1, "a": 2}'), 400, "invalid_json", None, "twice")
+        self.expect(self.server.post("/tokenize", {"text": "x"}), 400, "unsupported", "text",
+                    '"prompt" or "messages"')
+        self.assertEqual(self.server.chat(seed=-1, max_tokens=1).status, 200)
 
     def test_null_stands_for_an_absent_key(self):
         for body in ({"prompt": "a", "messages": None}, {"prompt": "a", "foo": None}):
@@ -263,6 +285,90 @@ class Texts(unittest.TestCase):
         with Server("chain") as server:
             answer = server.post("/tokenize", {"messages": [{"role": "user", "content": text}]})
             self.assertEqual((answer.status, answer.error["param"]), (400, "messages"))
+
+
+class Meanwhile(unittest.TestCase):
+    """What takes long keeps no other connection waiting, whichever thread that has."""
+
+    def expect_others(self, server, body, path, status, count=6):
+        """Long requests on connections of each thread, and short ones before all are answered."""
+        head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path, len(body))
+        long = [server.raw(head + body[:-1]) for _ in range(count)]
+        short = [server.connect() for _ in range(4)]
+        for connection in short:
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+        for sock in long:
+            sock.sendall(body[-1:])
+        for connection in short:
+            connection.request("GET", "/health")
+            self.assertEqual(connection.getresponse().status, 200)
+        ready = select.select(long, [], [], 0)[0]
+        self.assertLess(len(ready), count)
+        for sock in long:
+            data = b""
+            while b"\r\n\r\n" not in data:
+                data += sock.recv(65536)
+            self.assertIn(b" %d " % status, data.split(b"\r\n")[0])
+            sock.close()
+        for connection in short:
+            connection.close()
+
+    def test_a_long_text_is_tokenized(self):
+        with Server("plain") as server:
+            body = {"prompt": "x" * 524288}
+            self.expect_others(server, json.dumps(body).encode(), b"/tokenize", 200)
+
+    def test_a_long_prompt_is_tokenized(self):
+        """One whose bytes may be few enough tokens, and are not."""
+        with Server("long") as server:
+            body = {"prompt": "x" * 524288, "max_tokens": 1}
+            self.expect_others(server, json.dumps(body).encode(), TEXT.encode(), 400)
+
+    def running(self, connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        return float(re.search(r"^kvern_num_requests_running (\S+)$", text, re.M)[1])
+
+    def test_many_log_probabilities_are_written(self):
+        """After the last token, and before anything is sent, both threads answer others."""
+        with Server("endless", "--parallel", "4") as server:
+            body = {"prompt": "x", "max_tokens": 2000, "logprobs": 20, "ignore_eos": True, "n": 4}
+            long = server.connect()
+            others = [server.connect() for _ in range(2)]  # one of each thread
+            long.request("POST", TEXT, json.dumps(body))
+            server.wait_for(lambda: self.running(others[0]) > 0, "it runs")
+            written = False
+            while not written and not select.select([long.sock], [], [], 0)[0]:
+                done = not any([self.running(connection) for connection in others])
+                written = done and not select.select([long.sock], [], [], 0)[0]
+            self.assertTrue(written)
+            choices = json.loads(long.getresponse().read())["choices"]
+            self.assertEqual([len(c["logprobs"]["tokens"]) for c in choices], [2000] * 4)
+            for connection in (long, *others):
+                connection.close()
+
+    def test_log_probabilities_that_a_reader_left_lying(self):
+        """They come in events of bounded size, and all of them."""
+        with Server("endless", "--parallel", "1", "--max-waiting", "64M") as server:
+            connection = server.connect()
+            connection.connect()
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            body = {"prompt": "x", "max_tokens": 3000, "logprobs": 20, "ignore_eos": True,
+                    "stream": True}
+            connection.request("POST", TEXT, json.dumps(body))
+            response = connection.getresponse()
+            server.wait_until_idle()
+            count = ends = 0
+            for event in events(response.read()):
+                for choice in (event or {"choices": []})["choices"]:
+                    self.assertEqual(ends, 0)
+                    found = len((choice["logprobs"] or {"tokens": []})["tokens"])
+                    self.assertLessEqual(found, 25)
+                    count += found
+                    ends += choice["finish_reason"] == "length"
+            self.assertEqual((count, ends), (3000, 1))
+            connection.close()
 
 
 class Keys(unittest.TestCase):
@@ -461,6 +567,34 @@ class Connections(unittest.TestCase):
             for sock in deaf:
                 sock.close()
 
+    def test_a_finished_stream_that_nobody_reads_ends(self):
+        """Its request is over, so that it holds no connection until --request-time."""
+        with Server("endless", "--read-time", "1", "--max-waiting", "64M") as server:
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(("127.0.0.1", server.port))
+            body = json.dumps({"prompt": "x", "max_tokens": 4000, "logprobs": 20, "n": 8, "stream": True,
+                               "ignore_eos": True}).encode()
+            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+                         % len(body) + body)
+            server.wait_for(lambda: server.metric("http_timeouts_total") == 1, "it ends")
+            server.wait_until_idle()
+            sock.close()
+
+    def test_a_stream_that_is_waited_for_goes_on(self):
+        """Nothing comes of it for longer than a reader may take nothing."""
+        with Server("long", "--read-time", "1", "--parallel", "1") as server:
+            first, response = server.open_stream(max_tokens=50000)
+            second, waiting = server.connect(), json.dumps({"messages": HI, "stream": True, "max_tokens": 3})
+            second.request("POST", CHAT, waiting)
+            head = second.getresponse()
+            time.sleep(2.5)
+            response.close()
+            first.close()
+            self.assertTrue(head.read().endswith(b"[DONE]\n\n"))
+            self.assertEqual(server.metric("http_timeouts_total"), 0)
+            second.close()
+
     def test_a_slow_reader_of_a_whole_answer(self):
         with Server("chain", "--read-time", "1") as server:
             sock = self.deaf(server)
@@ -572,6 +706,7 @@ class Ends(unittest.TestCase):
 
     def test_options_that_no_request_could_be_answered_with(self):
         for options, message in ((("--alias", ""), "--alias takes a name"),
+                                 (("-c", "1"), "a context of 1 token has no room for an answer"),
                                  (("--logit-bias", "9999+1"), "token 9999 has a bias")):
             done = subprocess.run([PROGRAM, "serve", model("chain"), "--port", "0", *options],
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True,
