@@ -188,18 +188,27 @@ class Page:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, selector):
-        """As a mouse does, in the middle of what a selector finds."""
+        """As a mouse does, in the middle of what a selector finds, when that stays where it is."""
         self.value(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'nearest'}})")
         x, y = self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def middle(self, selector):
-        box = self.value(
-            f"(b => [b.x + b.width / 2, b.y + b.height / 2])"
-            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        return self.value(
+            """new Promise((found) => {
+            const element = document.querySelector(%s);
+            let before = '';
+            const look = () => {
+                const b = element.getBoundingClientRect(), now = [b.x, b.y, b.width, b.height].join();
+                if (now === before) return found([b.x + b.width / 2, b.y + b.height / 2]);
+                before = now;
+                requestAnimationFrame(look);
+            };
+            look();
+        })"""
+            % json.dumps(selector)
         )
-        return box[0], box[1]
 
     def names(self):
         """(role, name) of everything that can have the focus, as assistive technology is told."""

@@ -222,6 +222,7 @@ class Mock(http.server.ThreadingHTTPServer):
         self.key = None
         self.answer, self.pause = ANSWER, 0.01
         self.breaks_after = None  # pieces
+        self.holds_after, self.goes_on = None, threading.Event()  # so many, until then
         self.asked, self.looks, self.gone = [], 0, threading.Event()
         self.begun = time.monotonic()
 
@@ -302,6 +303,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             for number, piece in enumerate(pieces):
                 if number == mock.breaks_after:
                     return
+                if number == mock.holds_after:
+                    mock.goes_on.wait()
                 what = {"delta": {"content": piece}} if "messages" in body else {"text": piece}
                 self.event({"choices": [{"index": 0, **what, "finish_reason": None}]})
                 time.sleep(mock.pause)

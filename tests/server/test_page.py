@@ -15,6 +15,8 @@ from serving import Server
 MESSAGES = "document.querySelectorAll('.message.assistant')"
 LAST = f"[...{MESSAGES}].at(-1)"
 STRIPS = "[...document.querySelectorAll('.row:not(.gone) canvas.strip')]"
+# Not innerText: entries that no frame has shown yet (content-visibility) have none.
+TREE = "document.getElementById('tree').textContent"
 LIVE = "document.getElementById('health').textContent === 'live'"
 
 
@@ -56,7 +58,7 @@ class Conversations(PageCase):
             self.assertEqual(text, "café!")
             self.assertRegex(facts, r"\d+ of \d+ prompt tokens reused")
             page.wait("document.querySelector('#tree .hits')")
-            self.assertIn("What does a hand m", page.value("document.getElementById('tree').innerText"))
+            self.assertIn("What does a hand m", page.value(TREE))
             self.assertEqual(list(page.complaints()), [])
 
     def test_the_answer_is_that_of_the_interface(self):
@@ -136,7 +138,7 @@ class Refusals(PageCase):
             self.say(page, "hello, you mill that grinds")
             self.assertEqual(self.answer(page, 1)[0], "café!")
             page.wait("document.querySelectorAll('#tree .node').length > 0")
-            self.assertNotIn("mill", page.value("document.getElementById('tree').innerText"))
+            self.assertNotIn("mill", page.value(TREE))
 
     def test_a_server_that_ends(self):
         with Server("chain") as server:
