@@ -39,7 +39,7 @@ help:
 	@echo "make format         clang-format over the sources"
 	@echo "make tidy           clang-tidy"
 	@echo "make models         fetches every model that tests and tables use"
-	@echo "make bench-peers    measures beside peers and writes docs/PERF.md: over an hour"
+	@echo "make bench-peers    measures beside peers and writes docs/PERF.md: hours"
 	@echo "make install        into PREFIX=$(PREFIX), below DESTDIR"
 	@echo "make uninstall      takes that back"
 	@echo "make clean          removes the build folders"
@@ -79,8 +79,8 @@ models:
 	tools/fetch-model smollm2
 	tools/fetch-model gemma3-270m
 
-# Measures everything beside its peers and writes docs/PERF.md: more than an hour, on a machine that
-# does nothing else. BENCH holds options, such as --quick or --help (bench/peers/run.py).
+# Measures everything beside its peers and writes docs/PERF.md and what is below docs/perf: hours, on a
+# machine that does nothing else. BENCH holds options, such as --quick or --help (bench/peers/run.py).
 bench-peers: build
 	tools/setup bench
 	bench/peers/python --version

@@ -13,6 +13,10 @@
 // were last read.
 #define MOST_ROWS 512
 
+// Tokens that are filled at a time: of a million, the floats of all take more memory than the
+// cache.
+#define CHUNK_TOKENS 8192
+
 // Attends that take less are timed when the threads are awake.
 #define SHORT_SECONDS 0.005
 
@@ -23,7 +27,9 @@ typedef struct setup {
     kvern_read *read;
     size_t rows;
     kvern_layer layer;
-    float *k, *v, *q, *out;
+    float *k, *v; // of the next CHUNK_TOKENS tokens, or of the new ones
+    uint32_t k_seed, v_seed;
+    float *q, *out;
     int64_t *counts;
     bool is_short; // less than SHORT_SECONDS
 } setup;
@@ -50,7 +56,8 @@ static size_t key_dim(const attention_case *cell)
 
 static bool take_tensors(const attention_case *cell, setup *s)
 {
-    const size_t stored = (size_t)(cell->positions + cell->new_tokens) * cell->kv_heads;
+    const size_t tokens = cell->new_tokens > CHUNK_TOKENS ? (size_t)cell->new_tokens : CHUNK_TOKENS;
+    const size_t stored = tokens * cell->kv_heads;
     const size_t asked = (size_t)cell->new_tokens * cell->query_heads;
     s->k = malloc(stored * key_dim(cell) * sizeof(float));
     s->v = malloc(stored * cell->head_dim * sizeof(float));
@@ -59,10 +66,18 @@ static bool take_tensors(const attention_case *cell, setup *s)
     s->counts = calloc(s->rows, sizeof(int64_t));
     if (!s->k || !s->v || !s->q || !s->out || !s->counts)
         return false;
-    peer_fill(s->k, stored * key_dim(cell), PEER_SEED_K, PEER_RANGE_KV);
-    peer_fill(s->v, stored * cell->head_dim, PEER_SEED_V, PEER_RANGE_KV);
+    s->k_seed = PEER_SEED_K;
+    s->v_seed = PEER_SEED_V;
     peer_fill(s->q, asked * key_dim(cell), PEER_SEED_Q, PEER_RANGE_Q);
     return true;
+}
+
+// The next tokens of every row; all rows take the same ones.
+static void fill_next(const attention_case *cell, setup *s, int64_t count)
+{
+    const size_t stored = (size_t)count * cell->kv_heads;
+    s->k_seed = peer_fill(s->k, stored * key_dim(cell), s->k_seed, PEER_RANGE_KV);
+    s->v_seed = peer_fill(s->v, stored * cell->head_dim, s->v_seed, PEER_RANGE_KV);
 }
 
 // Appends s->counts tokens, the first of each row at start[r] (NULL: rows follow each other).
@@ -87,23 +102,28 @@ static kvern_status append(const attention_case *cell, setup *s, const int64_t *
     return kvern_cache_append(s->cache, KVERN_PHASE_WINDOW, &tokens, read);
 }
 
-static kvern_status append_row(const attention_case *cell, setup *s, size_t row)
+// `count` tokens more in every row, one row after the other.
+static kvern_status append_stored(const attention_case *cell, setup *s, int64_t count)
 {
-    memset(s->counts, 0, s->rows * sizeof(int64_t));
-    s->counts[row] = cell->positions;
-    return append(cell, s, NULL, NULL);
+    kvern_status status = KVERN_OK;
+    fill_next(cell, s, count);
+    for (size_t r = 0; r < s->rows && !status; r++) {
+        memset(s->counts, 0, s->rows * sizeof(int64_t));
+        s->counts[r] = count;
+        status = append(cell, s, NULL, NULL);
+    }
+    return status;
 }
 
-// The new tokens of every row; all rows take the same ones.
+// The new tokens of every row.
 static kvern_status append_new(const attention_case *cell, setup *s)
 {
     int64_t *start = calloc(s->rows, sizeof(int64_t));
     if (!start)
         return KVERN_ERR_MEMORY;
-    for (size_t r = 0; r < s->rows; r++) {
+    fill_next(cell, s, cell->new_tokens);
+    for (size_t r = 0; r < s->rows; r++)
         s->counts[r] = cell->new_tokens;
-        start[r] = cell->positions;
-    }
     kvern_status status = append(cell, s, start, &s->read);
     free(start);
     return status;
@@ -138,7 +158,11 @@ static kvern_status open_setup(const attention_case *cell, size_t cold_bytes, se
     if (!status && !take_tensors(cell, s))
         status = KVERN_ERR_MEMORY;
     for (size_t r = 0; r < s->rows && !status; r++)
-        status = append_row(cell, s, r);
+        status = kvern_cache_reserve(s->cache, r, cell->positions + cell->new_tokens, 0);
+    for (int64_t at = 0; at < cell->positions && !status; at += CHUNK_TOKENS) {
+        const int64_t rest = cell->positions - at;
+        status = append_stored(cell, s, rest < CHUNK_TOKENS ? rest : CHUNK_TOKENS);
+    }
     return status ? status : append_new(cell, s);
 }
 

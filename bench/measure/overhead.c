@@ -5,6 +5,7 @@
 #include "bench/measure/peer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // Operations of one sample.
 #define OPERATIONS 256
@@ -267,6 +268,60 @@ static kvern_status sample_round(overhead_run *run, double *nanoseconds)
     return status;
 }
 
+// ---- What plain arrays would cost ----
+
+// Bytes of a layer's row of `positions`.
+static size_t layer_bytes(const overhead_run *run, size_t layer, int64_t positions)
+{
+    const int64_t window = kvern_composition_layer(run->composition, layer)->window;
+    const int64_t kept = window > 0 && window < positions ? window : positions;
+    return (size_t)kept * kvern_composition_layer_bytes_per_token(run->composition, layer);
+}
+
+// Copies `bytes`, so that the compiler knows neither how many nor that nobody reads them.
+static void copy_bytes(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    __asm__ volatile("" : : "r"(to) : "memory");
+}
+
+// A token of the first layer behind the last one of an array.
+static kvern_status sample_copy_token(overhead_run *run, double *nanoseconds)
+{
+    const size_t bytes = layer_bytes(run, 0, 1);
+    char *array = calloc(OPERATIONS + 1, bytes);
+    if (!array)
+        return KVERN_ERR_MEMORY;
+    memset(array, 1, (OPERATIONS + 1) * bytes); // its pages exist, as those of reserved room do
+    const double start = clock_seconds();
+    for (size_t i = 0; i < OPERATIONS; i++)
+        copy_bytes(array + (i + 1) * bytes, array, bytes);
+    *nanoseconds = per_operation(start, OPERATIONS);
+    free(array);
+    return KVERN_OK;
+}
+
+// The rows of all layers from array to array. One pair of arrays stands for all layers: nearer in
+// the caches than those would be.
+static kvern_status sample_copy_row(overhead_run *run, double *nanoseconds)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < run->layers; i++) {
+        const size_t bytes = layer_bytes(run, i, run->positions);
+        most = bytes > most ? bytes : most;
+    }
+    char *arrays = malloc(2 * most);
+    if (!arrays)
+        return KVERN_ERR_MEMORY;
+    memset(arrays, 1, 2 * most);
+    const double start = clock_seconds();
+    for (size_t i = 0; i < run->layers; i++)
+        copy_bytes(arrays + most, arrays, layer_bytes(run, i, run->positions));
+    *nanoseconds = per_operation(start, 1);
+    free(arrays);
+    return KVERN_OK;
+}
+
 const overhead_item OVERHEAD_ITEMS[] = {
     {"append", "append a token to one layer, in reserved room", sample_append},
     {"append_read", "the same, a read taken and released", sample_append_read},
@@ -281,6 +336,8 @@ const overhead_item OVERHEAD_ITEMS[] = {
     {"round", "begin a speculative round and roll it back; all layers", sample_round},
     {"reserve", "reserve all positions of an empty row; per layer", sample_reserve},
     {"reserve_again", "reserve what is reserved; per layer", sample_reserve_again},
+    {"copy_token", "memcpy of a token into an array; per layer", sample_copy_token},
+    {"copy_row", "memcpy of the row from array to array; all layers", sample_copy_row},
 };
 const size_t OVERHEAD_COUNT = sizeof OVERHEAD_ITEMS / sizeof OVERHEAD_ITEMS[0];
 

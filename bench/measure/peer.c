@@ -36,17 +36,20 @@ static bool take_name(peer_process *peer)
     return peer->name[0] != 0;
 }
 
+// Whether an answer is "no" and a reason, which is kept.
+static bool take_refusal(peer_process *peer, const char *answer)
+{
+    const bool refused = answer && strncmp(answer, "no ", 3) == 0;
+    snprintf(peer->refusal, sizeof peer->refusal, "%s", refused ? answer + 3 : "");
+    return refused;
+}
+
 static peer_answer take_opening(peer_process *peer, char *answer)
 {
-    peer_answer result = PEER_GONE;
     peer->opened = answer && strcmp(answer, "ok") == 0;
-    if (peer->opened)
-        result = PEER_OK;
-    else if (answer && strncmp(answer, "no ", 3) == 0)
-        result = PEER_NO;
-    snprintf(peer->refusal, sizeof peer->refusal, "%s", result == PEER_NO ? answer + 3 : "");
+    const bool refused = take_refusal(peer, answer);
     free(answer);
-    return result;
+    return peer->opened ? PEER_OK : refused ? PEER_NO : PEER_GONE;
 }
 
 peer_answer peer_open(peer_process *peer, const char *line)
@@ -102,9 +105,13 @@ bool peer_output(peer_process *peer, size_t token, size_t head, float *values, s
     return take_floats(ask(peer, "output %zu %zu\n", token, head), values, count);
 }
 
-bool peer_logits(peer_process *peer, float *values, size_t count)
+peer_answer peer_logits(peer_process *peer, float *values, size_t count)
 {
-    return take_floats(ask(peer, "logits %zu\n", count), values, count);
+    char *answer = ask(peer, "logits %zu\n", count);
+    if (!take_refusal(peer, answer))
+        return take_floats(answer, values, count) ? PEER_OK : PEER_GONE;
+    free(answer);
+    return PEER_NO;
 }
 
 bool peer_time(peer_process *peer, size_t context, size_t prompt, size_t generate,
@@ -184,10 +191,11 @@ void peer_stop(peer_process *peer)
     memset(peer, 0, sizeof *peer);
 }
 
-void peer_fill(float *data, size_t count, uint32_t seed, float range)
+uint32_t peer_fill(float *data, size_t count, uint32_t seed, float range)
 {
     for (size_t i = 0; i < count; i++) {
         seed = seed * 1664525u + 1013904223u;
         data[i] = ((float)(seed >> 8) / 8388608.0f - 1) * range;
     }
+    return seed;
 }

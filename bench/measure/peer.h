@@ -21,7 +21,9 @@
 //     model STORAGE THREADS CONTEXT FILE
 //                                   "ok", or "no" and a reason: a model, with room for CONTEXT
 //     time CONTEXT PROMPT GENERATE  seconds of a prompt, seconds of GENERATE tokens after CONTEXT
-//     logits COUNT                  the first logits behind the last token that was timed
+//     logits COUNT                  the first logits behind the last token that was timed, or "no"
+//     and
+//                                   a reason
 //     close                         "ok": ends what was begun
 //
 // and ends when its input ends. It fills its tensors with the numbers that peer_fill gives, and
@@ -55,19 +57,22 @@ peer_answer peer_open(peer_process *peer, const char *line);
 peer_answer peer_open_model(peer_process *peer, const char *storage, size_t threads, size_t context,
                             const char *file);
 
-// The next four return false when the peer has gone or answers anything else.
+// The next three return false when the peer has gone or answers anything else.
 bool peer_run(peer_process *peer, double *seconds);
 bool peer_output(peer_process *peer, size_t token, size_t head, float *values, size_t count);
 bool peer_time(peer_process *peer, size_t context, size_t prompt, size_t generate,
                double *prompt_seconds, double *generation_seconds);
-bool peer_logits(peer_process *peer, float *values, size_t count);
+
+// A peer that generates by itself may have none: PEER_NO.
+peer_answer peer_logits(peer_process *peer, float *values, size_t count);
 
 // Ends what an open began; nothing happens without one.
 void peer_close(peer_process *peer);
 
 // The numbers of a tensor, the same for us and for a peer: uniform in [-range, range), from a
-// linear congruential generator of 32 bits, of which the upper 24 count.
-void peer_fill(float *data, size_t count, uint32_t seed, float range);
+// linear congruential generator of 32 bits, of which the upper 24 count. Returns the seed with
+// which the numbers behind these go on.
+uint32_t peer_fill(float *data, size_t count, uint32_t seed, float range);
 
 // Seeds and ranges of the tensors of an attention read.
 #define PEER_SEED_K 1u

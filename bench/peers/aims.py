@@ -4,6 +4,8 @@
 import dataclasses
 import statistics
 
+from report_models import best_peers, memory_share
+
 
 @dataclasses.dataclass(frozen=True)
 class Aim:
@@ -63,13 +65,21 @@ def peer_aims(results):
 
 
 def thread_aims(results):
-    """Cells where the roofline of two threads permits 1.8 times the speed."""
+    """Cells where the roofline of two threads permits 1.9 times the speed."""
     speedups = []
     for one in results.select(threads=1, storage="bf16"):
         for two in results.select(threads=2, storage="bf16", phase=one.phase):
-            if two.geometry() == one.geometry() and one.best_seconds / two.best_seconds >= 1.8:
+            if two.geometry() == one.geometry() and one.best_seconds / two.best_seconds >= 1.9:
                 speedups.append(one.seconds / two.seconds)
-    return [Aim("2 threads against 1, bf16, where the roofline allows it", 1.8, "x", tuple(speedups))]
+    return [Aim("2 threads against 1, bf16, where the roofline allows it", 1.9, "x", tuple(speedups))]
+
+
+def llama_ratios(cells, part, *contexts):
+    """Against llama.cpp with an f16 KV cache: with or without flash attention, whichever is faster."""
+    found = ([peer["ratios"][part] for peer in cell["peers"]
+              if peer["program"] == "llama.cpp" and peer["storage"].startswith("f16") and "refused" not in peer]
+             for cell in cells if not contexts or cell["ctx"] in contexts)
+    return tuple(min(ratios) for ratios in found if ratios)
 
 
 def model_aims(results):
@@ -78,11 +88,8 @@ def model_aims(results):
     aims = []
     for context, generation in ((0, 1.5), (2048, 2), (7680, 3)):
         for part, wanted in (("prompt", 2), ("generation", generation)):
-            key = f"{part}_tokens_per_s"
-            best = [(cell[key], max((peer[key] for peer in cell["peers"] if peer["storage"].startswith("f16")),
-                                    default=None)) for cell in results.model if cell["ctx"] == context]
             aims.append(Aim(f"SmolLM2 against llama.cpp (f16 KV, the faster setting), same threads: {part} at "
-                            f"{context}", wanted, "x", tuple(own / peer for own, peer in best if peer)))
+                            f"{context}", wanted, "x", llama_ratios(results.model, part, context)))
     return aims
 
 
@@ -109,12 +116,8 @@ def quantized_aims(results):
 
 def second_model_aims(results):
     """Gemma 3 270M against llama.cpp with an f16 KV cache, the faster setting, at every context."""
-    values = []
-    for cell in results.models.get("gemma3-270m", []):
-        for part in ("prompt", "generation"):
-            key = f"{part}_tokens_per_s"
-            best = max((peer[key] for peer in cell["peers"] if peer["storage"].startswith("f16")), default=None)
-            values += [cell[key] / best] if best else []
+    cells = results.models.get("gemma3-270m", [])
+    values = (ratio for part in ("prompt", "generation") for ratio in llama_ratios(cells, part))
     return [Aim("Gemma 3 270M against llama.cpp (f16 KV, the faster setting), same threads: prompt and generation", 1,
                 "x", tuple(values))]
 
@@ -230,7 +233,59 @@ def store_aims(results):
     ]
 
 
+def strongest_aims(results):
+    """Both models against the fastest peer of all, and against the memory."""
+    prompts, generations, shares = [], [], []
+    for name in results.models:
+        prompts += [ratio for _, _, ratio in best_peers(results, name, "prompt")]
+        generations += [ratio for _, _, ratio in best_peers(results, name, "generation")]
+        shares += [share for cell in results.models[name] if (share := memory_share(cell))]
+    batches = tuple(speeds[size] / (size * speeds[1]) for speeds in results.behind.values() if 1 in speeds
+                    for size in sorted(speeds) if size > 1)
+    return [
+        Aim("both models against the fastest peer, same threads: prompts at all contexts", 1.5, "x", tuple(prompts)),
+        Aim("both models against the fastest peer, same threads: generation at all contexts", 1, "x",
+            tuple(generations)),
+        Aim("generation, both models: share of what the memory gives for tensors and cache", 0.90, "%", tuple(shares)),
+        Aim("batches of 4, 8, 16 rows behind 2048 tokens: share of as many times one row", 0.80, "%", batches),
+    ]
+
+
+def read_aims(results):
+    """Every read, near and far."""
+    reads = [cell.share for cell in results.attention
+             if cell.storage in ("bf16", "q8", "q4") and (cell.positions >= 8192 or cell.phase == "window")]
+    return [
+        Aim("reads in bf16, q8 and q4, all dims and groups, 8k positions and more, windows: share of the roofline",
+            0.85, "%", tuple(reads)),
+        Aim("decode of one row of 128k and 1M positions, all threads: share of the roofline", 0.85, "%",
+            tuple(cell["roofline_share"] for cell in results.long_reads)),
+        *(Aim(f"attention against {peer}, one thread", 3, "x",
+              tuple(cell.ratio for cell in results.reads if cell.peer.startswith(peer))) for peer in ("mlx", "numpy")),
+    ]
+
+
+def start_aims(results):
+    """Starts and memory of both models, against each peer."""
+    pairs = []  # ours and a peer's
+    for data in (data for datas in results.starts.values() for data in datas):
+        ours, *peers = data["rows"]
+        pairs += [(ours, peer) for peer in peers if "refused" not in peer]
+    own = [data["rows"][0] for datas in results.starts.values() for data in datas]
+    return [
+        Aim("100 ms over a second start, to the first token, both models", 1, "x",
+            tuple(0.1 / row["second_s"] for row in own)),
+        Aim("first token of a second start against every peer", 1, "x",
+            tuple(peer["second_s"] / ours["second_s"] for ours, peer in pairs)),
+        Aim("first token of a first start against every peer", 1, "x",
+            tuple(peer["first_s"] / ours["first_s"] for ours, peer in pairs)),
+        Aim("peak memory of llama.cpp over that of kvern run", 1, "x",
+            tuple(peer["peak_bytes"] / ours["peak_bytes"] for ours, peer in pairs if peer["program"] == "llama")),
+    ]
+
+
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
             *quantized_aims(results), *second_model_aims(results), *row_aims(results), *storage_aims(results),
-            *code_aims(results), *layer_aims(results), *store_aims(results)]
+            *code_aims(results), *layer_aims(results), *store_aims(results), *strongest_aims(results),
+            *read_aims(results), *start_aims(results)]

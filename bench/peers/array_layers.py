@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Latents, recurrent layers and index scores in MLX and in NumPy, in float32 on one thread: peers
-of `kvern bench attention --kind latent`, `bench recurrent` and `bench select`.
+"""Attention, latents, recurrent layers and index scores in MLX and in NumPy, on one thread: peers of
+`kvern bench attention`, `bench recurrent` and `bench select`.
 
     array_layers.py mlx|numpy
 
 What MLX and mlx-lm offer is taken as it is; where there are two ways, the faster one. NumPy stands
 beside it because of its matrix products: those of MLX's wheels for Linux are the reference BLAS's.
+All is in float32; keys and values of MLX may be bf16, or quantized by 64 as mlx-lm's caches are.
 """
 
 import sys
@@ -60,6 +61,73 @@ class Mlx:
 
     def compute(self, *arrays):
         self.xp.eval(*arrays)
+
+
+# What keys and values may be stored in, and MLX's bits of it.
+QUANTIZED = {"q8": 8, "q6": 6, "q5": 5, "q4": 4, "q3": 3, "q2": 2}
+GROUP_SIZE = 64
+
+
+class Attention:
+    """Reads of K and V of several KV heads, each head's positions behind each other as in mlx-lm's caches."""
+
+    def __init__(self, ops, storage, phase, dim, heads, kv_heads, positions, new):
+        if storage != "f32" and not (isinstance(ops, Mlx) and (storage in QUANTIZED or storage == "bf16")):
+            raise Refused(f"{ops.name} is not asked for {storage}")
+        self.ops, self.bits, self.scale = ops, QUANTIZED.get(storage), dim**-0.5
+        self.positions, self.group = positions, heads // kv_heads
+        shape = (positions + new, kv_heads, dim)
+        kv = [fill(shape[0] * kv_heads * dim, *which).reshape(shape).transpose(1, 0, 2)[None] for which in (K, V)]
+        self.queries = self.stored(fill(new * heads * dim, *Q).reshape(new, heads, dim).transpose(1, 0, 2)[None],
+                                   "f32" if self.bits else storage)
+        row_bytes = 2 * kv[0].size * (self.bits or {"bf16": 16}.get(storage, 32)) // 8
+        self.rows = [[self.stored(part, storage) for part in kv] for _ in range(rows_of(phase == "decode", row_bytes))]
+
+    def stored(self, part, storage):
+        """A copy of its own."""
+        xp = self.ops.xp
+        array = xp.array(numpy.ascontiguousarray(part))
+        if storage == "bf16":
+            array = array.astype(xp.bfloat16)
+        if storage in QUANTIZED:
+            array = xp.quantize(array, group_size=GROUP_SIZE, bits=self.bits)
+        self.ops.compute(array)
+        return array
+
+    def run(self, row):
+        attend = self.attend_mlx if isinstance(self.ops, Mlx) else self.attend_numpy
+        self.results = attend(*self.rows[row])
+        self.ops.compute(self.results)
+
+    def attend_mlx(self, keys, values):
+        mask = None if self.queries.shape[2] == 1 else "causal"
+        if self.bits:
+            from mlx_lm.models.base import quantized_scaled_dot_product_attention
+
+            return quantized_scaled_dot_product_attention(self.queries, keys, values, self.scale, mask, GROUP_SIZE,
+                                                          self.bits)
+        return self.ops.xp.fast.scaled_dot_product_attention(self.queries, keys, values, scale=self.scale, mask=mask)
+
+    def attend_numpy(self, keys, values):
+        """A KV head's query vectors of some tokens at a time."""
+        new, results = self.queries.shape[2], numpy.empty_like(self.queries)
+        step = max(1, VECTORS // self.group)
+        for head in range(keys.shape[1]):
+            own = slice(head * self.group, (head + 1) * self.group)
+            for first in range(0, new, step):
+                end = min(first + step, new)
+                sees = self.positions + end
+                queries = self.queries[0, own, first:end]
+                scores = (queries.reshape(-1, queries.shape[-1]) * self.scale) @ keys[0, head, :sees].T
+                if end - first > 1:
+                    hidden = numpy.arange(sees) > self.positions + numpy.arange(first, end)[:, None]
+                    scores.reshape(self.group, end - first, sees)[:, hidden] = -numpy.inf
+                weights = self.ops.softmax(scores)
+                results[0, own, first:end] = (weights @ values[0, head, :sees]).reshape(queries.shape)
+        return results
+
+    def output(self, token, head):
+        return numpy.array(self.results[0, head, token].astype(self.ops.xp.float32))
 
 
 class Latent:
@@ -173,12 +241,15 @@ class Peer:
     def begin(self, case, storage, *arguments):
         """`arguments` are words or numbers, the last one the threads."""
         *arguments, threads = (int(word) if word.isdigit() else word for word in arguments)
-        if storage != "f32":
+        if storage != "f32" and case is not Attention:
             raise Refused(f"only f32 is measured, not {storage}")
         if threads != 1:
             raise Refused("only one thread is measured")
         self.case = case(self.ops, *arguments)
         self.next, self.short = 0, False
+
+    def open(self, phase, storage, *arguments):
+        self.begin(Attention, storage, storage, phase, *arguments)
 
     def latent(self, phase, storage, *arguments):
         self.begin(Latent, storage, phase, *arguments)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/PERF.md and its plots from the results of bench/peers/run.py.
+"""Writes the page of a machine, docs/perf/<machine>/tables.md, and its plots from the results of
+bench/peers/run.py, and docs/PERF.md from the pages of all machines.
 
     python3 bench/peers/report.py RESULTS [DOCS]
 
@@ -8,24 +9,26 @@ Storages, peers' storages, geometries and threads are those that the results hol
 
 import math
 import pathlib
-import statistics
+import re
 import sys
 
+import summary
 import svg
-from aims import PRESET_PEERS, all_aims, rollback_speed
+from aims import PRESET_PEERS, all_aims
+from report_layers import LAYERS_TITLE, LONG_TITLE, READS_TITLE, layers_part, long_part, reads_part
+from report_models import MODEL_TITLES, START_TITLE, model_parts, start_part
 from results import Results
+from summary import rows_of, sections_of, short_part
+from tables import (CACHE_FOOTNOTE, CACHE_MARK, WARNING, duration, foreign_text, measured_on, milliseconds, range_text,
+                    ratio_text, table, thread_text, warning_part)
 
-INTRO = """# Performance
+INTRO = """# Performance: all tables
 
-Made by `make bench-peers`, which measures everything again and writes this page; do not edit it. Parts that a run did
-not measure (`BENCH="--only ..."`) stay as an earlier run left them. A ratio is the peer's time over ours (for tokens
-per second: our speed over the peer's): above 1, Kvern is faster. Cells where the peer is faster are marked **bold**.
+Made by `make bench-peers`, which measures everything again and writes this page; do not edit it. All is about one
+machine; [PERF.md](../../PERF.md) has all machines side by side, in short. Parts that a run did not measure
+(`BENCH="--only ..."`) stay as an earlier run left them. A ratio is the peer's time over ours (for tokens per second:
+our speed over the peer's): above 1, Kvern is faster. Cells where the peer is faster are marked **bold**.
 """
-
-# Share of the processors' time that others may take in a step before the page warns. Threads that
-# wait for each other while others run make a peer tenfold slower than it is.
-MOST_FOREIGN = 0.03
-WARNING = "**The machine was not quiet**"
 
 METHOD = """## How it is measured
 
@@ -56,88 +59,74 @@ METHOD = """## How it is measured
   selections it is which positions are listed: a difference of 0.03 is one of 2048 that another rounding of the keys
   exchanged.
 - Models: the prompt speed at a context of C is the average over a prompt of C tokens (512 for C = 0), the generation
-  speed that of 32 tokens behind it. The KV cache of Kvern is bf16.
+  speed that of 32 tokens behind it. The KV cache of Kvern is bf16. "Of the memory" is the speed that reading all
+  tensors and the row's cache once for a token would permit, with the bandwidth measured between the rounds.
+- Every program with models is measured in steps of its own beside Kvern, and its ratios are those of its steps.
+  ik_llama.cpp is built from source like llama.cpp; `-rtr`: its weights are repacked when they are loaded. OpenVINO
+  GenAI reads the GGUF file; `paged` is what it does by itself (keys and values of 8 bits), `paged-bf16` the same with
+  those in bf16, `sdpa` its other way to attend; its store of prefixes is off, and a prompt's time is that to its first
+  token. It gives no logits to compare.
+- Not measured: PyTorch (its wheel on PyPI brings the libraries of CUDA, gigabytes of them, and is needed for nothing
+  else here); ONNX Runtime GenAI (it reads no GGUF file, and what converts models to its form needs PyTorch).
 """
 
 
-def table(head, rows):
-    """A table in Markdown."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+def measured_text(steps, old):
+    """Days and commits, with those that an old text names."""
+    days, _, commits = old.partition(", commit ")
+    known = [set(filter(None, text.split(", "))) for text in (days, commits)]
+    return (", ".join(sorted(known[0] | set(steps.dates))) + ", commit "
+            + ", ".join(sorted(known[1] | set(steps.commits))))
 
 
-def ratio_text(ratio, peer="peer"):
-    """A ratio, marked when the peer is faster."""
-    return f"**{ratio:.2f}x, {peer} faster**" if ratio < 1 else f"{ratio:.2f}x"
-
-
-def thread_text(threads):
-    return "1 thread" if threads == 1 else f"{threads} threads"
-
-
-def milliseconds(seconds):
-    return f"{1e3 * seconds:.3f}" if seconds < 0.1 else f"{1e3 * seconds:.1f}"
-
-
-def machine_part(results):
-    machine = results.machine
-    rows = [
-        ("processor", f"{machine.get('cpu', 'unknown')}, {machine.get('processors', '?')} processors"),
-        ("memory", f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB"),
-        ("system, compiler", f"{machine.get('system', '?')}; {machine.get('compiler', '?')}"),
-        ("instruction set of Kvern", ", ".join(results.instructions) or "?"),
-    ]
-    for threads in results.threads():
-        bandwidth, fma = results.limits(threads)
-        rows.append((f"limits, {thread_text(threads)}",
-                     f"{bandwidth / 1e9:.1f} GB/s read, {fma / 1e9:.1f} billion FMA/s"))
+def machine_part(results, old):
+    """What is not known now is as an old part says."""
+    machine, known = results.machine, rows_of(old)
+    rows = {
+        "processor": f"{machine.get('cpu', 'unknown')}, {machine.get('processors', '?')} processors",
+        "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
+        "system, compiler": f"{machine.get('system', '?')}; {machine.get('compiler', '?')}",
+        "instruction set of Kvern": ", ".join(results.instructions),
+    }
+    for threads in (1, 2, *results.threads()):
+        if threads in results.threads():
+            bandwidth, fma = results.limits(threads)
+            rows[f"limits, {thread_text(threads)}"] = (f"{bandwidth / 1e9:.1f} GB/s read, {fma / 1e9:.1f} billion "
+                                                       "FMA/s")
+        elif f"limits, {thread_text(threads)}" in known:
+            rows[f"limits, {thread_text(threads)}"] = ""
     if results.steps.foreign_shares:
-        rows.append(("processors' time that others took meanwhile", foreign_text(results.steps)))
-    rows += [
-        ("measured", ", ".join(results.steps.dates) + ", commit " + ", ".join(results.steps.commits)),
-        ("peers", ", ".join(results.peer_names) or "none"),
-        ("build of the peers", machine.get("peer_build", "?").replace("|", "/")),
-    ]
-    return "## Machine\n\n" + table(("", ""), rows)
-
-
-def foreign_text(steps):
-    return (f"median {100 * statistics.median(steps.foreign_shares):.1f}%, "
-            f"at most {100 * max(steps.foreign_shares):.1f}%")
-
-
-def warning_part(steps):
-    """Steps in which the machine was not quiet, or of which that is not known."""
-    loud = sum(data.get("foreign_share", 1) > MOST_FOREIGN for data in steps.timed)
-    if not loud:
-        return ""
-    return (f"{WARNING}, or is not known to have been, in {loud} of the {len(steps.timed)} steps: others took "
-            f"more than {100 * MOST_FOREIGN:.0f}% of the processors' time. Do not rely on these numbers, least of all "
-            "on two threads.\n")
+        rows["processors' time that others took meanwhile"] = foreign_text(results.steps)
+    rows["measured"] = measured_text(results.steps, known.get("measured", [""])[0])
+    rows["peers"] = ", ".join(results.peer_names)
+    rows["build of the peers"] = machine.get("peer_build", "?").replace("|", "/")
+    return "## Machine\n\n" + table(("", ""), [(what, text or known.get(what, ["?"])[0])
+                                               for what, text in rows.items()])
 
 
 def words(values):
     return ", ".join(str(value) for value in sorted(set(values)))
 
 
-def coverage_part(results):
-    """What the verdicts below stand on: a short run measures few cells."""
-    lines = []
+def coverage_part(results, old):
+    """What the verdicts below stand on: a short run measures few cells. What it leaves out stays."""
+    lines = {}
     if results.attention:
         cells = results.attention
-        lines.append(f"attention: head dims {words(cell.head_dim for cell in cells)}; query heads per KV head "
-                     f"{words(cell.q_heads // cell.kv_heads for cell in cells)}; positions "
-                     f"{words(cell.positions for cell in cells)}")
+        lines["attention"] = (f"head dims {words(cell.head_dim for cell in cells)}; query heads per KV head "
+                              f"{words(cell.q_heads // cell.kv_heads for cell in cells)}; positions "
+                              f"{words(cell.positions for cell in cells)}")
     for name, cells in results.models.items():
         single = all(cell["prompt_low"] == cell["prompt_high"] for cell in cells)
-        lines.append(f"{MODEL_TITLES.get(name, name)}: context and threads "
-                     f"{words((cell['ctx'], cell['threads']) for cell in cells)}"
-                     + ("; **one round each, so no spread**" if single else ""))
+        lines[MODEL_TITLES.get(name, name)] = (
+            f"context and threads {words((cell['ctx'], cell['threads']) for cell in cells)}"
+            + ("; **one round each, so no spread**" if single else ""))
+    known = dict(line[2:].split(": ", 1) for line in old.splitlines() if line.startswith("- "))
+    lines = {**known, **lines}
     if not lines:
         return ""
     return "\n".join(["## What was measured\n", "Verdicts below are about these cells alone.\n",
-                      *(f"- {line}" for line in lines), ""])
+                      *(f"- {what}: {text}" for what, text in lines.items()), ""])
 
 
 def aims_part(results, old):
@@ -152,11 +141,6 @@ def aims_part(results, old):
 
 def peer_storages(cells):
     return list(dict.fromkeys(peer.storage for cell in cells for peer in cell.peers))
-
-
-CACHE_MARK = "\\*"
-CACHE_FOOTNOTE = (f"\n{CACHE_MARK} read from the last-level cache, so that bandwidth is no limit: the share is that of "
-                  "the multiply-adds.\n")
 
 
 def attention_row(cell, storages):
@@ -229,36 +213,6 @@ def attention_part(results):
         attention_tables(results, "window"),
         differences(results),
     ])
-
-
-def speed_text(cell, part):
-    return f"{cell[part + '_tokens_per_s']:.1f} ({cell[part + '_low']:.1f}-{cell[part + '_high']:.1f})"
-
-
-MODEL_TITLES = {"smollm2": "SmolLM2 135M, Q4_1", "gemma3-270m": "Gemma 3 270M, Q4_K_M"}
-
-
-def model_parts(results):
-    """By heading."""
-    return {f"A whole model: {MODEL_TITLES.get(name, name)}": model_part(name, cells)
-            for name, cells in results.models.items()}
-
-
-def model_part(name, cells):
-    rows = []
-    for cell in cells:
-        where = [str(cell["ctx"]), str(cell["threads"])]
-        rows.append([*where, "Kvern bf16", speed_text(cell, "prompt"), "", speed_text(cell, "generation"), "", ""])
-        for peer in cell["peers"]:
-            prompt, generation = (cell[f"{part}_tokens_per_s"] / peer[f"{part}_tokens_per_s"]
-                                  for part in ("prompt", "generation"))
-            rows.append([*where, f"llama.cpp {peer['storage']}", speed_text(peer, "prompt"), ratio_text(prompt),
-                         speed_text(peer, "generation"), ratio_text(generation), f"{peer['difference']:.3f}"])
-    head = ("context", "threads", "program, KV cache", "prompt tokens/s", "ratio", "generation tokens/s", "ratio",
-            "difference of the logits")
-    shown = ["![Prompt speed](plots/prompt.svg)\n", "![Generation speed](plots/generation.svg)\n"]
-    return "\n".join([f"## A whole model: {MODEL_TITLES.get(name, name)}\n", *(shown if name == "smollm2" else []),
-                      table(head, rows)])
 
 
 # Recipes of kvern_storage_preset.
@@ -355,18 +309,6 @@ def measured_quality(results):
                       "**bad**: do not use these on models as small as this.\n", *parts])
 
 
-def duration(nanoseconds):
-    for unit, size in (("ns", 1), ("us", 1e3), ("ms", 1e6)):
-        if nanoseconds < 1000 * size:
-            return f"{nanoseconds / size:.3g} {unit}"
-    return f"{nanoseconds / 1e9:.3g} s"
-
-
-def range_text(middle, low, high):
-    """Nanoseconds with their quartiles."""
-    return f"{duration(middle)} ({duration(low)}-{duration(high)})"
-
-
 def overhead_part(results):
     if not results.calls:
         return ""
@@ -396,6 +338,13 @@ def sharing_table(results):
     return table(head, rows)
 
 
+def batch_text(speeds, size):
+    if size not in speeds:
+        return "-"
+    share = f" ({100 * speeds[size] / size / speeds[1]:.0f}%)" if size > 1 and 1 in speeds else ""
+    return f"{speeds[size]:.0f}{share}"
+
+
 def rows_part(results):
     """Rows that share a prefix, batches and drafts."""
     parts = []
@@ -410,6 +359,12 @@ def rows_part(results):
         sizes = sorted({size for speeds in results.batches.values() for size in speeds})
         parts += ["`kvern bench model --batch`: SmolLM2, generated tokens per second of all rows together.\n",
                   table(["threads", *(f"{size} rows" if size > 1 else "1 row" for size in sizes), "ratio"], rows)]
+    if results.behind:
+        sizes = sorted({size for speeds in results.behind.values() for size in speeds})
+        rows = [[thread_text(threads), str(context), *(batch_text(speeds, size) for size in sizes)]
+                for (threads, context), speeds in sorted(results.behind.items())]
+        parts += ["The same behind a context, and the share of as many times one row.\n",
+                  table(["threads", "context", *(f"{size} rows" if size > 1 else "1 row" for size in sizes)], rows)]
     if results.drafts:
         rows = [[thread_text(data["threads"]), text["text"], f"{text['plain_tokens_per_s']:.0f}",
                  f"{text['draft_tokens_per_s']:.0f}",
@@ -480,9 +435,7 @@ def store_part(results):
                         rows)]
     if not parts:
         return ""
-    facts = (f"Measured on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit "
-             f"{', '.join(steps.commits)}; others took {foreign_text(steps) if steps.foreign_shares else '?'} of the "
-             "processors' time. Medians and quartiles.\n")
+    facts = measured_on(results, steps) + " Medians and quartiles.\n"
     return "\n".join(part for part in (f"## {STORE_TITLE}\n", facts, warning_part(steps), *parts) if part)
 
 
@@ -580,7 +533,8 @@ def model_plot(results, part):
         place = (cell["ctx"], cell["threads"])
         columns.setdefault("Kvern bf16", {})[place] = cell[f"{part}_tokens_per_s"]
         for peer in cell["peers"]:
-            columns.setdefault(f"llama.cpp {peer['storage']}", {})[place] = peer[f"{part}_tokens_per_s"]
+            if "refused" not in peer:
+                columns.setdefault(f"{peer['program']} {peer['storage']}", {})[place] = peer[f"{part}_tokens_per_s"]
     places = sorted({place for column in columns.values() for place in column}, key=lambda p: (p[1], p[0]))
     groups = [(f"{ctx}, {threads} thr", [column.get((ctx, threads)) for column in columns.values()])
               for ctx, threads in places]
@@ -605,101 +559,6 @@ def plots(results):
     if results.attention:
         drawn.update(decode=decode_plot(results), roofline=roofline_plot(results), window=window_plot(results))
     return {name: text for name, text in drawn.items() if text}
-
-
-def layer_label(cell):
-    return [cell.peer or "-", *([f"{1e3 * cell.peer_seconds:.3f}", ratio_text(cell.ratio)] if cell.peer else "--")]
-
-
-PEER_HEAD = ["peer", "peer ms", "ratio"]
-SPEED_HEAD = ["ms", "GB/s", "GFMA/s", "roofline"]
-
-
-def range_ms(times):
-    return f"{times['ms']:.3f} ({times['ms_low']:.3f}-{times['ms_high']:.3f})"
-
-
-def speed_columns(cell):
-    data = cell.data
-    return [range_ms(data), f"{data['bytes'] / cell.seconds / 1e9:.1f}", f"{data['fma'] / cell.seconds / 1e9:.1f}",
-            f"{100 * data['roofline_share']:.0f}%" + (CACHE_MARK if data.get("from_cache") else "")]
-
-
-def latent_table(cells, phase):
-    def order(cell):
-        data = cell.data
-        return data["q_heads"], data["storage"], data["threads"], cell.peer, data["new_tokens"]
-
-    cells = sorted((cell for cell in cells if cell.data["phase"] == phase), key=order)
-    if not cells:
-        return ""
-    rows = [[str(cell.data["q_heads"]), cell.data["storage"], str(cell.data["threads"]), str(cell.data["positions"]),
-             str(cell.data["new_tokens"]), *speed_columns(cell), *layer_label(cell)] for cell in cells]
-    marked = any(cell.data.get("from_cache") for cell in cells)
-    return (f"### Latents, {phase}\n\n"
-            + table(["heads", "stored", "threads", "positions", "new", *SPEED_HEAD, *PEER_HEAD], rows)
-            + (CACHE_FOOTNOTE if marked else ""))
-
-
-def recurrent_tables(cells):
-    def order(cell):
-        return cell.data["phase"], cell.data["kind"], cell.data["threads"], cell.peer
-
-    cells = sorted(cells, key=order)
-    steps = [[cell.data["phase"], cell.data["kind"], str(cell.data["threads"]), str(cell.data["new_tokens"]),
-              *speed_columns(cell), f"{cell.data['loops_ms'] / cell.data['ms']:.2f}x", *layer_label(cell)]
-             for cell in cells if cell.data["phase"] != "rollback"]
-    rollbacks = [[cell.data["kind"], str(cell.data["threads"]), *(f"{cell.data[key]:.3f}" for key in (
-        "ms", "again_ms", "copy_ms")), f"{100 / rollback_speed(cell):.0f}%"]
-        for cell in cells if cell.data["phase"] == "rollback"]
-    parts = []
-    if steps:
-        parts.append("### Recurrent layers\n\n" + table(
-            ["phase", "kind", "threads", "new", *SPEED_HEAD, "plain loops", *PEER_HEAD], steps))
-    if rollbacks:
-        parts.append("### Rounds of 4 tokens, the last one taken back\n\n" + table(
-            ["kind", "threads", "rollback ms", "the tokens again ms", "a copy ms", "of both"], rollbacks))
-    return "\n".join(parts)
-
-
-def selection_table(cells):
-    if not cells:
-        return ""
-    cells = sorted(cells, key=lambda cell: (cell.data["storage"], cell.data["threads"], cell.peer))
-    rows = [[data["storage"], str(data["threads"]), str(data["positions"]), str(data["top_k"]),
-             f"{data['index_heads']}x{data['index_dim']}", range_ms(data["select"]),
-             f"{data['fma'] / cell.seconds / 1e9:.1f}", f"{100 * data['fma_share']:.0f}%",
-             f"{100 * data['pick_share']:.1f}%", *layer_label(cell)] for cell in cells for data in [cell.data]]
-    head = ["stored", "threads", "positions", "top-k", "indexer", "ms", "GFMA/s", "of the peak", "of it the choice",
-            *PEER_HEAD]
-    return "### Selections by index keys\n\n" + table(head, rows)
-
-
-def layers_part(results):
-    cells = [*results.latent, *results.recurrent, *results.selections]
-    if not cells:
-        return ""
-    steps = results.layer_steps
-    facts = (f"Measured on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit "
-             f"{', '.join(steps.commits)}; others took {foreign_text(steps) if steps.foreign_shares else '?'} of the "
-             "processors' time. A row is a run of its own beside its peer.\n")
-    return "\n".join(part for part in (
-        f"## {LAYERS_TITLE}\n", facts, warning_part(steps), latent_table(results.latent, "decode"),
-        latent_table(results.latent, "window"), recurrent_tables(results.recurrent),
-        selection_table(results.selections)) if part)
-
-
-LAYERS_TITLE = "Latents, recurrent layers and selections"
-
-
-def sections_of(page):
-    """The parts of a page by their headings; what comes before has ""."""
-    sections, heading = {}, ""
-    for line in page.splitlines(keepends=True):
-        if line.startswith("## "):
-            heading = line[3:].strip()
-        sections[heading] = sections.get(heading, "") + line
-    return sections
 
 
 def with_plots(text, drawn):
@@ -730,9 +589,8 @@ def codes_part(results):
     first, steps = decodes[0].data, results.code_steps
     facts = (f"`kvern bench attention`: decode of one token, {first['kv_heads']} KV heads of {first['head_dim']}, "
              f"{first['positions']} positions, {thread_text(first['threads'])}: ms, and how many times as fast as bf16 "
-             "in the same step. The last column is GB/s of keys and values in bf16 that an append stores so. Measured "
-             f"on {results.machine.get('cpu', '?')}, {', '.join(steps.dates)}, commit {', '.join(steps.commits)}; "
-             f"others took {foreign_text(steps) if steps.foreign_shares else '?'} of the processors' time.\n")
+             "in the same step. The last column is GB/s of keys and values in bf16 that an append stores so. "
+             f"{measured_on(results, steps)}\n")
     head = ["stored", *(f"{group} query heads per KV head" if group > 1 else "1 query head per KV head"
                         for group in groups), "append, GB/s"]
     return "\n".join([f"## {CODES_TITLE}\n", facts, table(head, rows)])
@@ -741,7 +599,8 @@ def codes_part(results):
 def general_parts(results, old):
     """What comes first is about everything but what speaks for itself."""
     if results.steps.timed or not old.get("Machine"):
-        return [warning_part(results.steps), machine_part(results), coverage_part(results)]
+        return [warning_part(results.steps), machine_part(results, old.get("Machine", "")),
+                coverage_part(results, old.get("What was measured", ""))]
     warning = [line + "\n" for line in old[""].splitlines() if line.startswith(WARNING)]
     return [*warning, old["Machine"], old.get("What was measured", "")]
 
@@ -751,9 +610,12 @@ def page_of(results, old, drawn):
     fresh = {
         "Attention": attention_part(results),
         CODES_TITLE: codes_part(results),
+        READS_TITLE: reads_part(results),
+        LONG_TITLE: long_part(results),
         LAYERS_TITLE: layers_part(results),
         **{title: old[title] for title in old if title.startswith("A whole model")},
         **model_parts(results),
+        START_TITLE: start_part(results),
         QUALITY_TITLE: quality_part(results, old.get(QUALITY_TITLE, "")),
         "Overheads": overhead_part(results),
         STORE_TITLE: store_part(results),
@@ -762,24 +624,32 @@ def page_of(results, old, drawn):
     }
     parts = [with_plots(text, drawn) if text and text != old.get(title) else old.get(title, "")
              for title, text in fresh.items()]
-    parts = [INTRO, *general_parts(results, old), aims_part(results, old.get("Aims", "")), *parts, METHOD]
+    parts = [INTRO, *general_parts(results, old), short_part(results, old.get(summary.SHORT_TITLE, "")),
+             aims_part(results, old.get("Aims", "")), *parts, METHOD]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
 
+def machine_folder(results):
+    """A name for the files of a machine."""
+    return re.sub(r"[^a-z0-9]+", "-", results.machine.get("cpu", "unknown machine").lower()).strip("-")
+
+
 def write(folder, docs):
-    """Writes the page and its plots; a plot that no part shows any more goes."""
+    """Writes the page of the machine and its plots, and the page of all machines; a plot that no part shows any more
+    goes."""
     results = Results(pathlib.Path(folder))
     docs = pathlib.Path(docs)
-    drawn = plots(results)
-    (docs / "plots").mkdir(parents=True, exist_ok=True)
-    path = docs / "PERF.md"
+    drawn, own = plots(results), docs / "perf" / machine_folder(results)
+    (own / "plots").mkdir(parents=True, exist_ok=True)
+    path = own / "tables.md"
     page = page_of(results, sections_of(path.read_text(encoding="utf-8")) if path.exists() else {}, drawn)
-    for old in (docs / "plots").glob("*.svg"):
+    for old in (own / "plots").glob("*.svg"):
         if f"plots/{old.name}" not in page:
             old.unlink()
     for name, text in drawn.items():
-        (docs / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
+        (own / "plots" / f"{name}.svg").write_text(text, encoding="utf-8")
     path.write_text(page, encoding="utf-8")
+    (docs / "PERF.md").write_text(summary.page_of(docs / "perf"), encoding="utf-8")
 
 
 if __name__ == "__main__":

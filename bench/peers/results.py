@@ -74,8 +74,9 @@ class Cell:
 
 # Groups of results that are about other layers than attention over K and V.
 LAYERS = ("latent", "recurrent", "select")
+ALONE = ("reads", "long", "start")
 # Groups that the page speaks of by themselves.
-APART = (*LAYERS, "store", "serving", "codes")
+APART = (*LAYERS, *ALONE, "store", "serving", "codes")
 
 
 class Steps:
@@ -183,6 +184,34 @@ def stored_by_model(files):
     return models
 
 
+def with_peers(cell, program):
+    """A cell of a model whose peers say which program they are and how many times faster we were beside them."""
+    parts = ("prompt", "generation")
+    peers = [{**peer, "program": program} if "refused" in peer else
+             {**peer, "program": program, "ratios": {
+                 part: cell[f"{part}_tokens_per_s"] / peer[f"{part}_tokens_per_s"] for part in parts}}
+             for peer in cell["peers"]]
+    return {**cell, "peers": peers}
+
+
+# What the peers of models call themselves, before their versions.
+MODEL_PROGRAMS = ("llama.cpp", "ik_llama.cpp", "OpenVINO GenAI")
+
+
+def models_of(files):
+    """Cells of files model-NAME-cCONTEXT-tTHREADS and of those with -PEER behind that, by the model's name. A
+    cell's own numbers are those beside llama.cpp, or beside the first peer there is."""
+    models = {}
+    for name, data in sorted(files.items(), key=lambda item: len(item[0])):
+        if name.startswith("model-"):
+            cells = models.setdefault(name.removeprefix("model-").rsplit("-c", 1)[0], {})
+            program = next((known for known in MODEL_PROGRAMS if data.get("peer", "").startswith(known)), "")
+            for cell in (with_peers(cell, program) for cell in data["cells"]):
+                known = cells.setdefault((cell["ctx"], cell["threads"]), {**cell, "peers": []})
+                known["peers"] += cell["peers"]
+    return {name: [cells[place] for place in sorted(cells)] for name, cells in models.items()}
+
+
 def cell_of(data):
     """A cell from what kvern bench attention prints."""
     measured = [peer for peer in data["peers"] if "ms" in peer]
@@ -204,11 +233,18 @@ class Results:
     def __init__(self, folder):
         files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
         parts = {group: [data for name, data in files.items() if name.startswith(group + "-")]
-                 for group in ("attention", "codes", *LAYERS, "check", "model", "overhead-calls", "overhead-first",
-                               "overhead-long", "rows-sharing", "rows-draft", "rows-batch", "quality", "store",
-                               "serving")}
+                 for group in ("attention", "codes", *LAYERS, *ALONE, "check", "model", "overhead-calls",
+                               "overhead-first", "overhead-long", "rows-sharing", "rows-draft", "rows-batch",
+                               "rows-behind", "quality", "store", "serving")}
         self.machine = files.get("machine", {})
         self.layer_steps = Steps({group: parts[group] for group in LAYERS})
+        self.reads = layer_cells(parts["reads"])
+        self.long_reads = [cell for data in parts["long"] for cell in data["cells"]]
+        self.starts = {}  # by the model's name
+        for name, data in files.items():
+            if name.startswith("start-"):
+                self.starts.setdefault(name.removeprefix("start-").rsplit("-t", 1)[0], []).append(data)
+        self.read_steps, self.long_steps, self.start_steps = (Steps({group: parts[group]}) for group in ALONE)
         self.store_steps = Steps({"store": parts["store"]})
         self.serving_steps = Steps({"serving": parts["serving"]})
         self.code_steps = Steps({"codes": parts["codes"]})
@@ -220,13 +256,7 @@ class Results:
                                 key=lambda cell: (cell.phase, cell.storage, cell.threads, *cell.geometry()))
         self.checks = [cell_of(cell) for data in parts["check"] for cell in data["cells"]]
         self.latent, self.recurrent, self.selections = (layer_cells(parts[group]) for group in LAYERS)
-        self.models = {}  # cells by the model's name
-        for name, data in files.items():
-            if name.startswith("model-"):
-                model = name.removeprefix("model-").rsplit("-c", 1)[0]
-                self.models.setdefault(model, []).extend(data["cells"])
-        for cells in self.models.values():
-            cells.sort(key=lambda cell: (cell["ctx"], cell["threads"]))
+        self.models = models_of(files)  # cells by the model's name
         self.model = self.models.get("smollm2", [])  # what aims and plots are about
         self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
                         if name.startswith("quality-")}
@@ -251,6 +281,10 @@ class Results:
         self.batches = {}  # generated tokens per second by threads, then by rows
         for cell in (cell for data in parts["rows-batch"] for cell in data["cells"]):
             self.batches.setdefault(cell["threads"], {})[cell["batch"]] = cell["generation_tokens_per_s"]
+        self.behind = {}  # the same behind a context
+        for cell in (cell for data in parts["rows-behind"] for cell in data["cells"]):
+            speeds = self.behind.setdefault((cell["threads"], cell["ctx"]), {})
+            speeds[cell["batch"]] = cell["generation_tokens_per_s"]
 
     def select(self, **wanted):
         """Attention cells with these values."""

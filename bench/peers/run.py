@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measures Kvern and its peers in the same runs, interleaved, and writes docs/PERF.md.
+"""Measures Kvern and its peers in the same runs, interleaved, and writes docs/PERF.md and docs/perf.
 
     python3 bench/peers/run.py [OPTIONS]        (make bench-peers BENCH="OPTIONS")
 
@@ -23,8 +23,8 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
-GROUPS = ("attention", "codes", "latent", "recurrent", "select", "model", "overhead", "rows", "quality",
-          "storage-speed", "store", "serving")
+GROUPS = ("attention", "codes", "reads", "long", "latent", "recurrent", "select", "model", "start", "overhead", "rows",
+          "quality", "storage-speed", "store", "serving")
 
 # Of tools/fetch-model: what whole models are measured with.
 MODELS = ("smollm2", "gemma3-270m")
@@ -62,12 +62,21 @@ MOST_SLOW_POSITIONS = 2048
 LAYER_PEERS = {"ggml": "f16,f32", "mlx": "f32", "numpy": "f32"}
 ONE_THREAD = ("mlx", "numpy")
 LATENT_STORAGES = "bf16,f32"
+
+# Reads of keys and values in the array libraries, beside a storage of ours; NumPy has float32 alone. Of windows there
+# are few new tokens: mlx takes seconds for them.
+READ_PEERS = {"bf16": "f32,bf16", "q8": "q8", "q4": "q4"}
+READ_WINDOW = ["--head-dim", "128", "--group", "4", "--positions", "2048", "--new", "64"]
+
+# One row of long contexts, on as many threads as there are: 4 GB at most.
+LONG_STORAGES_READ, LONG_POSITIONS = "bf16,q8,q4", "131072,1048576"
+
 # Query heads of latents, and new tokens of their windows: mlx takes seconds for a token.
 LATENT_WINDOWS = {"16": "512", "128": "64"}
 LATENT_WINDOWS_MLX = {"16": "32", "128": "4"}
 
 # How far their results may be from ours because of how we store.
-MOST_LAYER_DIFFERENCE = {"latent": 0.02, "recurrent": 0.001, "select": 0.25}
+MOST_LAYER_DIFFERENCE = {"reads": 0.02, "latent": 0.02, "recurrent": 0.001, "select": 0.25}
 
 # Entries of the directory that is measured, and where it is made if that is there: a disk takes minutes to sync so
 # many files.
@@ -76,6 +85,13 @@ DIRECTORY_ENTRIES, MEMORY_FOLDER = "100000", pathlib.Path("/dev/shm")
 # llama.cpp is measured with and without flash attention, since either may be faster.
 MODEL_STORAGES = ("f16", "f16-noflash")
 MODEL_SLOW_STORAGES = ("q8_0", "q4_0")
+
+# Other programs with whole models, in their fastest ways: at all lengths of context, and at the short ones alone.
+MODEL_PEERS = {"ik": ("f16-rtr", "f16"), "openvino": ("paged", "sdpa")}
+MODEL_SLOW_PEERS = {"ik": ("q8_0-rtr",), "openvino": ("paged-bf16",)}
+
+# Rows that are computed together, and behind how many tokens.
+BATCHES, BATCH_CONTEXT = ("1", "4", "8", "16"), "2048"
 
 # Differences from our results with bf16 that storage alone explains; one position of 48 too many or
 # too few makes more than 0.15.
@@ -100,7 +116,7 @@ def parse_arguments(arguments):
     parser.add_argument("--program", default=ROOT / "build" / "kvern", type=pathlib.Path)
     parser.add_argument("--results", default=ROOT / "build" / "bench-peers", type=pathlib.Path)
     parser.add_argument("--prefix", default="", help="a command put before each measurement, such as taskset or a lock")
-    parser.add_argument("--no-report", action="store_true", help="leave docs/PERF.md alone")
+    parser.add_argument("--no-report", action="store_true", help="leave docs/PERF.md and docs/perf alone")
     options = parser.parse_args(arguments)
     unknown = set(options.only.split(",")) - set(GROUPS)
     if unknown:
@@ -115,6 +131,7 @@ class Session:
         self.options = options
         self.prefix = shlex.split(options.prefix)
         self.wanted = set(options.only.split(","))
+        self.model_peers = [peer for peer in MODEL_PEERS if self.wanted & {"model", "start"} and works(peer)]
         options.results.mkdir(parents=True, exist_ok=True)
         if not options.keep:
             more = (("attention", "check-*"), ("quality", "storage-eval-*"), ("quality", "storage-peer-*"))
@@ -210,6 +227,26 @@ class Session:
         """Fewer for a peer that takes long."""
         return ["--runs", str(3 if peer == "mlx" or self.options.quick else count)]
 
+    def reads(self, name, peer, how):
+        """One step per phase and storage."""
+        for storage, peers in READ_PEERS.items():
+            if peer == "mlx" or (peer == "numpy" and storage == "bf16"):
+                peers = peers if peer == "mlx" else "f32"
+                for phase, geometry in (("decode", ["--head-dim", "64,128,256", "--group", "1,4,8",
+                                                    "--positions", "8192"]), ("window", READ_WINDOW)):
+                    self.layer_step(f"{name}-{phase}-{storage}", [
+                        "bench", "attention", "--phase", phase, "--storage", storage, *geometry, *how,
+                        "--peer-storage", peers, *self.runs(peer, 9 if phase == "decode" else 3)])
+
+    def long(self):
+        """Decodes of one row with very many positions, one step each: it takes gigabytes."""
+        threads = self.options.threads.split(",")[-1]
+        for storage, positions in grid(LONG_STORAGES_READ, LONG_POSITIONS.split(",", maxsplit=1)[0]
+                                       if self.options.quick else LONG_POSITIONS):
+            self.step(f"long-{storage}-p{positions}", [
+                "bench", "attention", "--phase", "decode", "--storage", storage, "--head-dim", "128", "--group", "4",
+                "--positions", positions, "-t", threads, "--runs", "7"])
+
     def latent(self, name, peer, how):
         """One step per phase, storage and number of query heads."""
         for phase, storage in grid(self.options.phase, LATENT_STORAGES):
@@ -289,6 +326,18 @@ class Session:
                 "bench", "model", file, "--ctx", context, "-t", threads, "--runs", str(runs),
                 "--peer", PEERS / "llama-model", "--peer-storage", ",".join((*MODEL_STORAGES, *slow)),
             ])
+            for peer in self.model_peers:
+                storages = (*MODEL_PEERS[peer], *(MODEL_SLOW_PEERS[peer] if slow else ()))
+                self.step(f"model-{name}-c{context}-t{threads}-{peer}", [
+                    "bench", "model", file, "--ctx", context, "-t", threads, "--runs", str(runs),
+                    "--peer", PEERS / f"{peer}-model", "--peer-storage", ",".join(storages)])
+
+    def start(self, name, file):
+        """Loads and first tokens, in processes of their own."""
+        for threads in self.options.threads.split(","):
+            self.measure(f"start-{name}-t{threads}", [
+                "python3", PEERS / "startup.py", self.options.program, file, threads,
+                ",".join(("llama", *self.model_peers))])
 
     def rows(self, file):
         """What rows that share a prefix, batches, and drafts give: against ourselves without."""
@@ -300,6 +349,10 @@ class Session:
                 self.step(f"rows-batch-{batch}-t{threads}", [
                     "bench", "model", file, "--ctx", "0", "--prompt", "64", "--generate", "128", "-t", threads,
                     "--batch", batch, *runs])
+        for batch in BATCHES:
+            self.step(f"rows-behind-{batch}", [
+                "bench", "model", file, "--ctx", BATCH_CONTEXT, "-t", self.options.threads.split(",")[-1],
+                "--batch", batch, "--runs", "1"])
 
     def store(self, file):
         """Keeping and finding prefixes: against computing them, and what disk and memory can do."""
@@ -328,6 +381,14 @@ class Session:
             first = ["python3", PEERS / "first_output.py", self.options.program, file, threads]
             self.measure(f"overhead-first-t{threads}", first)
         self.step("overhead-long-t1", ["bench", "overhead", file, "-t", "1", "--positions", "32768"])
+
+
+def works(peer):
+    """Whether the packages of a peer could be installed: not every machine has them."""
+    run = subprocess.run([PEERS / f"python-{peer}", "-c", ""], check=False)
+    if run.returncode != 0:
+        print(f"bench/peers/run.py: without {peer}, which cannot be installed here", file=sys.stderr)
+    return run.returncode == 0
 
 
 def grid(*lists):
@@ -385,13 +446,17 @@ def main(arguments):
         session.attention()
     if "codes" in session.wanted:
         session.codes()
-    for group in ("latent", "recurrent", "select"):
+    if "long" in session.wanted:
+        session.long()
+    for group in ("reads", "latent", "recurrent", "select"):
         if group in session.wanted:
             session.layers(group, getattr(session, group))
     names = options.model.split(",")
     for name in names:
         if "model" in session.wanted:
             session.model(name, model_file(name))
+        if "start" in session.wanted:
+            session.start(name, model_file(name))
     for name in names:
         if "quality" in session.wanted and options.text:
             session.quality(name, model_file(name))

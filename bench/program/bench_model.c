@@ -2,6 +2,7 @@
 // kvern bench model: prompt and generation speed at given lengths of context.
 
 #include "bench/measure/clock.h"
+#include "bench/measure/roofline.h"
 #include "bench/program/bench.h"
 #include "bench/program/bench_options.h"
 #include "cli/io/json.h"
@@ -29,6 +30,9 @@ typedef struct model_options {
 } model_options;
 
 #define MOST_BATCH 256
+
+// Memory that the bandwidth is read from: more than any cache that few cores share.
+#define COLD_BYTES ((size_t)512 << 20)
 
 static error_t parse_model(int key, char *argument, struct argp_state *state)
 {
@@ -99,7 +103,11 @@ typedef struct model_speeds {
 typedef struct model_cell {
     size_t context, threads;
     model_speeds own, peers[BENCH_MOST_NAMES];
-    double difference[BENCH_MOST_NAMES]; // of the peers' logits from ours
+    double *bandwidth; // what memory gives on the same threads, bytes per second, in every round
+    double bytes_per_token; // that a generated token reads: tensors, and what its row has stored
+    // Of the peers' logits from ours; NaN: a peer has none.
+    double difference[BENCH_MOST_NAMES];
+    char refusals[BENCH_MOST_NAMES][PEER_TEXT_BYTES]; // why a peer cannot be measured; "": it was
 } model_cell;
 
 typedef struct model_run {
@@ -109,7 +117,8 @@ typedef struct model_run {
     size_t peer_count;
     model_cell *cells; // all contexts of the first number of threads, then of the next
     size_t cell_count;
-    double *samples;            // of all cells
+    double *samples; // of all cells
+    roofline_buffer buffer;
     char storage[STORAGE_TEXT]; // what the KV cache is stored in
     // While the cells of one number of threads are measured:
     loaded_model loaded;
@@ -187,6 +196,29 @@ static kvern_status time_own(model_run *run, model_cell *cell, size_t round, eng
     return status;
 }
 
+// Bytes of the row that a token behind `positions` others reads: layers with a window read no more.
+static double cache_bytes(const kvern_composition *composition, double positions)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < kvern_composition_layers(composition); i++) {
+        const double window = (double)kvern_composition_layer(composition, i)->window;
+        const double seen = window > 0 && window < positions ? window : positions;
+        bytes += seen * (double)kvern_composition_layer_bytes_per_token(composition, i);
+    }
+    return bytes;
+}
+
+// What the generation of a cell is compared with.
+static void measure_limit(model_run *run, model_cell *cell, size_t round)
+{
+    const kvern_executor executor = kvern_context_executor(run->loaded.context);
+    const uint32_t features = kvern_context_cpu_features(run->loaded.context);
+    cell->bandwidth[round] = roofline_measure(&run->buffer, &executor, features).bytes_per_s;
+    const double behind = (double)cell->context + (double)run->options->generate / 2;
+    cell->bytes_per_token = (double)model_get_facts(run->loaded.model)->tensor_bytes +
+                            cache_bytes(run->loaded.composition, behind);
+}
+
 // The norm of the difference of two rows of logits over the norm of ours, their means left out: a
 // softmax does not see them.
 static double logits_difference(const float *ours, const float *theirs, size_t count)
@@ -212,12 +244,12 @@ static kvern_status compare_logits(model_run *run, model_cell *cell, size_t p, e
     float *theirs = malloc(count * sizeof *theirs);
     if (!theirs)
         return engine_fail(error, KVERN_ERR_MEMORY, "no memory");
-    const bool answered = peer_logits(&run->peers[p], theirs, count);
-    cell->difference[p] = answered ? logits_difference(run->logits, theirs, count) : 0;
+    const peer_answer answer = peer_logits(&run->peers[p], theirs, count);
+    cell->difference[p] = answer ? NAN : logits_difference(run->logits, theirs, count);
     free(theirs);
-    if (!answered)
+    if (answer == PEER_GONE)
         return engine_fail(error, KVERN_ERR_ARGUMENT, "the peer %s stopped answering", o->peer);
-    if (cell->difference[p] <= MOST_DIFFERENCE)
+    if (answer == PEER_NO || cell->difference[p] <= MOST_DIFFERENCE)
         return KVERN_OK;
     return engine_fail(error, KVERN_ERR_ARGUMENT,
                        "the peer's logits with %s are %.3g away from ours: it does not compute the "
@@ -231,6 +263,11 @@ static kvern_status time_peers(model_run *run, model_cell *cell, size_t round, e
     const size_t prompt = cell->context ? cell->context : o->prompt;
     for (size_t p = 0; p < run->peer_count; p++) {
         double seconds[2];
+        if (!run->peers[p].opened) {
+            const char *reason = run->peers[p].refusal;
+            snprintf(cell->refusals[p], sizeof cell->refusals[p], "%s", *reason ? reason : "?");
+            continue;
+        }
         clock_rest();
         if (!peer_time(&run->peers[p], cell->context, prompt, o->generate, &seconds[0],
                        &seconds[1]))
@@ -268,11 +305,8 @@ static kvern_status open_peers(model_run *run, size_t threads, engine_error *err
     const size_t context = largest_context(run->options);
     for (size_t p = 0; p < run->peer_count; p++) {
         const char *storage = o->peer_storages.name[p];
-        peer_answer answer =
+        const peer_answer answer =
             peer_open_model(&run->peers[p], storage, threads, context, o->common.model);
-        if (answer == PEER_NO)
-            return engine_fail(error, KVERN_ERR_UNSUPPORTED, "the peer refuses %s: %s", storage,
-                               run->peers[p].refusal);
         if (answer == PEER_GONE)
             return engine_fail(error, KVERN_ERR_ARGUMENT, "the peer %s stopped answering", o->peer);
     }
@@ -330,6 +364,8 @@ static kvern_status measure_threads(model_run *run, size_t threads, model_cell *
         cell->threads = threads;
         status = time_own(run, cell, i / count, error);
         if (!status)
+            measure_limit(run, cell, i / count);
+        if (!status)
             status = time_peers(run, cell, i / count, error);
     }
     progress_end(&bar);
@@ -362,12 +398,21 @@ static void print_cell(const model_run *run, const model_cell *c)
     print_speeds("ours", prompt, generation);
     putchar('\n');
     for (size_t p = 0; p < run->peer_count; p++) {
+        const char *storage = run->options->bench.peer_storages.name[p];
         const speed peer = speed_of(run, c->peers[p].prompt);
         const speed peer_generation = speed_of(run, c->peers[p].generation);
         printf("%16s", "");
-        print_speeds(run->options->bench.peer_storages.name[p], peer, peer_generation);
-        printf(" %5.2fx %5.2fx %6.4f\n", prompt.median / peer.median,
-               generation.median / peer_generation.median, c->difference[p]);
+        if (c->refusals[p][0]) {
+            printf(" %8s refuses: %s\n", storage, c->refusals[p]);
+            continue;
+        }
+        print_speeds(storage, peer, peer_generation);
+        printf(" %5.2fx %5.2fx", prompt.median / peer.median,
+               generation.median / peer_generation.median);
+        if (isnan(c->difference[p]))
+            puts("      -");
+        else
+            printf(" %6.4f\n", c->difference[p]);
     }
 }
 
@@ -382,20 +427,31 @@ static json_t *speeds_json(const model_run *run, const model_speeds *speeds)
                      "generation_high", generation.high);
 }
 
+// A peer that refused says why; one without logits has no "difference".
+static json_t *peer_json(const model_run *run, const model_cell *c, size_t p)
+{
+    const char *storage = run->options->bench.peer_storages.name[p];
+    if (c->refusals[p][0])
+        return json_pack("{s:s, s:s}", "storage", storage, "refused", c->refusals[p]);
+    json_t *peer = speeds_json(run, &c->peers[p]);
+    json_object_set_new(peer, "storage", json_string(storage));
+    if (!isnan(c->difference[p]))
+        json_object_set_new(peer, "difference", json_real(c->difference[p]));
+    return peer;
+}
+
 static json_t *cell_json(const model_run *run, const model_cell *c)
 {
     json_t *peers = json_array();
-    for (size_t p = 0; p < run->peer_count; p++) {
-        json_t *peer = speeds_json(run, &c->peers[p]);
-        json_object_set_new(peer, "storage",
-                            json_string(run->options->bench.peer_storages.name[p]));
-        json_object_set_new(peer, "difference", json_real(c->difference[p]));
-        json_array_append_new(peers, peer);
-    }
+    for (size_t p = 0; p < run->peer_count; p++)
+        json_array_append_new(peers, peer_json(run, c, p));
     json_t *cell = speeds_json(run, &c->own);
     json_object_set_new(cell, "ctx", json_integer((json_int_t)c->context));
     json_object_set_new(cell, "threads", json_integer((json_int_t)c->threads));
     json_object_set_new(cell, "batch", json_integer((json_int_t)run->options->batch));
+    json_object_set_new(cell, "bytes_per_token", json_real(c->bytes_per_token));
+    json_object_set_new(cell, "limit_bytes_per_s",
+                        json_real(clock_quantile(c->bandwidth, run->runs, 0.5)));
     json_object_set_new(cell, "peers", peers);
     return cell;
 }
@@ -421,19 +477,22 @@ static int print_cells(const model_run *run)
 static bool take_cells(model_run *run)
 {
     const model_options *o = run->options;
-    const size_t per_cell = 2 * (1 + run->peer_count) * run->runs;
+    const size_t per_cell = (2 * (1 + run->peer_count) + 1) * run->runs;
     run->cell_count = o->contexts.count * o->bench.threads.count;
     run->cells = calloc(run->cell_count, sizeof *run->cells);
     run->samples = calloc(run->cell_count * per_cell, sizeof *run->samples);
     if (!run->cells || !run->samples)
         return false;
     double *at = run->samples;
-    for (size_t i = 0; i < run->cell_count; i++)
+    for (size_t i = 0; i < run->cell_count; i++) {
         for (size_t p = 0; p <= run->peer_count; p++) {
             model_speeds *speeds = p ? &run->cells[i].peers[p - 1] : &run->cells[i].own;
             *speeds = (model_speeds){at, at + run->runs};
             at += 2 * run->runs;
         }
+        run->cells[i].bandwidth = at;
+        at += run->runs;
+    }
     return true;
 }
 
@@ -441,7 +500,7 @@ static int measure_all(model_run *run)
 {
     const model_options *o = run->options;
     engine_error error;
-    if (!take_cells(run))
+    if (!take_cells(run) || !roofline_open(COLD_BYTES, &run->buffer))
         return report_error("no memory");
     for (size_t t = 0; t < o->bench.threads.count; t++)
         if (measure_threads(run, o->bench.threads.value[t], run->cells + t * o->contexts.count,
@@ -470,6 +529,7 @@ int bench_model(int argc, char **argv)
     code = measure_all(&run);
     for (size_t i = 0; i < run.peer_count; i++)
         peer_stop(&peers[i]);
+    roofline_close(&run.buffer);
     free(run.cells);
     free(run.samples);
     return code;

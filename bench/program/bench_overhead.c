@@ -61,8 +61,8 @@ static const struct argp OVERHEAD_ARGP = {
     .parser = parse_overhead,
     .args_doc = "MODEL",
     .doc = "Times what is not arithmetic, for the layers of a model: appends, steps, forks, trims, "
-           "rows that join and leave, rounds and reservations, in nanoseconds; and loading the "
-           "model, and the logits behind a short "
+           "rows that join and leave, rounds and reservations, in nanoseconds, beside copies of "
+           "plain arrays; and loading the model, and the logits behind a short "
            "prompt."
            "\vThe numbers are medians of --runs samples (default: 11; 5 at most for loading) and "
            "their quartiles. -t takes one number; the default is 1.",

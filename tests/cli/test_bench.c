@@ -141,6 +141,8 @@ static void answer(const char *line, const char *mode, naive_case *c)
         printf(strstr(line, " odd ") ? "no such storage here\n" : "ok\n");
     else if (begins_with(line, "time "))
         printf("2 0.5\n");
+    else if (begins_with(line, "logits ") && strcmp(mode, "mute") == 0)
+        printf("no logits are given\n");
     else if (begins_with(line, "logits "))
         for (int i = 0, count = atoi(line + 7); i < count; i++)
             printf("%d%s", i, i + 1 < count ? " " : "\n");
@@ -521,18 +523,43 @@ static void test_model_peers(void **state)
         &(program_call){.arguments = {"bench", "model", model, "--ctx", "8", "-t", "1", "--runs",
                                       "1", "--peer", own_program()}},
         "the peer's logits with f16 are");
-    program_expect_failure(
-        &(program_call){.arguments = {"bench", "model", model, "--ctx", "8", "-t", "1", "--runs",
-                                      "1", "--peer", own_program(), "--peer-storage", "odd"}},
-        "the peer refuses odd: such storage here");
+}
+
+// A peer that cannot read the file is a line of the table, and one without logits is compared in
+// speed alone.
+static void test_model_peers_that_refuse(void **state)
+{
+    (void)state;
+    set_mode("mute");
+    program_call call = {.arguments = {"bench", "model", program_path("model.gguf"), "--ctx", "8",
+                                       "-t", "1", "--runs", "1", "--generate", "4", "--peer",
+                                       own_program(), "--peer-storage", "odd,f16"}};
+    program_result result = program_run(&call);
+    assert_int_equal(result.code, 0);
+    program_expect_part(result.out, " odd refuses: such storage here\n");
+    program_expect_part(result.out, "x      -\n");
+    program_free(&result);
+    call.arguments[15] = "--json";
+    json_t *run = program_json(&call, 0);
+    const json_t *cell = json_array_get(json_object_get(run, "cells"), 0);
+    assert_true(json_number_at(cell, "prompt_tokens_per_s") > 0);
+    const json_t *peers = json_object_get(cell, "peers"), *odd = json_array_get(peers, 0);
+    const json_t *mute = json_array_get(peers, 1);
+    assert_string_equal(json_string_at(odd, "refused"), "such storage here");
+    assert_null(json_object_get(odd, "prompt_tokens_per_s"));
+    assert_true(json_number_at(mute, "prompt_tokens_per_s") == 4); // 8 in 2 s
+    assert_true(json_number_at(mute, "generation_tokens_per_s") == 8);
+    assert_null(json_object_get(mute, "difference"));
+    json_decref(run);
 }
 
 static void test_overhead(void **state)
 {
     (void)state;
-    static const char *const NAMES[] = {"load", "prompt", "append", "append_read", "attend",
-                                        "step", "trim",   "fork",   "fork_step",   "extract",
-                                        "join", "keep",   "round",  "reserve",     "reserve_again"};
+    static const char *const NAMES[] = {
+        "load",  "prompt",  "append",        "append_read", "attend",  "step",
+        "trim",  "fork",    "fork_step",     "extract",     "join",    "keep",
+        "round", "reserve", "reserve_again", "copy_token",  "copy_row"};
     json_t *run =
         program_json(&(program_call){.arguments = {"bench", "overhead", program_path("model.gguf"),
                                                    "--runs", "3", "--positions", "70", "--json"}},
@@ -890,6 +917,7 @@ int main(void)
         cmocka_unit_test(test_model_batch),
         cmocka_unit_test(test_model_storage),
         cmocka_unit_test(test_model_peers),
+        cmocka_unit_test(test_model_peers_that_refuse),
         cmocka_unit_test(test_overhead),
         cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_store),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Latents, recurrent layers and selections against MLX, mlx-lm and NumPy: the peers of `make
+"""Attention, latents, recurrent layers and selections against MLX, mlx-lm and NumPy: the peers of `make
 bench-peers`, on small cells.
 
     tools/oracle-python tests/oracle/test_layers.py build/kvern
@@ -32,6 +32,12 @@ class Layers(unittest.TestCase):
         for cell in cells:
             self.assertEqual(len(cell["peers"]), 1)
             self.assertLessEqual(cell["peers"][0].get("difference", 1), MOST_DIFFERENCE, cell)
+
+    def test_attention(self):
+        for name in ("mlx", "numpy"):
+            for phase in ("decode", "window"):  # a window is attended in several parts
+                self.compare(name, "attention", "--storage", "f32", "--phase", phase, "--head-dim", "64", "--group",
+                             "1,3", "--kv-heads", "2", "--positions", "77", "--new", "99")
 
     def test_latents(self):
         for name in ("mlx", "numpy"):
