@@ -57,6 +57,7 @@ LANES_INLINE lanes_int codes_add(lanes_int count, lanes_mask mask, int step)
 #define CODES_MOST 4
 #define CODES_WIDE(r) ((r) == 1 ? 4 : (r) == 2 ? 2 : 1)
 #define CODES_FEW 8
+#define CODES_FEW_LOOKED_UP(bits) CODES_FEW
 #define CODES_FEW_WIDE(r) ((r) <= 2 ? 2 : 1)
 
 #endif

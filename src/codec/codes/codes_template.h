@@ -6,6 +6,7 @@
 //   CODES_MOST         query vectors that are worked on at once, 4 or 8
 //   CODES_WIDE(r)      how many strips of 16 lanes r of them share a pass over a tile: 4, 2 or 1
 //   CODES_FEW          query vectors that are served without a tile, at most
+//   CODES_FEW_LOOKED_UP(bits)  the same of codes that a table is asked for
 //   CODES_FEW_WIDE(r)  how many share the unpacking in registers: words and values need some too
 //   CODES_MULTIPLY     the tile product (codes_product.h)
 // from the codec:
@@ -169,13 +170,31 @@ LANES_INLINE void unpack(codes_columns c, size_t strips)
 
 // ---- Few vectors ----
 
-// One row of codes for R vectors and T strips: a[i * a_stride] is the row's factor of vector i.
-LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, size_t a_stride,
+// What the rows of each vector are multiplied with: of[i][row].
+typedef struct codes_factors {
+    const float *of[CODES_MOST];
+} codes_factors;
+
+// The compiler is not told how far apart they are: it would keep the place of every vector's every
+// row of a word, many times more than it has registers, and load each from memory.
+LANES_INLINE codes_factors factors_at(int R, const float *a, size_t stride)
+{
+    codes_factors f;
+    KVERN_UNROLL
+    for (int i = 0; i < R; i++) {
+        f.of[i] = a + (size_t)i * stride;
+        __asm__("" : "+r"(f.of[i]));
+    }
+    return f;
+}
+
+// One row of codes for R vectors and T strips.
+LANES_INLINE void add_row(int R, int T, const lanes strip[4], const codes_factors *a, size_t row,
                           lanes acc[CODES_MOST][4])
 {
     KVERN_UNROLL
     for (int i = 0; i < R; i++) {
-        const lanes weight = lanes_set(a[(size_t)i * a_stride]);
+        const lanes weight = lanes_set(a->of[i][row]);
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
             acc[i][t] = lanes_fma(weight, strip[t], acc[i][t]);
@@ -187,20 +206,20 @@ LANES_INLINE void add_row(int R, int T, const lanes strip[4], const float *a, si
 #define CODES_AT_ONCE (CODES_BITS == 1 ? 8 : 32 / CODES_BITS)
 
 // The codes of one word of T strips.
-LANES_INLINE void add_word(int R, int T, const codes_columns *c, size_t word, const float *a,
-                           size_t a_stride, lanes acc[CODES_MOST][4])
+LANES_INLINE void add_word(int R, int T, const codes_columns *c, size_t word,
+                           const codes_factors *a, lanes acc[CODES_MOST][4])
 {
     lanes_int words[4];
     load_words(T, c, word, words);
-    a += word * (size_t)(32 / CODES_BITS);
-    for (int first = 0; first < 32 / CODES_BITS; first += CODES_AT_ONCE, a += CODES_AT_ONCE) {
+    size_t row = word * (size_t)(32 / CODES_BITS);
+    for (int first = 0; first < 32 / CODES_BITS; first += CODES_AT_ONCE, row += CODES_AT_ONCE) {
         KVERN_UNROLL
         for (int j = 0; j < CODES_AT_ONCE; j++) {
             lanes strip[4];
             KVERN_UNROLL
             for (int t = 0; t < T; t++)
                 strip[t] = CODES_VALUES(words[t], j * CODES_BITS);
-            add_row(R, T, strip, a + j, a_stride, acc);
+            add_row(R, T, strip, a, row + (size_t)j, acc);
         }
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
@@ -209,11 +228,12 @@ LANES_INLINE void add_word(int R, int T, const codes_columns *c, size_t word, co
 }
 
 // All 32 rows of T strips.
-LANES_INLINE void add_columns(int R, int T, const codes_columns *c, const float *a, size_t a_stride,
-                              lanes acc[CODES_MOST][4])
+LANES_INLINE void add_columns(int R, int T, const codes_columns *c, const float *first,
+                              size_t stride, lanes acc[CODES_MOST][4])
 {
+    const codes_factors a = factors_at(R, first, stride);
     for (size_t word = 0; word < (size_t)CODES_BITS; word++)
-        add_word(R, T, c, word, a, a_stride, acc);
+        add_word(R, T, c, word, &a, acc);
     if (32 % CODES_BITS == 0)
         return;
     lanes_int rest[4];
@@ -224,7 +244,7 @@ LANES_INLINE void add_columns(int R, int T, const codes_columns *c, const float 
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
             strip[t] = rest_code(rest[t], number);
-        add_row(R, T, strip, a + 30 + number, a_stride, acc);
+        add_row(R, T, strip, &a, 30 + (size_t)number, acc);
     }
 }
 
@@ -245,8 +265,8 @@ LANES_INLINE lanes half_row(const codes_columns *c, int row)
 }
 
 // For the 16 slots from `slot` on.
-LANES_INLINE void add_half_strip(int R, const codes_columns *columns, size_t slot, const float *a,
-                                 size_t a_stride, int t, lanes acc[CODES_MOST][4])
+LANES_INLINE void add_half_strip(int R, const codes_columns *columns, size_t slot,
+                                 const codes_factors *a, int t, lanes acc[CODES_MOST][4])
 {
     codes_columns c = *columns;
     c.words += slot % KVERN_CODES_COLUMN;
@@ -255,8 +275,7 @@ LANES_INLINE void add_half_strip(int R, const codes_columns *columns, size_t slo
         const lanes values = slot < KVERN_CODES_COLUMN ? half_row(&c, row) : half_row(&c, 16 + row);
         KVERN_UNROLL
         for (int i = 0; i < R; i++)
-            acc[i][t] =
-                lanes_fma(lanes_set(a[(size_t)i * a_stride + (size_t)row]), values, acc[i][t]);
+            acc[i][t] = lanes_fma(lanes_set(a->of[i][row]), values, acc[i][t]);
     }
 }
 

@@ -56,9 +56,10 @@ LANES_INLINE void score_strips(int R, int T, const void *block, codes_columns c,
     if (whole < dim) {
         c.words = words + kvern_codes_half_at(TURBO_BITS, dim);
         c.stride = KVERN_CODES_COLUMN;
+        const codes_factors a = factors_at(R, q + whole, q_stride);
         KVERN_UNROLL
         for (int t = 0; t < T; t++)
-            add_half_strip(R, &c, slot + (size_t)t * 16, q + whole, q_stride, t, acc);
+            add_half_strip(R, &c, slot + (size_t)t * 16, &a, t, acc);
     }
     KVERN_UNROLL
     for (int t = 0; t < T; t++) {
@@ -155,7 +156,7 @@ static void score(const kvern_codec *codec, const void *block, size_t dim, size_
     const codes_columns c = {.words = kvern_turbo_words(block),
                              .stride = KVERN_PAGE_POSITIONS,
                              .next = bytes_to_next(block, next)};
-    if (tile_end - tile_begin == 4 && n <= CODES_FEW)
+    if (tile_end - tile_begin == 4 && n <= CODES_FEW_LOOKED_UP(TURBO_BITS))
         score_by_few(block, c, dim, n, q, q_stride, scores);
     else
         score_many(block, c, dim, tile_begin, tile_end, n, q, q_stride, scores);
@@ -266,7 +267,7 @@ static void accumulate(const kvern_codec *codec, const void *block, size_t dim, 
     if (begin == end)
         return;
     const codes_columns c = {.words = kvern_turbo_words(block), .next = bytes_to_next(block, next)};
-    if (begin == 0 && end == KVERN_PAGE_POSITIONS && n <= CODES_FEW) {
+    if (begin == 0 && end == KVERN_PAGE_POSITIONS && n <= CODES_FEW_LOOKED_UP(TURBO_BITS)) {
         accumulate_by_few(block, c, dim, n, w, acc);
         return;
     }
