@@ -6,12 +6,18 @@ the projections of queries, keys and values merged ("-mqkv" is both). Flash atte
 """
 
 import ctypes
-
-from ik_llama_cpp import _ctypes_api as ik
-from ik_llama_cpp import __version__
+import importlib.util
+import pathlib
 
 from llama_family import BATCH, LlamaPeer
 from protocol import Refused, serve
+
+# Built from source, the package's library does not find the one that it needs beside it.
+FOLDER = pathlib.Path(importlib.util.find_spec("ik_llama_cpp").origin).parent / "lib"
+ctypes.CDLL(str(FOLDER / "libggml.so"), mode=ctypes.RTLD_GLOBAL)
+
+from ik_llama_cpp import __version__  # noqa: E402
+from ik_llama_cpp import _ctypes_api as ik  # noqa: E402
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
