@@ -2,8 +2,8 @@
 """A whole model in OpenVINO GenAI, as a peer of `kvern bench model`.
 
 Storages are its two ways to attend: "paged" (what it takes by itself, with keys and values of 8
-bits), "paged-bf16" and "sdpa". It generates by itself and tells the times: a prompt ends with its first token. The
-store of prefixes is off, so that a prompt is computed. It gives no logits.
+bits), "paged-bf16" and "sdpa". It generates by itself and tells the times: a prompt ends with its
+first token. The store of prefixes is off, so that a prompt is computed. It gives no logits.
 """
 
 import numpy
@@ -46,7 +46,8 @@ class Peer:
         try:
             self.pipeline = make(file, storage, int(threads))
         except RuntimeError as error:
-            raise Refused(" ".join(str(error).split())[-120:]) from error
+            reasons = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise Refused(reasons[-1][:120] if reasons else "it cannot read the file") from error
         self.vocabulary = len(self.pipeline.get_tokenizer().get_vocab())
         self.answer(16, 2)
 
