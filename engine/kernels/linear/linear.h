@@ -31,7 +31,8 @@ typedef struct linear_arena linear_arena;
 // What activations are rounded to before they meet quantized weights, in blocks of 32 inputs with
 // one float32 scale. Matrices with float weights read activations as they are.
 typedef enum linear_precision {
-    LINEAR_INT8 = 0,  // twice as fast when many tokens are computed at once
+    LINEAR_INT8 = 0,  // twice as fast when many tokens are computed at once; docs/linear.md has
+                      // what it costs
     LINEAR_INT16 = 1, // no visible error; the same speed when weights come from memory
 } linear_precision;
 

@@ -2,7 +2,11 @@
 #include "engine/kernels/linear/linear_lanes_avx2.h"
 
 #define SIGNED_8_BITS 1
-#define TOKENS_AT_ONCE 1
+// Each activation that is loaded meets two vectors, each weight four tokens: eight sums, with two
+// weights and an activation, are what 16 registers hold.
+#define VECTORS 2
+#define TOKENS_AT_ONCE 4
+#define TOKENS_OF_TWO_SUMS 2
 
 // Products of pairs are 16 bits wide and are summed that wide for as long as nothing can overflow:
 // the codes of activations are at most 127, those of weights at most 15, 31 or 63, and
@@ -20,20 +24,45 @@ INLINE lanes_int multiply_pairs(int bits, lanes_int weights, lanes_int codes)
     return _mm256_maddubs_epi16(weights, codes);
 }
 
-INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *weights,
+// Compilers would order the sums anew, or load a weight again for each token, until nothing fits
+// the registers.
+INLINE lanes_int in_register(lanes_int a)
+{
+    __asm__("" : "+x"(a));
+    return a;
+}
+
+// The pairs of `step` quads, which fit 16 bits.
+INLINE void dot_pairs(int bits, int tokens, int step, lanes_int *pairs, const lanes_int *weights,
+                      const unsigned char *codes, size_t stride)
+{
+    UNROLL
+    for (int quad = 0; quad < step; quad++) {
+        lanes_int weight[VECTORS];
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            weight[v] = in_register(weights[v * LINEAR_QUADS + quad]);
+        UNROLL
+        for (int i = 0; i < tokens * VECTORS; i++) {
+            const lanes_int word = all_int(int_at(codes + i / VECTORS * stride + 4 * quad));
+            const lanes_int product = multiply_pairs(bits, weight[i % VECTORS], word);
+            pairs[i] = in_register(quad ? _mm256_add_epi16(pairs[i], product) : product);
+        }
+    }
+}
+
+INLINE void dot_quads(int bits, int tokens, int unit, lanes_int *sums, const lanes_int *weights,
                       const unsigned char *codes, size_t stride, int quads)
 {
-    (void)tokens;
-    (void)stride;
     const int most = quads_in_16_bits(bits), step = most < quads ? most : quads;
+    const lanes_int units = _mm256_set1_epi16((short)unit);
     UNROLL
     for (int first = 0; first < quads; first += step) {
-        lanes_int pairs = multiply_pairs(bits, weights[first], all_int(int_at(codes + 4 * first)));
+        lanes_int pairs[TOKENS_AT_ONCE * VECTORS];
+        dot_pairs(bits, tokens, step, pairs, weights + first, codes + 4 * first, stride);
         UNROLL
-        for (int quad = first + 1; quad < first + step; quad++)
-            pairs = _mm256_add_epi16(
-                pairs, multiply_pairs(bits, weights[quad], all_int(int_at(codes + 4 * quad))));
-        *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        for (int i = 0; i < tokens * VECTORS; i++)
+            sums[i] = add_int(sums[i], _mm256_madd_epi16(pairs[i], units));
     }
 }
 

@@ -121,8 +121,9 @@ INLINE lanes_float minus(lanes_float a)
 // A sum is a chain of instructions, each of which waits for the one before: eight of them keep the
 // processor busy.
 #define TOKENS_AT_ONCE 4
+#define TOKENS_OF_TWO_SUMS 4
 
-INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *weights,
+INLINE void dot_quads(int bits, int tokens, int unit, lanes_int *sums, const lanes_int *weights,
                       const unsigned char *codes, size_t stride, int quads)
 {
     (void)bits;
@@ -135,6 +136,9 @@ INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *we
                 _mm512_dpbusd_epi32(sums[i], weights[i % VECTORS * LINEAR_QUADS + quad], word);
         }
     }
+    UNROLL
+    for (int i = 0; i < tokens * VECTORS; i++)
+        sums[i] = (lanes_int)((lanes_u32)sums[i] * (uint32_t)unit);
 }
 
 #define LINEAR_TILE linear_tile_avx512vnni

@@ -11,6 +11,7 @@
 
 #define SIGNED_8_BITS 1
 #define TOKENS_AT_ONCE 4
+#define TOKENS_OF_TWO_SUMS 4
 
 typedef float32x4_t lanes_float;
 typedef int32x4_t lanes_int;
@@ -136,7 +137,7 @@ INLINE int16x8_t multiply_pairs(int8x16_t a, int8x16_t b)
     return vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b));
 }
 
-INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *weights,
+INLINE void dot_quads(int bits, int tokens, int unit, lanes_int *sums, const lanes_int *weights,
                       const unsigned char *codes, size_t stride, int quads)
 {
     (void)bits;
@@ -150,6 +151,9 @@ INLINE void dot_quads(int bits, int tokens, lanes_int *sums, const lanes_int *we
             sums[i] = vpadalq_s16(sums[i], multiply_pairs(weight, vreinterpretq_s8_s32(word)));
         }
     }
+    UNROLL
+    for (int i = 0; i < tokens * VECTORS; i++)
+        sums[i] = (lanes_int)((lanes_u32)sums[i] * (uint32_t)unit);
 }
 
 #define LINEAR_TILE linear_tile_neon

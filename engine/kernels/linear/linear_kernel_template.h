@@ -4,11 +4,14 @@
 //   LINEAR_TILE              the name of the kernel
 //   LANES, VECTORS           outputs of a vector, and how many vectors are computed together
 //   lanes_float, lanes_int, lanes_u32 and functions over them
-//   (engine/kernels/linear/linear_lanes_avx2.h) TOKENS_AT_ONCE           tokens whose sums of
-//   integers are in registers at once dot_quads(bits, tokens, sums, weights, codes, stride, quads)
-//                            sums[token * VECTORS + vector] += products of quads, for that many
-//                            tokens or fewer; weights[vector * LINEAR_QUADS + quad]; `bits` are
-//                            those of the weights' codes, `stride` is between tokens' codes
+//   (engine/kernels/linear/linear_lanes_avx2.h)
+//   TOKENS_AT_ONCE           tokens whose sums of integers are in registers at once; and, where
+//   TOKENS_OF_TWO_SUMS       they are made of two (planes of activations, codes above 4 bits)
+//   dot_quads(bits, tokens, unit, sums, weights, codes, stride, quads)
+//                            sums[token * VECTORS + vector] += unit * products of quads, for that
+//                            many tokens or fewer; weights[vector * LINEAR_QUADS + quad]; `bits`
+//                            are those of the weights' codes, `stride` is between tokens' codes;
+//                            sums are zero before, unless `unit` is 1
 //   SIGNED_8_BITS            8-bit codes of weights enter dot_quads less 128, as signed bytes
 //
 // A unit's weights are unpacked into registers once and meet all tokens of the group.
@@ -263,16 +266,13 @@ INLINE void products(uint32_t type, int planes, int n, const lanes_int *weights,
     lanes_int low_sums[VECTORS];
     weights += first;
     clear(count, sums);
-    dot_quads(bits, n, sums, weights, high, stride, quads);
+    dot_quads(bits, n, planes == 2 ? 256 : 1, sums, weights, high, stride, quads);
     if (planes == 2) {
-        UNROLL
-        for (int i = 0; i < count; i++)
-            sums[i] = shift_left(sums[i], 8);
         if (n > 1) {
-            dot_quads(bits, n, sums, weights, low, stride, quads);
+            dot_quads(bits, n, 1, sums, weights, low, stride, quads);
         } else {
             clear(VECTORS, low_sums);
-            dot_quads(bits, 1, low_sums, weights, low, stride, quads);
+            dot_quads(bits, 1, 1, low_sums, weights, low, stride, quads);
             UNROLL
             for (int v = 0; v < VECTORS; v++)
                 sums[v] = add_int(sums[v], low_sums[v]);
@@ -284,6 +284,12 @@ INLINE void products(uint32_t type, int planes, int n, const lanes_int *weights,
         for (int i = 0; i < count; i++)
             sums[i] = add_int(sums[i], all_int(128 * int_at(sum + i / VECTORS * stride)));
     }
+}
+
+// Sums of one unit in two parts, where the first must stay while the second is made.
+INLINE int tokens_at_once(uint32_t type, int planes)
+{
+    return planes == 1 && code_bits(type) <= 4 ? TOKENS_AT_ONCE : TOKENS_OF_TWO_SUMS;
 }
 
 // Adds a unit's part to the sums of n tokens; n is a constant.
@@ -325,7 +331,7 @@ INLINE void add_pass(uint32_t type, uint32_t scale_type, int planes, size_t toke
     }
     size_t t = 0;
 #define ADD_WHILE_LEFT(n)                                                                          \
-    for (; (n) <= TOKENS_AT_ONCE && t + (n) <= tokens; t += (n))                                   \
+    for (; (n) <= tokens_at_once(type, planes) && t + (n) <= tokens; t += (n))                     \
     add_unit(type, planes, (n), weights, scales, records + t * record_bytes(planes),               \
              y + t * VECTORS)
     ADD_WHILE_LEFT(4);

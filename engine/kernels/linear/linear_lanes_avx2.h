@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #define LANES 8
-#define VECTORS 1
 
 typedef __m256 lanes_float;
 typedef __m256i lanes_int;
