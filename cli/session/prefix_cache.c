@@ -19,13 +19,15 @@ static kvern_status digest_model(const cli_options *options, prefix_cache *cache
                : KVERN_OK;
 }
 
-// Another version may compute other bits.
+// Another version may compute other bits, and so may one that is not released yet.
 static void make_key(prefix_cache *cache)
 {
     const char *version = kvern_version();
     cache->fields[0] = (kvern_store_field){"model", cache->model, strlen(cache->model)};
     cache->fields[1] = (kvern_store_field){"kvern", version, strlen(version)};
-    cache->key = (kvern_store_key){cache->fields, 2};
+    cache->fields[2] =
+        (kvern_store_field){"arithmetic", MODEL_ARITHMETIC, strlen(MODEL_ARITHMETIC)};
+    cache->key = (kvern_store_key){cache->fields, 3};
 }
 
 static void report_file(void *user, kvern_disk_event event, const char *name, const char *why)

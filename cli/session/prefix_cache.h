@@ -16,8 +16,8 @@ typedef struct prefix_cache {
     kvern_store *store;         // NULL: nothing is kept
     kvern_disk_store *disk;     // NULL: not in a directory
     kvern_remote_store *remote; // NULL: not at a server
-    kvern_store_field fields[2];
-    kvern_store_key key;                // the model and this program's version
+    kvern_store_field fields[3];
+    kvern_store_key key;                // the model, this program's version and its arithmetic
     char model[MODEL_FINGERPRINT_TEXT]; // a digest of all its bytes
 } prefix_cache;
 

@@ -66,6 +66,7 @@ static kvern_status load_tensors(model *m, model_progress progress, void *user, 
                            .facts = &m->facts,
                            .executor = &m->executor,
                            .features = m->features,
+                           .precise = model_source_is_precise(m->source),
                            .progress = progress,
                            .user = user,
                            .error = error};

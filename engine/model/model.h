@@ -26,6 +26,10 @@
 
 #include <kvern/kvern.h>
 
+// Raised when any bit of a model's numbers becomes another one: rows that were stored before are
+// not taken up then.
+#define MODEL_ARITHMETIC "2"
+
 #define MODEL_MAX_TYPES 16
 #define MODEL_MAX_LAYERS 1024
 

@@ -13,6 +13,7 @@ struct model_source {
     gguf_file *gguf;          // owned; or NULL:
     safetensors_model *model; // owned
     char *directory;          // of the model; NULL in memory
+    bool precise;
 };
 
 static kvern_status make_source(model_source **out, engine_error *error)
@@ -114,6 +115,16 @@ void model_source_close(model_source *source)
 const weights *model_source_weights(const model_source *source)
 {
     return &source->weights;
+}
+
+void model_source_keep_precise(model_source *source)
+{
+    source->precise = true;
+}
+
+bool model_source_is_precise(const model_source *source)
+{
+    return source->precise;
 }
 
 const gguf_file *model_source_gguf(const model_source *source)

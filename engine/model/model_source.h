@@ -27,6 +27,11 @@ KVERN_CHECK kvern_status model_source_of_safetensors(const char *config, size_t 
                                                      const void *tensors, size_t tensor_bytes,
                                                      model_source **out, engine_error *error);
 
+// Asks for 16 bits of activations in every product with quantized weights, also where 8 are enough
+// for nearly the same predictions (docs/linear.md has the numbers) at half the time of a prompt.
+void model_source_keep_precise(model_source *source);
+bool model_source_is_precise(const model_source *source);
+
 void model_source_close(model_source *source); // NULL is allowed
 
 const weights *model_source_weights(const model_source *source);

@@ -495,10 +495,35 @@ static kvern_status load_vector(const model_loader *loader, const tensor_spec *s
     return KVERN_OK;
 }
 
-static kvern_status create_matrix(model_loader *loader, const linear_source *matrix, linear *out)
+// The matrices that most of a prompt's time goes to read activations in 8 bits, all others in 16:
+// the output, which makes the logits and meets one token of a prompt, latents, and what recurs.
+// So do all of a model with experts, where a small error may choose another one, and types whose
+// models were not measured. docs/linear.md has the divergences.
+static linear_precision precision_of(const model_loader *loader, const tensor_spec *spec,
+                                     const linear_source *matrix)
 {
-    kvern_status status = linear_create(loader->arena, matrix, LINEAR_INT16, loader->features,
-                                        loader->executor, out, loader->error);
+    static const char *const rounded[] = {"attn_q",      "attn_k",   "attn_v", "attn_qkv",
+                                          "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    unsigned layer;
+    char part[MODEL_NAME_BYTES];
+    if (loader->precise || loader->facts->experts.count || matrix->groups.inputs ||
+        matrix->type == ELEMENT_MXFP4 ||
+        sscanf(spec->name, "blk.%u.%95[a-z_].weight", &layer, part) != 2) {
+        return LINEAR_INT16;
+    }
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        if (strcmp(part, rounded[i]) == 0) {
+            return LINEAR_INT8;
+        }
+    }
+    return LINEAR_INT16;
+}
+
+static kvern_status create_matrix(model_loader *loader, const tensor_spec *spec,
+                                  const linear_source *matrix, linear *out)
+{
+    kvern_status status = linear_create(loader->arena, matrix, precision_of(loader, spec, matrix),
+                                        loader->features, loader->executor, out, loader->error);
     if (status == KVERN_OK) {
         loader->formats |= LINEAR_FORMAT_BIT(out->format);
         loader->most_cols = matrix->cols > loader->most_cols ? matrix->cols : loader->most_cols;
@@ -531,7 +556,7 @@ static kvern_status load_turned(model_loader *loader, const tensor_spec *spec,
                               : engine_dequantize(matrix->type, matrix->data, count, values);
     if (status == KVERN_OK) {
         turn_matrix(values, matrix->rows, matrix->cols, values + count);
-        status = create_matrix(loader, &turned, out);
+        status = create_matrix(loader, spec, &turned, out);
     } else {
         status = engine_fail(loader->error, status, "the tensor %.*s cannot be decoded",
                              text_view_shown(matrix->name, 128), matrix->name.data);
@@ -554,7 +579,7 @@ static kvern_status load_matrix(model_loader *loader, const tensor_spec *spec,
     }
     matrix.file = spec->pieces ? NULL : loader->source; // whose pages others need
     matrix.interleave = interleave_of(loader, spec);
-    return create_matrix(loader, &matrix, out);
+    return create_matrix(loader, spec, &matrix, out);
 }
 // Adds a matrix to a stack, behind the last one in the arena.
 static kvern_status load_next(model_loader *loader, const tensor_spec *spec,

@@ -109,6 +109,7 @@ typedef struct model_loader {
     const model_facts *facts;
     const kvern_executor *executor;
     uint32_t features;       // for the products
+    bool precise;            // every matrix reads activations in 16 bits
     model_progress progress; // may be NULL
     void *user;
     engine_error *error;

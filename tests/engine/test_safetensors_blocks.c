@@ -310,7 +310,7 @@ static void blocks_have_the_logits_of_other_forms(void **state)
     }
     assert_memory_equal(logits[OPENAI], logits[MLX], count * sizeof(float));
     double largest = 0, off = 0;
-    for (size_t i = 0; i < count; i++) { // activations are rounded to 16 bits with codes
+    for (size_t i = 0; i < count; i++) { // activations are rounded with codes
         const double exact = (double)logits[FLOATS][i];
         const double difference = fabs(exact - (double)logits[OPENAI][i]);
         largest = fabs(exact) > largest ? fabs(exact) : largest;

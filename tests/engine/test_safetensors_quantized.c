@@ -247,6 +247,7 @@ static void run(const char *config, const void *tensors, size_t bytes, float *lo
         KVERN_OK) {
         fail_msg("%s", error.text);
     }
+    model_source_keep_precise(source);
     assert_int_equal(kvern_context_create(NULL, &context), KVERN_OK);
     if (model_load(source, NULL, context, NULL, NULL, &model, &error) != KVERN_OK) {
         fail_msg("%s", error.text);
@@ -286,7 +287,7 @@ static double largest(const float *a, const float *b, size_t n)
     return most;
 }
 
-// Activations are rounded to 16 bits where weights are quantized.
+// Activations are rounded to 16 bits (model_source_keep_precise) where weights are quantized.
 static void logits_are_those_of_the_same_numbers(void **state)
 {
     (void)state;

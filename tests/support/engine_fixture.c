@@ -46,6 +46,9 @@ engine_fixture engine_fixture_open(const engine_fixture_options *options)
         MUST(model_open(options->path, f.context, NULL, NULL, &f.model, &error));
     } else {
         model_source *source = engine_fixture_source(options->file_data, options->file_bytes);
+        if (options->precise) {
+            model_source_keep_precise(source);
+        }
         MUST(model_load(source, NULL, f.context, NULL, NULL, &f.model, &error));
     }
     f.facts = model_get_facts(f.model);

@@ -16,6 +16,7 @@ typedef struct engine_fixture_options {
     size_t file_bytes;
     kvern_context_options context; // threads, instruction sets, budget, allocator
     kvern_type kv;                 // storage of K and V
+    bool precise;                  // model_source_keep_precise; of file_data
     size_t max_tokens;             // of one forward pass
     size_t max_rows;
 } engine_fixture_options;
