@@ -7,7 +7,10 @@
 #include "src/base/fail.h"
 #include "src/base/sized.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define PROBE_KEYS 64
 
 static const kvern_sized FOUND_SIZES =
     KVERN_SIZED(kvern_remote_found, KVERN_SIZE_TO(kvern_remote_found, reserved));
@@ -133,6 +136,20 @@ static void work_on_first(kvern_remote_reader *reader, kvern_wire *wire)
     pthread_mutex_lock(&store->lock);
 }
 
+// A server that answers may still have some of the keys only (a node of a cluster): keys of many of
+// its slots are asked for. They are never there.
+static kvern_status ask_for_keys(kvern_wire *wire)
+{
+    kvern_status status = kvern_wire_connect(wire);
+    for (int i = 0; i < PROBE_KEYS && !status; i++) {
+        char key[32];
+        const char *get[] = {"GET", key};
+        snprintf(key, sizeof key, "kvern1:probe:%d", i);
+        status = kvern_wire_add(wire, 2, get, NULL);
+    }
+    return status ? status : kvern_wire_skip(wire, PROBE_KEYS);
+}
+
 // Under the lock, likewise.
 static void probe(kvern_remote_store *store, kvern_wire *wire)
 {
@@ -140,7 +157,7 @@ static void probe(kvern_remote_store *store, kvern_wire *wire)
     store->stats.probes++;
     pthread_mutex_unlock(&store->lock);
     kvern_wire_close(wire);
-    const bool answers = kvern_wire_connect(wire) == KVERN_OK;
+    const bool answers = ask_for_keys(wire) == KVERN_OK;
     if (answers)
         kvern_remote_come_up(store);
     pthread_mutex_lock(&store->lock);
