@@ -275,7 +275,8 @@ void schedule_stored_release(const schedule *s, schedule_hit *hit);
 // changed: there is no memory.
 bool schedule_stored_take(schedule *s, schedule_sequence *q, size_t row, schedule_hit *hit);
 
-// The prompt of a row is forwarded, or its request leaves it: the store keeps that.
+// The prompt of a row is forwarded, or its request leaves it: the stores keep that. A prompt that
+// its row serves to its end is published then for other machines alone.
 void schedule_stored_prompt(schedule *s, size_t row);
 void schedule_stored_end(schedule *s, const schedule_sequence *q, size_t row);
 

@@ -173,10 +173,27 @@ static bool any_prefix_serves(const schedule *s, size_t row)
     return kvern_state_min_reusable(s->state, row) == 0;
 }
 
+// Whoever asks another machine for the same need not wait for this answer's end. What was fetched
+// is at the server already; a row that served it here has been published by its own request.
+static bool publish_for_others(schedule *s, size_t row)
+{
+    const schedule_sequence *q = s->rows[row];
+    const int64_t length = kvern_state_length(s->state, row);
+    if (!s->options.remote || !s->shares ||
+        length < (int64_t)q->result.shared_tokens + SCHEDULE_LEAST_FETCHED) {
+        return false;
+    }
+    return kvern_remote_store_publish(s->options.remote, &s->options.store_key, q->tokens,
+                                      (size_t)length, s->state, row, NULL) == KVERN_OK;
+}
+
 void schedule_stored_prompt(schedule *s, size_t row)
 {
     // Another prompt may go on behind this one otherwise than the answer does.
-    if (!any_prefix_serves(s, row) && publish(s, row, s->rows[row]->tokens, KVERN_STORE_NORMAL)) {
+    const bool published = any_prefix_serves(s, row)
+                               ? publish_for_others(s, row)
+                               : publish(s, row, s->rows[row]->tokens, KVERN_STORE_NORMAL);
+    if (published) {
         (void)!schedule_room_renew(s, row); // gives the entry up where that takes the row's room
     }
 }

@@ -152,6 +152,44 @@ static void one_computes_and_another_goes_on(void **state)
     }
 }
 
+// A prompt is there for others as soon as it is computed, while its answer goes on.
+static void a_prompt_is_shared_before_its_answer_ends(void **state)
+{
+    (void)state;
+    static asked first, other_one;
+    machine m, other;
+    size_t bytes;
+    data = schedule_bed_file(false, 0, 2, &bytes); // without windows: rows serve all beginnings
+    const engine_fixture_options options = engine_fixture_default(data, bytes);
+    alone = engine_fixture_open(&options);
+    open_machine(&m, bytes, remote_url(), 20000, 0);
+    prepare(&m, &first, PROMPT, 60);
+    asked_submit(&first, m.schedule);
+    while (first.taken == 0) {
+        assert_true(schedule_step(m.schedule));
+    }
+    kvern_remote_store_flush(m.store);
+    assert_int_equal(remote_stats(m.store).publications, 1);
+    open_machine(&other, bytes, remote_url(), 20000, 0);
+    serve(&other, &other_one, PROMPT + 40);
+    assert_int_equal(first.ends, 0);
+    assert_int_equal(other_one.result.stored_tokens, PROMPT);
+    assert_true(other_one.result.from_remote);
+    while (schedule_step(m.schedule)) {
+    }
+    asked_expect_alone(&first, &alone, CONTEXT, m.options.chunk);
+    kvern_remote_store_flush(m.store);
+    assert_int_equal(remote_stats(m.store).publications, 2);
+    // What was fetched but for a few tokens is not published again before its end.
+    kvern_remote_store_flush(other.store);
+    assert_int_equal(remote_stats(other.store).publications, 1);
+    asked_free(&first);
+    asked_free(&other_one);
+    close_machine(&other);
+    close_machine(&m);
+    free_model();
+}
+
 // What is near has as much: nothing is fetched.
 static void what_is_near_is_not_fetched(void **state)
 {
@@ -328,9 +366,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(one_computes_and_another_goes_on),   TEST(what_is_near_is_not_fetched),
-        TEST(random_requests_are_those_alone),    TEST(a_fetch_stalls_nobody_else),
-        TEST(a_waiting_request_can_be_cancelled), TEST(a_server_that_is_killed_costs_no_request),
+        TEST(one_computes_and_another_goes_on),
+        TEST(a_prompt_is_shared_before_its_answer_ends),
+        TEST(what_is_near_is_not_fetched),
+        TEST(random_requests_are_those_alone),
+        TEST(a_fetch_stalls_nobody_else),
+        TEST(a_waiting_request_can_be_cancelled),
+        TEST(a_server_that_is_killed_costs_no_request),
     };
     return remote_can_test() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }
