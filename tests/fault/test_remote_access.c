@@ -114,7 +114,7 @@ static bool has_tls(void)
         return false;
     }
     if (system("redis-server --tls-port 1 --port 0 --tls-cert-file /nowhere 2>&1 "
-               "| grep -q 'Bad directive'") == 0) {
+               "| grep -qE 'Bad directive|TLS support'") == 0) {
         printf("skipped: redis-server has no TLS\n");
         return false;
     }

@@ -55,6 +55,11 @@ static void start(const way *w)
 {
     static const char *const logged[] = {"--appendonly", "yes", "--appendfsync", "no", NULL};
     remote_start(w->keeps_data ? logged : NULL);
+    for (bool loads = true; loads;) { // it answers before it has read its log
+        redisReply *reply = remote_ask("PING");
+        loads = reply->type == REDIS_REPLY_ERROR;
+        freeReplyObject(reply);
+    }
 }
 
 // What is lent of it is right; returns how much.
