@@ -137,12 +137,12 @@ static void check_bed(bed *b, uint64_t seed)
 static void answers_are_those_of_requests_alone(void **state)
 {
     (void)state;
-    const uint64_t rounds = check_is_long() ? 50 : 2;
+    const int rounds = check_repetitions(2, 50);
     for (size_t i = 0; i < storage_count; i++) {
         const kvern_storage wishes = schedule_bed_wishes(&storages[i]);
         bed b = open_llama(NULL, &wishes);
-        for (uint64_t round = 0; round < rounds; round++) {
-            check_bed(&b, check_seed() + 100 * i + round);
+        for (int round = 0; round < rounds; round++) {
+            check_bed(&b, check_seed() + 100 * i + (uint64_t)round);
         }
         close_bed(&b);
     }
@@ -152,7 +152,7 @@ static void answers_are_those_of_requests_alone(void **state)
 static void windows_too(void **state)
 {
     (void)state;
-    const uint64_t rounds = check_is_long() ? 50 : 2;
+    const int rounds = check_repetitions(2, 50);
     for (size_t i = 0; i < storage_count; i++) {
         if (i % 5 != 0 && storages[i].start == KVERN_NO_START) {
             continue;
@@ -161,8 +161,8 @@ static void windows_too(void **state)
         bed b = {0};
         b.data = schedule_bed_file(true, 0, 2, &b.bytes);
         open_engines(&b, NULL, &wishes);
-        for (uint64_t round = 0; round < rounds; round++) {
-            check_bed(&b, check_seed() + 100 * i + round);
+        for (int round = 0; round < rounds; round++) {
+            check_bed(&b, check_seed() + 100 * i + (uint64_t)round);
         }
         close_bed(&b);
     }

@@ -153,7 +153,9 @@ static void answers_are_those_of_requests_alone(void **state)
     for (size_t i = 0; i < 4 * storage_count; i++) {
         const storage *s = &storages[i / 4];
         const bool gemma = i % 2;
-        if (gemma && s->start == KVERN_NO_START && i / 4 % 3 != 0) {
+        const bool every_third = i / 4 % 3 == 0;
+        const bool few = HAS_SANITIZER && !check_is_long();
+        if (!every_third && (few || (gemma && s->start == KVERN_NO_START))) {
             continue;
         }
         bed b = open_bed(gemma, s, i / 2 % 2 ? SELF : OTHER, NULL);

@@ -21,7 +21,7 @@ static void open_side(test_random *random, twin_side *side, uint64_t budget)
 static void refused_calls_change_nothing(void **state)
 {
     (void)state;
-    const int programs = check_is_long() ? 3000 : 40;
+    const int programs = check_repetitions(40, 3000);
     uint64_t calls = 0, refused = 0;
     for (int i = 0; i < programs; i++) {
         const uint64_t seed = check_seed() + (uint64_t)i * 1000003;

@@ -410,13 +410,13 @@ static void run_sequences(int sequences, bool precise)
 static void random_operations_equal_the_naive_cache(void **state)
 {
     (void)state;
-    run_sequences(check_is_long() ? 3000 : 40, false);
+    run_sequences(check_repetitions(40, 3000), false);
 }
 
 static void so_they_do_where_positions_are_kept_precise(void **state)
 {
     (void)state;
-    run_sequences(check_is_long() ? 2000 : 25, true);
+    run_sequences(check_repetitions(25, 2000), true);
 }
 
 int main(void)

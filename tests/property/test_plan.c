@@ -240,7 +240,7 @@ static void check_reserved(const model *m, uint64_t seed, double *ratio)
 static void planned_bytes_are_enough(void **state)
 {
     (void)state;
-    const int programs = check_is_long() ? 3000 : 60;
+    const int programs = check_repetitions(60, 3000);
     double sum = 0;
     for (int i = 0; i < programs; i++) {
         const uint64_t seed = check_seed() + (uint64_t)i * 1000003;
@@ -398,7 +398,7 @@ static void rows_of_different_plans(void **state)
 static void round_limits_are_exact(void **state)
 {
     (void)state;
-    const int programs = check_is_long() ? 2000 : 60;
+    const int programs = check_repetitions(60, 2000);
     for (int i = 0; i < programs; i++) {
         test_random random = test_random_seed(check_seed() + (uint64_t)i * 7919);
         model m;

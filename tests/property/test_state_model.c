@@ -698,7 +698,7 @@ static void operate(world *w)
 static void random_steps_equal_the_naive_caches(void **state)
 {
     (void)state;
-    const int sequences = check_is_long() ? 3000 : 40;
+    const int sequences = check_repetitions(40, 3000);
     for (int s = 0; s < sequences; s++) {
         world *w = malloc(sizeof *w);
         assert_non_null(w);

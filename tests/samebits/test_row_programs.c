@@ -733,7 +733,7 @@ static void operate(world *w)
 static void every_row_equals_its_solo_run(void **state)
 {
     (void)state;
-    const int programs = check_is_long() ? 2000 : 24;
+    const int programs = check_repetitions(24, 2000);
     for (int i = 0; i < programs; i++) {
         world *w = malloc(sizeof *w);
         assert_non_null(w);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/check.h"
 
+#include "tests/support/sanitizer.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -68,4 +70,11 @@ int check_is_long(void)
 {
     const char *wish = getenv("KVERN_TEST_LONG");
     return wish && wish[0] && wish[0] != '0';
+}
+
+int check_repetitions(int usually, int most)
+{
+    if (check_is_long())
+        return most;
+    return HAS_SANITIZER ? (usually + 2) / 3 : usually;
 }

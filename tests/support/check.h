@@ -35,4 +35,9 @@ uint64_t check_seed(void);
 // Whether KVERN_TEST_LONG asks for the long form of the tests.
 int check_is_long(void);
 
+// How often a random test repeats itself: `most` times in its long form; else `usually`, or a third
+// of that with a sanitizer, which takes several times as long for each: the whole number is the
+// other builds'.
+int check_repetitions(int usually, int most);
+
 #endif
