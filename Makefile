@@ -62,6 +62,7 @@ test: test-builds
 
 # Hours instead of minutes: longer random sequences, fuzzing, and the whole model under emulation.
 test-long: test-builds models
+	for folder in $(TEST_FOLDERS); do cmake --build $$folder --target long_tests || exit 1; done
 	KVERN_TEST_LONG=1 KVERN_FUZZ_SECONDS=3600 tools/run-tests $(TEST_FOLDERS)
 
 test-builds:

@@ -69,9 +69,6 @@ if(KVERN_SANITIZE MATCHES "address")
         list(APPEND KERNEL_SANITIZE_FLAGS --param asan-instrumentation-with-call-threshold=400)
     endif()
 endif()
-if(KVERN_FUZZ)
-    list(APPEND KERNEL_SANITIZE_FLAGS -fno-sanitize=fuzzer-no-link)
-endif()
 
 set(VECTORS_OF_512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
                    -mprefer-vector-width=512)

@@ -45,6 +45,7 @@ if(KVERN_TLS)
 else()
     list(FILTER KVERN_GLOB EXCLUDE REGEX "/src/store/remote/tls\\.c$")
 endif()
+kvern_set_coverage(${KVERN_GLOB})
 kvern_set_isa_flags(KVERN_SOURCES ${KVERN_GLOB})
 
 find_package(Threads REQUIRED)

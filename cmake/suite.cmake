@@ -38,7 +38,7 @@ endforeach()
 
 # The Python environment and the model are made by tests of their own, once, when needed.
 add_test(NAME oracle/setup COMMAND ${TOOLS}/oracle-python --version)
-set_tests_properties(oracle/setup PROPERTIES LABELS oracle FIXTURES_SETUP oracle)
+set_tests_properties(oracle/setup PROPERTIES LABELS oracle COST 500 FIXTURES_SETUP oracle)
 file(GLOB ORACLES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/oracle/test_*.py)
 foreach(file IN LISTS ORACLES)
     if(NOT TARGET kvern_program)
@@ -48,10 +48,10 @@ foreach(file IN LISTS ORACLES)
     string(REGEX REPLACE "^test_" "" name ${name})
     add_test(NAME oracle/${name}
              COMMAND ${TOOLS}/oracle-python ${file} $<TARGET_FILE:kvern_program>)
-    set_tests_properties(oracle/${name} PROPERTIES LABELS oracle PROCESSORS 2
+    set_tests_properties(oracle/${name} PROPERTIES LABELS oracle COST 500
                          FIXTURES_REQUIRED oracle)
 endforeach()
 
 # The page at / in a real browser (chromium, from tools/setup test); 77 says that there is none.
 add_test(NAME page/mock COMMAND python3 ${PROJECT_SOURCE_DIR}/tests/page/test_page_mock.py)
-set_tests_properties(page/mock PROPERTIES LABELS page SKIP_RETURN_CODE 77)
+set_tests_properties(page/mock PROPERTIES LABELS page SKIP_RETURN_CODE 77 COST 60)

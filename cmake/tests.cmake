@@ -9,6 +9,9 @@ if(NOT KVERN_FILES)
     message(FATAL_ERROR "The tests need KVERN_FILES; -DKVERN_TESTS=OFF does without")
 endif()
 find_library(MPFR_LIBRARY mpfr)
+# Hundreds of programs are linked: lld takes half the time.
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=lld KVERN_HAS_LLD)
 
 # Tests that run again with narrower instruction sets, by KVERN_CPU: those that compute with
 # whatever a context chose. The library's own tests choose among all variants themselves.
@@ -17,13 +20,20 @@ set(REPEATED "^digest/|^engine/(same_bits|llama)$")
 string(CONCAT NOT_QUICK
     "^engine/(schedule|schedule_draft|schedule_model|speculate|speculate_model|same_bits"
     "|same_bits_model)$|^property/cache_model$|^samebits/library$|^fault/refused_programs$"
-    "|^cli/(batch|bench)$")
+    "|^samebits/sharing$|^unit/rotated_quality$|^cli/(batch|bench)$")
 # The rest takes minutes under qemu, and is left to make test-long there.
 set(QUICK_EMULATED
     "^(base|digest)/|^kernels/softmax|^math/(arrays|fpenv|half|lanes)"
     "|^unit/(arguments|export|facts|fault_numbers|fault_rows|float_environment|storage)$"
     "|^engine/(linear|ops|utf8|tokenizer)$")
 string(CONCAT QUICK_EMULATED ${QUICK_EMULATED})
+
+# Programs of tests that are left to make test-long, which builds this target.
+add_custom_target(long_tests)
+function(leave_to_long target)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(long_tests ${target})
+endfunction()
 
 # Timeouts are CTest's (tools/run-tests chooses one by the tier). Sanitizers stop at a finding.
 function(set_common_properties name labels)
@@ -33,25 +43,25 @@ function(set_common_properties name labels)
         "UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=halt_on_error=1;${leaks};${ARGN}")
 endfunction()
 
-# kvern_add_test(<area> <name> <command>...): the test <prefix><area>/<name>, and the same for each
-# narrower instruction set where that can make a difference.
-function(kvern_add_test area name)
+# kvern_add_test(<area> <name> <target> <command>...): the test <prefix><area>/<name>, which needs a
+# target, and the same for each narrower instruction set where that can make a difference.
+function(kvern_add_test area name target)
     set(full_name ${KVERN_TEST_PREFIX}${area}/${name})
     if(CMAKE_CROSSCOMPILING AND area STREQUAL "cli")
+        leave_to_long(${target})
         return() # these run the program themselves, without the emulator
     endif()
     set(labels ${area})
     if(full_name MATCHES "thread")
         list(APPEND labels threads)
     endif()
-    if(CMAKE_CROSSCOMPILING AND NOT "${area}/${name}" MATCHES "${QUICK_EMULATED}")
-        list(APPEND labels long)
-    endif()
     # With checks on every access, a whole model takes long, and typing at a program that lags is
     # no steady test.
-    if(KVERN_SANITIZE AND
-       "${area}/${name}" MATCHES "^(engine/(same_bits|speculate|schedule)_model|cli/conversation)$")
+    if((CMAKE_CROSSCOMPILING AND NOT "${area}/${name}" MATCHES "${QUICK_EMULATED}") OR
+       (KVERN_SANITIZE AND "${area}/${name}" MATCHES
+        "^(engine/(same_bits|speculate|schedule)_model|cli/conversation)$"))
         list(APPEND labels long)
+        leave_to_long(${target})
     endif()
     set(quick quick)
     if("${area}/${name}" MATCHES "${NOT_QUICK}")
@@ -59,6 +69,14 @@ function(kvern_add_test area name)
     endif()
     add_test(NAME ${full_name} COMMAND ${ARGN})
     set_common_properties(${full_name} "${labels};${quick}")
+    # Until CTest has measured them, the slowest begin first, so that none is left alone at the end.
+    if("${area}/${name}" MATCHES "${NOT_QUICK}")
+        set(cost 50)
+        if(KVERN_SANITIZE)
+            set(cost 100)
+        endif()
+        set_property(TEST ${full_name} PROPERTY COST ${cost})
+    endif()
     if(KVERN_TEST_PREFIX OR NOT full_name MATCHES "${REPEATED}")
         return()
     endif()
@@ -77,6 +95,9 @@ target_include_directories(kvern_test_support PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_definitions(kvern_test_support PUBLIC
                            KVERN_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(kvern_test_support PUBLIC kvern_flags kvern_static PkgConfig::CMOCKA m)
+if(KVERN_HAS_LLD)
+    target_link_options(kvern_test_support PUBLIC -fuse-ld=lld)
+endif()
 if(TARGET kvern_engine)
     target_link_libraries(kvern_test_support PUBLIC kvern_engine)
 endif()
@@ -120,7 +141,7 @@ foreach(file IN LISTS TEST_SOURCES)
     if(area STREQUAL "cli")
         target_link_libraries(${target} PRIVATE kvern_cli)
     endif()
-    kvern_add_test(${area} ${name} ${target})
+    kvern_add_test(${area} ${name} ${target} ${target})
     if(area STREQUAL "cli" AND TEST ${KVERN_TEST_PREFIX}${area}/${name})
         add_dependencies(${target} kvern_program kvern_bench) # which these tests run
         set_property(TEST ${KVERN_TEST_PREFIX}${area}/${name} APPEND PROPERTY ENVIRONMENT
@@ -141,12 +162,9 @@ if(TARGET kvern_program AND NOT CMAKE_CROSSCOMPILING)
            (name MATCHES "remote" AND NOT KVERN_REDIS))
             continue()
         endif()
-        kvern_add_test(server ${name} ${Python3_EXECUTABLE} -B ${file})
+        kvern_add_test(server ${name} server_models ${Python3_EXECUTABLE} -B ${file})
         # 77: what it needs besides is not there, and it says what.
         set_property(TEST ${KVERN_TEST_PREFIX}server/${name} PROPERTY SKIP_RETURN_CODE 77)
-        if(name STREQUAL "page") # a browser has two processors' work
-            set_property(TEST ${KVERN_TEST_PREFIX}server/${name} PROPERTY PROCESSORS 2)
-        endif()
         set_property(TEST ${KVERN_TEST_PREFIX}server/${name} APPEND PROPERTY ENVIRONMENT
                      KVERN_PROGRAM=$<TARGET_FILE:kvern_program>
                      KVERN_SERVER_MODELS=$<TARGET_FILE:server_models>)
@@ -164,7 +182,7 @@ if(TARGET kvern_engine AND NOT KVERN_SANITIZE STREQUAL "thread")
         endif()
         add_executable(replay_${name} ${file} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c)
         target_link_libraries(replay_${name} PRIVATE kvern_test_support kvern_server)
-        kvern_add_test(fuzz replay_${name}
+        kvern_add_test(fuzz replay_${name} replay_${name}
                        replay_${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
         if(KVERN_FUZZ)
             add_executable(${program} ${file})
@@ -198,7 +216,8 @@ if(NOT KVERN_SANITIZE STREQUAL "thread")
     add_executable(kvern_digest ${PROJECT_SOURCE_DIR}/tests/digest/digest.c)
     target_include_directories(kvern_digest PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(kvern_digest PRIVATE kvern_flags kvern_static)
-    kvern_add_test(digest library kvern_digest ${PROJECT_SOURCE_DIR}/tests/golden/digest.txt)
+    kvern_add_test(digest library kvern_digest
+                   kvern_digest ${PROJECT_SOURCE_DIR}/tests/golden/digest.txt)
 endif()
 
 if(CMAKE_CROSSCOMPILING AND TARGET kvern_program)
