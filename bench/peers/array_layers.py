@@ -104,7 +104,8 @@ class Attention:
         if self.bits:
             from mlx_lm.models.base import quantized_scaled_dot_product_attention
 
-            return quantized_scaled_dot_product_attention(self.queries, keys, values, self.scale, mask, GROUP_SIZE,
+            queries = self.ops.xp.array(self.queries)  # which it multiplies in place
+            return quantized_scaled_dot_product_attention(queries, keys, values, self.scale, mask, GROUP_SIZE,
                                                           self.bits)
         return self.ops.xp.fast.scaled_dot_product_attention(self.queries, keys, values, scale=self.scale, mask=mask)
 
