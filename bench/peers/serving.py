@@ -34,13 +34,17 @@ def parse_arguments(arguments):
     parser.add_argument("model")
     parser.add_argument("--server", choices=("kvern", "llama"), required=True)
     parser.add_argument("--clients", type=int, required=True)
-    parser.add_argument("--requests", type=int, default=2, help="of each client; default: %(default)s")
+    parser.add_argument("--parallel", type=int, help="answers that Kvern makes at once; default: as many as clients")
+    parser.add_argument("--requests", type=int, help="of each client; default: 2, and 8 of all at least")
     parser.add_argument("--shared", action="store_true")
     parser.add_argument("--prompt", type=int, default=128, help="words; default: %(default)s")
     parser.add_argument("--tokens", type=int, default=32, help="default: %(default)s")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", action="store_true", help="nothing else is printed anyway")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.parallel = 1 if options.server == "llama" else options.parallel or options.clients
+    options.requests = options.requests or max(2, 8 // options.clients)
+    return options
 
 
 def free_port():
@@ -50,9 +54,9 @@ def free_port():
 
 
 def start(options, port):
-    """Both have contexts for all clients; llama.cpp's server of this package has one sequence."""
+    """Both have room for all clients; llama.cpp's server of this package makes one answer at a time."""
     if options.server == "kvern":
-        command = [options.program, "serve", options.model, "--port", port, "--parallel", options.clients,
+        command = [options.program, "serve", options.model, "--port", port, "--parallel", options.parallel,
                    "--queue", options.clients, "-t", options.threads, "--ctx", 2048, "--quiet"]
     else:
         command = [PEERS / "python", "-m", "llama_cpp.server", "--model", options.model, "--port", port,
@@ -146,7 +150,8 @@ def summary(options, results, seconds, used):
     pieces = sum(map(len, results))
     busiest = sum(sorted(used.values())[-options.threads:])
     return {
-        "server": options.server, "clients": options.clients, "shared": options.shared, "threads": options.threads,
+        "server": options.server, "clients": options.clients, "parallel": options.parallel,
+        "shared": options.shared, "threads": options.threads,
         "prompt_words": options.prompt, "tokens": options.tokens, "requests": len(results), "seconds": seconds,
         "pieces": pieces, "tokens_per_s": pieces / seconds,
         "first_token_s": {"median": statistics.median(first), "p95": percentile(first, 0.95)},

@@ -2,6 +2,7 @@
 // /metrics: Prometheus' text format. Names and meanings are vLLM's where there is the same.
 
 #include "server/api/api.h"
+#include "server/worker/snapshot.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -138,6 +139,62 @@ static void put_store(page *p, const worker_facts *f)
     }
 }
 
+static void put_remote_lookups(page *p, const kvern_store_lookups *lookups)
+{
+    const struct {
+        const char *name;
+        uint64_t count;
+    } results[] = {{"full", lookups->full_hits},
+                   {"partial", lookups->partial_hits},
+                   {"miss", lookups->misses}};
+    put_head(p, "remote_store_lookups_total", "counter",
+             "Prompts that were looked for, by result.");
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
+        put(p, "kvern_remote_store_lookups_total{result=\"%s\"} %" PRIu64 "\n", results[i].name,
+            results[i].count);
+    }
+    put_counter(p, "remote_store_hit_tokens_total", lookups->tokens_lent,
+                "Tokens that came of them.");
+}
+
+static void put_seconds(page *p, const char *name, double seconds, const char *help)
+{
+    put_head(p, name, "counter", help);
+    put(p, "kvern_%s %.17g\n", name, seconds);
+}
+
+// The store that machines share.
+static void put_remote(page *p, const worker_facts *f)
+{
+    const kvern_remote_store_stats *stats = &f->remote;
+    if (!f->has_remote) {
+        return;
+    }
+    put_gauge(p, "remote_store_up", (double)stats->is_reachable, "Its server answers.");
+    put_counter(p, "remote_store_outages_total", stats->outages, "Times that it did not.");
+    put_seconds(p, "remote_store_down_seconds_total", stats->down_seconds,
+                "How long it was left alone.");
+    put_remote_lookups(p, &stats->lookups);
+    put_seconds(p, "remote_store_fetch_seconds_total", stats->fetch_seconds, "Of lookups.");
+    put_counter(p, "remote_store_fetched_bytes_total", stats->fetched_bytes, "Bytes fetched.");
+    put_counter(p, "remote_store_damaged_total", stats->damaged,
+                "Values that were not what they should be.");
+    put_gauge(p, "remote_store_queued", (double)stats->queued, "Prefixes that wait to be written.");
+    put_counter(p, "remote_store_publications_total", stats->publications,
+                "Prefixes that were written.");
+    put_counter(p, "remote_store_written_bytes_total", stats->written_bytes, "Bytes of them.");
+    put_counter(p, "remote_store_dropped_total", stats->dropped,
+                "Prefixes that were not, since the queue was full or the server did not answer.");
+    put_counter(p, "remote_store_failures_total", stats->failures + stats->refused,
+                "Prefixes that were not for another reason, or lack of room.");
+    put_counter(p, "remote_store_evictions_total", stats->evictions, "Values that went for room.");
+    put_head(p, "remote_store_errors_total", "counter", "What went wrong on connections.");
+    for (int i = 0; i < KVERN_REMOTE_ERRORS; i++) {
+        put(p, "kvern_remote_store_errors_total{kind=\"%s\"} %" PRIu64 "\n",
+            snapshot_remote_errors[i], stats->errors[i]);
+    }
+}
+
 static void put_http(page *p, api *a)
 {
     const http_server *http = atomic_load(&a->http);
@@ -171,6 +228,7 @@ void api_metrics(api *a, const http_request *request, http_task *task, http_repl
     put_ends(&p, &facts.measures);
     put_times(&p, &facts.measures);
     put_store(&p, &facts);
+    put_remote(&p, &facts);
     put_http(&p, a);
     *reply = (http_reply){.status = p.failed ? 503 : 200, .type = METRICS_TYPE, .body = p.text};
 }

@@ -10,6 +10,9 @@
 void snapshot_facts(const schedule *s, const worker_options *options, const measures *m,
                     worker_facts *out);
 
+// Names of what went wrong on connections to the store that machines share, by kvern_remote_error.
+extern const char *const snapshot_remote_errors[KVERN_REMOTE_ERRORS];
+
 // Appends what GET /cache answers (docs/server.md). False: no memory.
 bool snapshot_write(const schedule *s, const worker_options *options, const job *jobs,
                     const worker_facts *facts, text_buffer *out);

@@ -307,4 +307,7 @@ void worker_look(worker *w, worker_facts *out)
     out->draining = w->draining;
     out->queued = w->answers > out->running ? w->answers - out->running : 0;
     pthread_mutex_unlock(&w->lock);
+    if (out->has_remote) { // it goes on between steps
+        (void)!kvern_remote_store_get_stats(w->options.schedule.remote, &out->remote);
+    }
 }

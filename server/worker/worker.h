@@ -64,7 +64,8 @@ typedef struct worker_facts {
     kvern_memory memory;
     kvern_store_stats store;
     kvern_disk_store_stats disk;
-    bool has_store, has_disk;
+    kvern_remote_store_stats remote; // of the moment when it is looked at
+    bool has_store, has_disk, has_remote;
     size_t queued, running; // answers
     size_t most_rows, most_queued;
     double kv_usage; // of the budget or of what rows could take; from 0 to 1

@@ -98,6 +98,44 @@ class SharedStore(unittest.TestCase):
             self.assertGreaterEqual(cached(answer), 128)
             self.expect_alone(answer, TEXT + "more")
 
+    def metrics(self, server):
+        lines = server.get("/metrics").body.decode().splitlines()
+        return {line.split()[0].removeprefix("kvern_remote_store_"): float(line.split()[1])
+                for line in lines if line.startswith("kvern_remote_store_")}
+
+    def test_what_servers_say_of_the_store(self):
+        with Server("random", "--store", URL) as one, Server("random", "--store", URL) as two:
+            self.assertEqual(one.complete(TEXT, **GREEDY).status, 200)
+            one.wait_for(lambda: self.metrics(one)["queued"] == 0
+                         and self.metrics(one)["publications_total"] >= 1, "it is written")
+            second = two.complete(TEXT + "more", **GREEDY)
+            wrote, read = self.metrics(one), self.metrics(two)
+            self.assertEqual((wrote["up"], read["up"]), (1, 1))
+            self.assertEqual(wrote['lookups_total{result="miss"}'], 1)
+            self.assertGreater(wrote["written_bytes_total"], 1000)
+            hits = read['lookups_total{result="full"}'] + read['lookups_total{result="partial"}']
+            self.assertEqual(hits, 1)
+            self.assertEqual(read["hit_tokens_total"], cached(second))
+            self.assertGreater(read["fetched_bytes_total"], 1000)
+            self.assertGreater(read["fetch_seconds_total"], 0)
+            told = two.get("/cache").json()["remote"]
+            self.assertIs(told["reachable"], True)
+            self.assertEqual((told["lookups"], told["tokens_lent"]), (1, cached(second)))
+            self.assertEqual(told["fetched_bytes"], read["fetched_bytes_total"])
+            self.assertEqual(set(told["errors"].values()), {0})
+            self.redis.kill()
+            self.assertEqual(two.complete("b" + TEXT, **GREEDY).status, 200)
+            two.wait_for(lambda: self.metrics(two)["up"] == 0, "it is seen")
+            down = self.metrics(two)
+            self.assertEqual(down["outages_total"], 1)
+            self.assertGreater(sum(value for name, value in down.items() if "errors" in name), 0)
+            self.assertIs(two.get("/cache").json()["remote"]["reachable"], False)
+
+    def test_no_store_says_nothing(self):
+        with Server("random") as server:
+            self.assertEqual(self.metrics(server), {})
+            self.assertIsNone(server.get("/cache").json()["remote"])
+
     def test_the_store_is_killed_in_the_middle(self):
         with Server("random", "--store", URL) as server:
             self.expect_alone(server.complete(TEXT, **GREEDY), TEXT)
