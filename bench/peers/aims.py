@@ -5,6 +5,7 @@ import dataclasses
 import statistics
 
 from report_models import best_peers, memory_share
+from serving_cells import FEW_ANSWERS, serving_ratios
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,8 +285,23 @@ def start_aims(results):
     ]
 
 
+def serving_aims(results):
+    """All three in the same cells."""
+    cells = [(ours, results.peer_serving.get((clients, shared)))
+             for (clients, shared, parallel), ours in sorted(results.serving.items()) if parallel == FEW_ANSWERS]
+    better = [serving_ratios(ours, peer) for ours, peer in cells if peer]
+    where = f"1, 8, 32 clients, shared prompts and others, `kvern serve --parallel {FEW_ANSWERS}` against llama.cpp's"
+    return [
+        *(Aim(f"{where}: {what}", wanted, "x", tuple(ratios[name] for ratios in better))
+          for name, what, wanted in (("throughput", "tokens per second", 3), ("first", "time to the first token", 2),
+                                     ("between", "time between tokens", 1))),
+        Aim("3% over the part of the server's processor time that HTTP takes", 1, "x",
+            tuple(0.03 / max(ours["other_threads_share"], 1e-6) for ours in results.serving.values())),
+    ]
+
+
 def all_aims(results):
     return [*roofline_aims(results), *peer_aims(results), *thread_aims(results), *model_aims(results),
             *quantized_aims(results), *second_model_aims(results), *row_aims(results), *storage_aims(results),
             *code_aims(results), *layer_aims(results), *store_aims(results), *strongest_aims(results),
-            *read_aims(results), *start_aims(results)]
+            *serving_aims(results), *read_aims(results), *start_aims(results)]

@@ -18,6 +18,7 @@ from aims import PRESET_PEERS, all_aims
 from report_layers import LAYERS_TITLE, LONG_TITLE, READS_TITLE, layers_part, long_part, reads_part
 from report_models import MODEL_TITLES, START_TITLE, model_parts, start_part
 from results import Results
+from serving_cells import serving_ratios
 from summary import rows_of, sections_of, short_part
 from tables import (CACHE_FOOTNOTE, CACHE_MARK, WARNING, duration, foreign_text, measured_on, milliseconds, range_text,
                     ratio_text, table, thread_text, warning_part)
@@ -442,32 +443,34 @@ def store_part(results):
 SERVING_TITLE = "The server"
 
 
-def serving_row(clients, shared, servers):
+def serving_row(clients, shared, parallel, ours, peer):
     """Kvern's figures, and how many times better than the peer's they are."""
-    ours, peer = servers["kvern"], servers.get("llama")
-    cells = [str(clients), "shared" if shared else "of their own"]
-    for get in (lambda data: data["tokens_per_s"], lambda data: 1e3 * data["first_token_s"]["median"],
-                lambda data: 1e3 * data["between_tokens_s"]["mean"], lambda data: data["processor_s"] / data["pieces"]):
-        ratio = get(peer) / get(ours) if peer else 0
-        cells += [f"{get(ours):.3g}", ratio_text(1 / ratio if len(cells) == 2 else ratio) if peer else "-"]
+    cells = [str(clients), "shared" if shared else "of their own", str(parallel)]
+    better = serving_ratios(ours, peer) if peer else {}
+    for name, text in (("throughput", f"{ours['tokens_per_s']:.3g}"),
+                       ("first", f"{1e3 * ours['first_token_s']['median']:.3g}"),
+                       ("between", f"{1e3 * ours['between_tokens_s']['mean']:.3g}"),
+                       ("processor", f"{ours['processor_s'] / ours['pieces']:.3g}")):
+        cells += [text, ratio_text(better[name]) if peer else "-"]
     return [*cells, f"{100 * ours['other_threads_share']:.1f}%"]
 
 
 def serving_part(results):
     """`kvern serve` beside llama.cpp's server of the same package."""
     steps = results.serving_steps
-    rows = [serving_row(*key, servers) for key, servers in sorted(results.serving.items()) if "kvern" in servers]
+    rows = [serving_row(*key, ours, results.peer_serving.get(key[:2])) for key, ours in sorted(results.serving.items())]
     if not rows:
         return ""
-    one = next(data for servers in results.serving.values() for data in servers.values())
+    one = next(iter(results.serving.values()))
     facts = (f"`bench/peers/serving.py`: SmolLM2, {thread_text(one['threads'])}, prompts of {one['prompt_words']} "
              f"words and {one['tokens']} tokens of answer, streamed; clients ask one time after the other and run on "
-             "the same processors. The peer is the server of llama-cpp-python, which makes one answer at a time. "
-             "Behind each figure is how many times better than the peer's it is. HTTP is the part of the server's "
-             "processor time that threads without a forward pass took. "
+             "the same processors. The peer is the server of llama-cpp-python, which makes one answer at a time, so "
+             "that its tokens come fast once an answer begins; Kvern makes up to `--parallel` at once, the others "
+             "wait. Behind each figure is how many times better than the peer's it is. HTTP is the part of the "
+             "server's processor time that threads without a forward pass took. "
              f"{', '.join(steps.dates)}, commit {', '.join(steps.commits)}; others took "
              f"{foreign_text(steps) if steps.foreign_shares else '?'} of the processors' time.\n")
-    head = ["clients", "prompts", "tokens/s", "", "ms to the first token", "", "ms between tokens", "",
+    head = ["clients", "prompts", "`--parallel`", "tokens/s", "", "ms to the first token", "", "ms between tokens", "",
             "processor s per token", "", "HTTP"]
     return "\n".join(part for part in (f"## {SERVING_TITLE}\n", facts, warning_part(steps), table(head, rows)) if part)
 

@@ -266,10 +266,15 @@ class Results:
         self.long = parts["overhead-long"]  # the same calls at many positions
         self.first = sorted(parts["overhead-first"], key=lambda data: data["threads"])
 
-        # Servers by what was asked of them: clients, whether their prompts begin alike.
-        self.serving = {}
+        # Servers by what was asked of them: clients, whether their prompts begin alike; of ours by how many answers
+        # it makes at once.
+        self.serving, self.peer_serving = {}, {}
         for data in parts["serving"]:
-            self.serving.setdefault((data["clients"], data["shared"]), {})[data["server"]] = data
+            asked = data["clients"], data["shared"]
+            if data["server"] == "kvern":
+                self.serving[*asked, data["parallel"]] = data
+            else:
+                self.peer_serving[asked] = data
 
         # What kvern bench store says, by its parts; files and first tokens by threads.
         self.lookups, self.directories = ([cell for data in parts["store"] for cell in data.get(part, ())]

@@ -20,6 +20,7 @@ import sys
 import time
 
 import report
+from serving_cells import FEW_ANSWERS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
@@ -367,12 +368,16 @@ class Session:
             self.step(f"store-token-t{threads}", ["bench", "store", "first-token", file, *how, "--runs", "3"])
 
     def serving(self, file):
-        """Servers and clients on the same processors; as many threads as there are."""
+        """Servers and clients on the same processors; as many threads as there are. Kvern makes an answer for
+        every client at once, and then few, which is what the aims are about."""
         threads = self.options.threads.split(",")[-1]
-        for server, clients, shared in grid("kvern,llama", "1,8" if self.options.quick else "1,8,32", "shared,own"):
-            self.measure(f"serving-{server}-c{clients}-{shared}", [
-                "python3", PEERS / "serving.py", self.options.program, file, "--server", server, "--clients", clients,
-                "-t", threads, *(["--shared"] if shared == "shared" else [])])
+        counts = "1,8" if self.options.quick else "1,8,32"
+        for clients, shared in grid(counts, "shared,own"):
+            for server, parallel in (("kvern", clients), ("kvern", str(FEW_ANSWERS)), ("llama", "1")):
+                self.measure(f"serving-{server}-c{clients}-{shared}-p{parallel}", [
+                    "python3", PEERS / "serving.py", self.options.program, file, "--server", server,
+                    "--clients", clients, "--parallel", parallel, "-t", threads,
+                    *(["--shared"] if shared == "shared" else [])])
 
     def overhead(self, file):
         """Costs around the arithmetic, and a run of the program up to its first output."""

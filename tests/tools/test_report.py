@@ -286,13 +286,17 @@ class Report(unittest.TestCase):
     def test_servers(self):
         self.assertNotIn("The server", self.page())
         for server, factor in (("kvern", 1), ("llama", 4)):
-            self.save(f"serving-{server}-c8-shared", {
-                "server": server, "clients": 8, "shared": True, "threads": 2, "prompt_words": 128, "tokens": 32,
+            self.save(f"serving-{server}-c8-shared-p4", {
+                "server": server, "clients": 8, "parallel": 4 if server == "kvern" else 1,
+                "shared": True, "threads": 2, "prompt_words": 128, "tokens": 32,
                 "pieces": 512, "tokens_per_s": 400.0 / factor, "first_token_s": {"median": 0.1 * factor},
                 "between_tokens_s": {"mean": 0.02}, "processor_s": 51.2 * factor, "other_threads_share": 0.012})
         page = self.page()
-        self.assertIn("| 8 | shared | 400 | 4.00x | 100 | 4.00x | 20 | 1.00x | 0.1 | 4.00x | 1.2% |", page)
+        self.assertIn("| 8 | shared | 4 | 400 | 4.00x | 100 | 4.00x | 20 | 1.00x | 0.1 | 4.00x | 1.2% |", page)
         self.assertIn("| 1.2% |", page)
+        self.assertIn("tokens per second | 3.00x | 4.00x | met |", page)
+        self.assertIn("time between tokens | 1.00x | 1.00x | met |", page)
+        self.assertIn("that HTTP takes | 1.00x | 2.50x | met |", page)
 
     def test_rows_batches_and_drafts(self):
         self.assertNotIn("Rows, batches and drafts", self.page())
