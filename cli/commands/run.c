@@ -244,7 +244,13 @@ static int prefill(const session_options *options, text_buffer *text)
     if (session_open(options, &session, &error) != KVERN_OK) {
         return report_engine_error(&error);
     }
-    int code = answer_and_report(&session, text);
+    int code = CLI_FAILURE;
+    if (session.cache.remote &&
+        !prefix_cache_reaches_server(&session.cache, session.loaded.composition)) {
+        report_error("the shared store does not answer, so the prompt is not computed");
+    } else {
+        code = answer_and_report(&session, text);
+    }
     if (code == CLI_SUCCESS) {
         code = report_kept(&session);
     }

@@ -2,7 +2,10 @@
 #include "cli/io/number.h"
 #include "cli/options/options.h"
 
+#include <inttypes.h>
+
 #define MOST_HOURS 8760
+#define MOST_SECONDS 3600
 
 static void take_size(struct argp_state *state, const char *name, const char *argument,
                       uint64_t *bytes)
@@ -13,10 +16,11 @@ static void take_size(struct argp_state *state, const char *name, const char *ar
     }
 }
 
-static void take_hours(struct argp_state *state, const char *argument, cli_options *options)
+static void take_time(struct argp_state *state, const char *name, const char *argument,
+                      uint64_t most, uint64_t *value)
 {
-    if (!number_parse(argument, MOST_HOURS, &options->store_hours) || options->store_hours == 0) {
-        options_fail(state, "--store-hours takes a number from 1 to %d, not '%s'", MOST_HOURS,
+    if (!number_parse(argument, most, value) || *value == 0) {
+        options_fail(state, "--%s takes a number from 1 to %" PRIu64 ", not '%s'", name, most,
                      argument);
     }
 }
@@ -30,8 +34,12 @@ static void check_cache(struct argp_state *state, const cli_options *options)
     if (options->cache_bytes && !options->cache) {
         options_fail(state, "--cache-size needs --cache");
     }
-    if ((options->store_bytes || options->store_hours) && !options->store) {
-        options_fail(state, "--store-%s needs --store", options->store_bytes ? "size" : "hours");
+    if ((options->store_bytes || options->store_hours || options->store_seconds) &&
+        !options->store) {
+        options_fail(state, "--store-%s needs --store",
+                     options->store_bytes   ? "size"
+                     : options->store_hours ? "hours"
+                                            : "seconds");
     }
     if ((options->store_ca || options->store_cert || options->store_key) && !options->store) {
         options_fail(state, "--store-%s needs --store", options->store_ca ? "ca" : "cert");
@@ -64,7 +72,10 @@ static error_t parse_cache(int key, char *argument, struct argp_state *state)
         take_size(state, "store-size", argument, &options->store_bytes);
         return 0;
     case OPTIONS_KEY_STORE_HOURS:
-        take_hours(state, argument, options);
+        take_time(state, "store-hours", argument, MOST_HOURS, &options->store_hours);
+        return 0;
+    case OPTIONS_KEY_STORE_SECONDS:
+        take_time(state, "store-seconds", argument, MOST_SECONDS, &options->store_seconds);
         return 0;
     case OPTIONS_KEY_STORE_CA:
         options->store_ca = argument;
@@ -109,6 +120,10 @@ static const struct argp_option CACHE_OPTIONS[] = {
      .key = OPTIONS_KEY_STORE_HOURS,
      .arg = "N",
      .doc = "Let the server forget what nobody used for so long (default: 24)"},
+    {.name = "store-seconds",
+     .key = OPTIONS_KEY_STORE_SECONDS,
+     .arg = "N",
+     .doc = "Let a prompt wait so long for what the server has of it (default: 5)"},
     {.name = "store-ca",
      .key = OPTIONS_KEY_STORE_CA,
      .arg = "FILE",

@@ -50,12 +50,12 @@ typedef struct cli_options {
     const char *file;          // NULL: not given
     bool json;
     bool quiet;
-    bool no_cache;        // --no-cache was given
-    const char *cache;    // --cache; NULL: not given
-    uint64_t cache_bytes; // 0: not given
-    const char *store;    // --store; NULL: not given
-    uint64_t store_bytes; // 0: not given
-    uint64_t store_hours; // 0: not given
+    bool no_cache;                       // --no-cache was given
+    const char *cache;                   // --cache; NULL: not given
+    uint64_t cache_bytes;                // 0: not given
+    const char *store;                   // --store; NULL: not given
+    uint64_t store_bytes;                // 0: not given
+    uint64_t store_hours, store_seconds; // 0: not given
     // Files of TLS with the store: whom to trust, the own certificate and its key; NULL: not given.
     const char *store_ca, *store_cert, *store_key;
     storage_options storage;
@@ -114,6 +114,7 @@ enum {
     OPTIONS_KEY_STORE,
     OPTIONS_KEY_STORE_SIZE,
     OPTIONS_KEY_STORE_HOURS,
+    OPTIONS_KEY_STORE_SECONDS,
     OPTIONS_KEY_STORE_CA,
     OPTIONS_KEY_STORE_CERT,
     OPTIONS_KEY_STORE_KEY,

@@ -71,8 +71,9 @@ static kvern_status open_directory(const cli_options *options, kvern_context *co
 static void report_server(void *user, kvern_remote_event event, const char *why)
 {
     const cli_options *options = user;
-    static const char *const texts[] = {"it is left alone for now", "prompts are shared again",
-                                        "a damaged value is removed", "not written"};
+    static const char *const texts[] = {
+        "the server is left alone for now, answers go on without it and it is asked again",
+        "prompts are shared again", "a damaged value is removed", "not written"};
     if (!options->quiet || event != KVERN_REMOTE_UP) {
         report_error("--store: %s: %s", texts[event], why);
     }
@@ -84,6 +85,7 @@ static kvern_status open_server(const cli_options *options, kvern_context *conte
     kvern_remote_store_options wanted = kvern_remote_store_options_default();
     wanted.budget_bytes = options->store_bytes;
     wanted.ttl_seconds = 3600 * options->store_hours;
+    wanted.fetch_ms = (uint32_t)(1000 * options->store_seconds);
     wanted.password = getenv("KVERN_STORE_PASSWORD");
     wanted.ca_file = options->store_ca;
     wanted.certificate_file = options->store_cert;
@@ -120,6 +122,22 @@ kvern_status prefix_cache_open(const cli_options *options, const loaded_model *l
         prefix_cache_close(out);
     }
     return status;
+}
+
+// A prompt that hardly anybody has: what comes of it is not used.
+bool prefix_cache_reaches_server(prefix_cache *cache, kvern_composition *composition)
+{
+    static const int32_t tokens[2] = {0};
+    kvern_remote_fetch *fetch;
+    kvern_remote_store_stats stats = kvern_remote_store_stats_default();
+    if (kvern_remote_store_begin(cache->remote, &cache->key, composition, tokens, 2, 1, 0,
+                                 &fetch)) {
+        return false;
+    }
+    while (!kvern_remote_store_wait(cache->remote, fetch, 1000, NULL)) {
+    }
+    kvern_remote_store_end(cache->remote, fetch);
+    return kvern_remote_store_get_stats(cache->remote, &stats) == KVERN_OK && stats.is_reachable;
 }
 
 void prefix_cache_close(prefix_cache *cache)

@@ -34,6 +34,9 @@ KVERN_CHECK kvern_status prefix_cache_open(const cli_options *options, const loa
                                            prefix_cache *out, engine_error *error);
 
 // Writes what waits to be written. All zero is permitted. Rows that were lent live on.
+// Whether the server of --store answers; asks it, and waits for that.
+bool prefix_cache_reaches_server(prefix_cache *cache, kvern_composition *composition);
+
 void prefix_cache_close(prefix_cache *cache);
 
 #endif

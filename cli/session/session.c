@@ -273,10 +273,14 @@ void session_print_facts(const run_session *session)
     fprintf(stderr, "prompt      %zu %s in %.2f s, %.1f tokens/s\n", total->prompt_tokens,
             number_noun(total->prompt_tokens, "token", "tokens"), total->prompt_seconds,
             number_per_second(total->prompt_tokens, total->prompt_seconds));
-    fprintf(stderr, "generation  %zu %s in %.2f s, %.1f tokens/s (%s)\n", total->generated_tokens,
-            number_noun(total->generated_tokens, "token", "tokens"), total->decode_seconds,
-            number_per_second(total->decode_tokens, total->decode_seconds),
-            generate_reason_name(total->reason));
+    const bool generates = session->options->max_tokens != 0;
+    if (generates) {
+        fprintf(stderr, "generation  %zu %s in %.2f s, %.1f tokens/s (%s)\n",
+                total->generated_tokens, number_noun(total->generated_tokens, "token", "tokens"),
+                total->decode_seconds,
+                number_per_second(total->decode_tokens, total->decode_seconds),
+                generate_reason_name(total->reason));
+    }
     print_reuse(session);
     print_drafts(session);
     char storage[STORAGE_TEXT];
@@ -285,7 +289,9 @@ void session_print_facts(const run_session *session)
             storage_text(&session->options->common.storage, model_get_facts(session->loaded.model),
                          storage),
             generator_length(session->generator), session->loaded.context_length);
-    sampling_print(&session->options->sampling);
+    if (generates) {
+        sampling_print(&session->options->sampling);
+    }
 }
 
 // null without drafts.
