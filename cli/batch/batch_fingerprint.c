@@ -70,7 +70,8 @@ static kvern_status add_answer(text_buffer *facts, const session_options *option
 static kvern_status add_storage(text_buffer *facts, const loaded_model *loaded)
 {
     const kvern_composition *plan = loaded->composition;
-    kvern_status status = add(facts, "context %zu\n", loaded->context_length);
+    kvern_status status =
+        add(facts, "arithmetic %s\ncontext %zu\n", MODEL_ARITHMETIC, loaded->context_length);
     for (size_t l = 0; status == KVERN_OK && l < kvern_composition_layers(plan); l++) {
         status = add_text(facts, "layer", kvern_composition_signature(plan, l));
         if (status == KVERN_OK) {

@@ -178,7 +178,8 @@ static void take_statement(made_identity *made, const char *name, const char *va
     else if (strcmp(name, "media") == 0)
         identity->media = value;
     else if (strncmp(name, "user.", 5) == 0 && strcmp(name, "user.kvern") != 0 &&
-             strcmp(name, "user." FROM_KEY) != 0 && identity->key_count < MOST_KEYS)
+             strcmp(name, "user.arithmetic") != 0 && strcmp(name, "user." FROM_KEY) != 0 &&
+             identity->key_count < MOST_KEYS)
         made->keys[identity->key_count++] = (kvern_file_key){name + 5, value};
 }
 

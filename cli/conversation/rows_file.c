@@ -32,11 +32,12 @@ static kvern_status refuse(const char *path, const char *name, const char *value
                        path, name, value);
 }
 
-// What is said besides the model: by whom, and with which version it was computed.
+// What is said besides the model: by whom, with which version and arithmetic it was computed.
 static kvern_status check_statement(const char *path, const char *name, const char *value,
                                     engine_error *error)
 {
-    const bool own = strcmp(name, "user.kvern") == 0 && strcmp(value, kvern_version()) == 0;
+    const bool own = (strcmp(name, "user.kvern") == 0 && strcmp(value, kvern_version()) == 0) ||
+                     (strcmp(name, "user.arithmetic") == 0 && strcmp(value, MODEL_ARITHMETIC) == 0);
     if (own || strcmp(name, "model") == 0 || strcmp(name, "user.from") == 0) {
         return KVERN_OK;
     }
@@ -64,6 +65,16 @@ static kvern_status check_model(const run_session *session, const char *path, co
                        path, model, says, own);
 }
 
+// Rows of our own say what they were computed with, but for those of builds that did not yet.
+static kvern_status check_arithmetic(const char *path, const kvern_file *file, engine_error *error)
+{
+    return !kvern_file_identity_of(file, "user.kvern") ||
+                   kvern_file_identity_of(file, "user.arithmetic")
+               ? KVERN_OK
+               : engine_fail(error, KVERN_ERR_UNSUPPORTED,
+                             "%s: rows of an earlier build, which computed other bits", path);
+}
+
 static kvern_status check_identity(const run_session *session, const char *path,
                                    const kvern_file *file, engine_error *error)
 {
@@ -73,7 +84,7 @@ static kvern_status check_identity(const run_session *session, const char *path,
          i++) {
         status = check_statement(path, name, value, error);
     }
-    return status;
+    return status == KVERN_OK ? check_arithmetic(path, file, error) : status;
 }
 
 // ---- The row ----

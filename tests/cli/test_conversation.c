@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // kvern run on a terminal: a pseudo-terminal plays the person.
 
+#include "tests/support/hybrid_state.h"
 #include "tests/support/program.h"
+#include "tests/support/program_json.h"
 #include "tests/support/small_model.h"
+#include "tests/support/small_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <kvern/kvern.h>
 #include <poll.h>
 #include <pty.h>
 #include <setjmp.h>
@@ -607,6 +612,60 @@ static void test_rows_of_others_are_refused(void **state)
     expect_exit(0);
 }
 
+// The model that a file of rows says it is of.
+static void read_model(const char *path, char model[64])
+{
+    json_t *facts =
+        program_json(&(program_call){.arguments = {"cache", "inspect", path, "--json"}}, 0);
+    snprintf(model, 64, "%s", json_string_at(json_object_get(facts, "identity"), "model"));
+    json_decref(facts);
+}
+
+static void save_rows(const char *path, const char *model, const kvern_file_key *keys, size_t count)
+{
+    const uint64_t sequence = 5;
+    const kvern_layer layer = kvern_layer_default(1, 32);
+    static const int32_t tokens[] = {1, 2, 3};
+    const int32_t *const rows[] = {tokens};
+    kvern_context *context = small_rows_context();
+    kvern_composition *composition;
+    kvern_state *s;
+    kvern_file_identity identity = kvern_file_identity_default();
+    kvern_file_content content = kvern_file_content_default();
+    identity.model = model;
+    identity.keys = keys;
+    identity.key_count = count;
+    content.identity = &identity;
+    content.tokens = rows;
+    assert_int_equal(KVERN_OK, kvern_composition_create(context, &layer, 1, &composition));
+    assert_int_equal(KVERN_OK, kvern_state_create(composition, 1, &s));
+    hybrid_step(s, KVERN_PHASE_WINDOW, &sequence, (int64_t[]){3}, NULL);
+    assert_int_equal(KVERN_OK, kvern_file_save(s, &content, path));
+    kvern_state_destroy(s);
+    kvern_composition_release(composition);
+    kvern_context_release(context);
+}
+
+// Their numbers have other bits than those that would be computed now.
+static void test_rows_of_other_builds_are_refused(void **state)
+{
+    (void)state;
+    char path[4096], model[64];
+    const kvern_file_key keys[] = {{"kvern", kvern_version()}, {"arithmetic", "0"}};
+    snprintf(path, sizeof path, "%s", program_path("chain.gguf"));
+    make_rows(path, "hi", "rows");
+    read_model(program_path("rows.kv"), model);
+    save_rows(program_path("earlier.kv"), model, keys, 1);
+    save_rows(program_path("other.kv"), model, keys, 2);
+    start(path, NULL);
+    type_load("earlier.kv");
+    expect("rows of an earlier build, which computed other bits");
+    type_load("other.kv");
+    expect("user.arithmetic is '0', which this conversation has not");
+    leave();
+    expect_exit(0);
+}
+
 static void test_quoted_messages(void **state)
 {
     (void)state;
@@ -851,6 +910,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_loaded),
         cmocka_unit_test(test_loaded_rows_of_a_text),
         cmocka_unit_test(test_rows_of_others_are_refused),
+        cmocka_unit_test(test_rows_of_other_builds_are_refused),
         cmocka_unit_test(test_quoted_messages),
         cmocka_unit_test(test_pasting),
         cmocka_unit_test(test_signals_give_the_terminal_back),
