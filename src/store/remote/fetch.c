@@ -41,8 +41,9 @@ typedef struct serving {
     char space[KVERN_REMOTE_HASH_DIGITS + 1];
     kvern_remote_hints hints;
     opened best;
-    int64_t left; // the first position of the best one's pages that has gone
-    uint64_t bytes;
+    int64_t left;                  // the first position of the best one's pages that has gone
+    uint64_t bytes, counted_bytes; // that came, and of these in the store's counts
+    uint64_t counted_trips;        // of the wire
 } serving;
 
 // What becomes of an entry that does not serve: its reason, and the entry goes.
@@ -672,6 +673,19 @@ static void touch(serving *s)
         kvern_wire_close(s->wire);
 }
 
+// Before the fetch comes to its end, which its owner may see at once.
+static void count_so_far(serving *s)
+{
+    kvern_remote_store *store = s->store;
+    pthread_mutex_lock(&store->lock);
+    store->stats.round_trips += s->wire->round_trips - s->counted_trips;
+    store->stats.fetched_bytes += s->bytes - s->counted_bytes;
+    kvern_remote_count_wire(store, s->wire);
+    pthread_mutex_unlock(&store->lock);
+    s->counted_trips = s->wire->round_trips;
+    s->counted_bytes = s->bytes;
+}
+
 static void take_best(serving *s)
 {
     kvern_remote_found *found = &s->fetch->found;
@@ -680,6 +694,7 @@ static void take_best(serving *s)
     if (found->why == KVERN_STORE_TOKENS && s->hints.withheld > found->positions)
         found->why = s->hints.why_withheld;
     found->bytes = s->bytes;
+    count_so_far(s);
     kvern_remote_finish(s->store, s->fetch);
     s->wire->deadline = kvern_remote_now() + s->wire->answer_ms;
     s->wire->given_up[1] = NULL; // the fetch may have been ended
@@ -719,15 +734,11 @@ static kvern_status serve(serving *s)
 kvern_status kvern_remote_serve(kvern_remote_store *store, kvern_wire *wire,
                                 kvern_remote_fetch *fetch)
 {
-    serving s = {.store = store, .wire = wire, .fetch = fetch};
-    const uint64_t before = wire->round_trips;
+    serving s = {.store = store, .wire = wire, .fetch = fetch, .counted_trips = wire->round_trips};
     fetch->found.why = fetch->count < 2 ? KVERN_STORE_SHORT_PROMPT : KVERN_STORE_TOKENS;
     kvern_remote_space(&fetch->front, fetch->composition, s.space);
     kvern_status status = fetch->count < 2 ? KVERN_OK : serve(&s);
     close_entry(&s, &s.best);
-    pthread_mutex_lock(&store->lock);
-    store->stats.round_trips += wire->round_trips - before;
-    store->stats.fetched_bytes += s.bytes;
-    pthread_mutex_unlock(&store->lock);
+    count_so_far(&s);
     return status;
 }
