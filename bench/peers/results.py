@@ -227,6 +227,14 @@ def cell_of(data):
     )
 
 
+def share_limits(cells):
+    """What memory gave in one step it can give in all with as many threads: less was a disturbance of the limit's own
+    measurement, and would make the share of it look larger."""
+    for cell in (cell for cell in cells if cell.get("limit_bytes_per_s")):
+        cell["limit_bytes_per_s"] = max(other.get("limit_bytes_per_s", 0) for other in cells
+                                        if other["threads"] == cell["threads"])
+
+
 class Results:
     """Everything of a results folder. What is missing is empty."""
 
@@ -257,6 +265,7 @@ class Results:
         self.checks = [cell_of(cell) for data in parts["check"] for cell in data["cells"]]
         self.latent, self.recurrent, self.selections = (layer_cells(parts[group]) for group in LAYERS)
         self.models = models_of(files)  # cells by the model's name
+        share_limits([cell for cells in self.models.values() for cell in cells])
         self.model = self.models.get("smollm2", [])  # what aims and plots are about
         self.quality = {name.removeprefix("quality-"): data for name, data in files.items()
                         if name.startswith("quality-")}

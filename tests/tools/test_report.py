@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench" / "peers"))
 
 import report  # noqa: E402
 from aims import all_aims  # noqa: E402
-from results import Results  # noqa: E402
+from results import Results, share_limits  # noqa: E402
 
 GIGA = 1e9
 
@@ -282,6 +282,12 @@ class Report(unittest.TestCase):
         page = self.page()
         self.assertIn("| what | 1 thread | 1 thread, 32768 positions |", page)
         self.assertIn("| append a token | 432 ns (430 ns-1.44 us) | 433 ns (430 ns-1.44 us) |", page)
+
+    def test_a_disturbed_limit_of_memory(self):
+        cells = [{"threads": 1, "limit_bytes_per_s": 12.0}, {"threads": 1, "limit_bytes_per_s": 30.0},
+                 {"threads": 2, "limit_bytes_per_s": 20.0}, {"threads": 1}]
+        share_limits(cells)
+        self.assertEqual([cell.get("limit_bytes_per_s") for cell in cells], [30.0, 30.0, 20.0, None])
 
     def test_servers(self):
         self.assertNotIn("The server", self.page())
